@@ -162,8 +162,8 @@ def test_with_several_sessions_one_must_be_chosen(db):
     with Memory.open(db) as memory:
         memory.session("other").append(Message.user("hello"))
     result = _run("show", "--db", db, code=2)
-    assert "talk, other" in result.stderr
-    assert "other" in _run("show", "--db", db, "--session", "other").stdout
+    assert "there are 2 sessions; name one, such as 'other', or @last" in result.stderr
+    assert "other" in _run("show", "other", "--db", db).stdout
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ CALLS = {
     "copy": ["copy", "{db}", "{new}"],
     "check": ["check"],
     "runs": ["runs"],
-    "runs ID": ["runs", "{run}"],
+    "runs --run": ["runs", "--run", "{run}"],
     "metrics": ["metrics", "-s", "talk"],
     "extract": ["extract", "-s", "talk"],
     "bank note": ["bank", "note", "Text."],

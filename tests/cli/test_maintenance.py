@@ -54,11 +54,11 @@ def test_runs_are_listed_and_told_item_by_item(db):
     assert "talk" in told
     (only,) = json.loads(run("runs", "--db", db, "-s", "talk", "--json").stdout)["runs"]
     assert (only["kind"], only["outcome"], only["subject"]) == ("update", "ok", "talk")
-    told = run("runs", only["id"], "--db", db).stdout
+    told = run("runs", "--run", only["id"], "--db", db).stdout
     assert "update of talk: ok" in told
-    items = json.loads(run("runs", only["id"], "--db", db, "--json").stdout)["items"]
+    items = json.loads(run("runs", "--run", only["id"], "--db", db, "--json").stdout)["items"]
     assert all(item["state"] == "ok" for item in items)
-    assert "there is no run 'nothing'" in run("runs", "nothing", "--db", db, code=1).stderr
+    assert "there is no run 'nothing'" in run("runs", "--run", "nothing", "--db", db, code=1).stderr
 
 
 def test_an_id_is_never_broken_and_its_beginning_will_do(db, monkeypatch):
@@ -76,13 +76,13 @@ def test_an_id_is_never_broken_and_its_beginning_will_do(db, monkeypatch):
         for each in runs:
             assert each.id[:12] in told
     monkeypatch.undo()
-    whole = run("runs", runs[0].id, "--db", db).stdout
-    assert run("runs", runs[0].id[:9], "--db", db).stdout == whole
+    whole = run("runs", "--run", runs[0].id, "--db", db).stdout
+    assert run("runs", "--run", runs[0].id[:9], "--db", db).stdout == whole
     monkeypatch.setattr(
         "hiermem.engine.log.change.uuid.uuid4", lambda: _Named(runs[0].id[:9] + "0")
     )
     run("erase", "3", "--db", db, "-s", "talk", "--yes")
-    assert "2 runs begin with" in run("runs", runs[0].id[:9], "--db", db, code=2).stderr
+    assert "2 runs begin with" in run("runs", "--run", runs[0].id[:9], "--db", db, code=2).stderr
 
 
 class _Named:
@@ -104,7 +104,7 @@ def test_what_came_of_an_erasure_can_be_read(db):
     assert "erase, 8 messages, " in told
     assert "summaries" in told
     (newest, *_) = json.loads(run("runs", "--db", db, "--json").stdout)["runs"]
-    told = run("runs", newest["id"], "--db", db).stdout
+    told = run("runs", "--run", newest["id"], "--db", db).stdout
     assert "talk: messages 3-5, 60\n" in told
     assert "branch: messages 3-5, 60\n" in told
     told = run("delete", "talk", "--db", db, "--yes").stdout
@@ -169,7 +169,7 @@ def test_a_full_re_pack_is_told_to_be_one_and_whether_its_tree_serves(db):
     # The last update found nothing to do, and is no run.
     assert [detail.get("swapped") for detail in details] == [True, False, None]
     assert [detail.get("strategy") for detail in details] == ["full", "full", None]
-    told = [run("runs", each["id"], "--db", db).stdout for each in found]
+    told = [run("runs", "--run", each["id"], "--db", db).stdout for each in found]
     assert ["the new tree serves" in each for each in told] == [True, False, False]
     assert ["the old tree still serves" in each for each in told] == [False, True, False]
 
@@ -313,7 +313,7 @@ def test_quarantined_messages_stay_readable(db):
         (stored,) = memory.session("talk").messages(3, 4)
     assert (stored.state, stored.content) == ("quarantined", "Message 3 costs 51 EUR.")
     assert (
-        "goes with messages"
+        "--quarantine"
         in run("erase", "--everything", "--quarantine", "--db", db, "--yes", code=2).stderr
     )
 
@@ -415,7 +415,7 @@ def test_a_store_is_copied_and_what_changed_is_copied_again(db, tmp_path):
     told = run("copy", db, target, "--json", code=1).stderr
     error = json.loads(told.splitlines()[-1])["error"]
     assert (error["type"], "'talk'" in error["message"]) == ("SessionDiffersError", True)
-    assert "'none' does not exist" in run("copy", db, target, "-s", "none", code=1).stderr
+    assert "no session 'none'" in run("copy", db, target, "-s", "none", code=1).stderr
     run("copy", tmp_path / "none.db", target, code=1)
     run("copy", db, db, code=2)
 

@@ -40,7 +40,7 @@ def test_runs_and_metrics_show_what_was_spent(store):
     runner = CliRunner()
     listed = runner.invoke(app, ["runs", "--db", str(path)])
     assert f"cost {report.cost:,.4f}" in listed.output
-    one = runner.invoke(app, ["runs", report.run_id, "--db", str(path)])
+    one = runner.invoke(app, ["runs", "--run", report.run_id, "--db", str(path)])
     assert "cost" in one.output
     assert one.output.count("0.0050") == report.calls
     metrics = runner.invoke(app, ["metrics", "--db", str(path)])

@@ -50,18 +50,20 @@ def test_search_marks_the_words_that_matched(db):
 
 def test_search_of_all_sessions_names_them(db):
     with Memory.open(db) as memory:
-        memory.session("other").append(Message.user("A lighthouse in Leith.", name="Ada"))
-    _run("search", "lighthouse", "--db", db, code=2)
-    lines = _run("search", "lighthouse Leith", "--db", db, "--all").stdout
-    assert lines.startswith("other m0     Ada")
+        memory.session("other", title="The pier").append(
+            Message.user("A lighthouse in Leith.", name="Ada")
+        )
+    lines = _run("search", "lighthouse", "Leith", "--db", db).stdout
+    assert lines.startswith("The pier m0     Ada")
     assert "s m0     user" in lines
-    found = json.loads(_run("search", "Leith", "--db", db, "-a", "--json").stdout)
+    found = json.loads(_run("search", "Leith", "--db", db, "--json").stdout)
     assert found["session_id"] is None
     assert [(one["session_id"], one["id"]) for one in found["hits"]] == [("other", "m0")]
-    text = _run("search", "lighthouse", "--db", db, "--all", "--tokens", 60).stdout
+    text = _run("search", "lighthouse", "--db", db, "--tokens", 60).stdout
     assert ", session other]" in text
-    for option in (("--session", "s"), ("--level", 0), ("--tag", "x")):
-        _run("search", "lighthouse", "--db", db, "--all", *option, code=2)
+    assert "Leith" not in _run("search", "lighthouse Leith", "--db", db, "-s", "s").stdout
+    for option in (("--level", 0), ("--tag", "x")):
+        _run("search", "lighthouse", "--db", db, *option, code=2)
 
 
 def test_search_filters_and_gives_json(db):

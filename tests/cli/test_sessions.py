@@ -121,7 +121,7 @@ def test_every_text_comes_back(tmp_path_factory, texts):
                 for number, text in enumerate(texts)
             ]
         )
-    run("export", place / "s.jsonl", "--db", place / "a.db")
+    run("export", place / "s.jsonl", "--db", place / "a.db", "-s", "s")
     run("ingest", place / "s.jsonl", "--db", place / "b.db", "--session", "s")
     assert [each[1] for each in _said(place / "b.db", "s")] == texts
 
@@ -170,12 +170,12 @@ def test_rename_changes_the_title_and_nothing_else(db):
 
 def test_a_session_that_is_not_there_is_looked_for_by_id_and_by_title(db):
     """Broken, whoever knows a chat by its title has to find its id in a long list."""
-    for name, near in (("tlak", "talk (Plans)"), ("plans", "talk (Plans)"), ("othr", "other")):
+    for name, near in (("tlak", "Plans (talk)"), ("lans", "Plans (talk)"), ("othr", "other")):
         said = run("show", "-s", name, "--db", db, code=1).stderr
         assert said == f"error: there is no session {name!r}; there is {near}\n"
     assert "'hiermem sessions' lists them" in run("show", "-s", "q", "--db", db, code=1).stderr
-    said = run("show", "--db", db, code=2).stderr
-    assert "there are 2 sessions; choose one with --session: talk (Plans), other" in said
+    assert "Where is the harbour?" in run("context", "PLANS", "--db", db).stdout
+    assert "named twice" in run("show", "talk", "-s", "other", "--db", db, code=2).stderr
 
 
 def test_a_chat_is_listed_with_the_days_it_was_held_on(tmp_path):
@@ -192,8 +192,8 @@ def test_a_chat_is_listed_with_the_days_it_was_held_on(tmp_path):
 
 def test_delete_asks_and_erases(db):
     run("delete", "talk", "--db", db, code=2, given="n\n")
-    assert "erase session 'talk'?" in run("delete", "talk", "--db", db, code=2).output
-    assert "there is talk (Plans)" in run("delete", "tolk", "--db", db, "--yes", code=1).stderr
+    assert "erase session Plans (talk)?" in run("delete", "talk", "--db", db, code=2).output
+    assert "there is Plans (talk)" in run("delete", "Plan", "--db", db, "--yes", code=1).stderr
     assert "erased: session 'talk'" in run("delete", "talk", "--db", db, "--yes").stdout
     with Memory.open(db, create=False) as memory:
         assert [record.id for record in memory.sessions()] == ["other"]

@@ -46,7 +46,7 @@ def test_markdown_that_was_exported_is_read_as_it_was(tmp_path, said):
         path.unlink()
     with Memory.open(str(db)) as memory:
         memory.session("trip").append(messages)
-    run("export", out, "--db", db, "--format", "markdown")
+    run("export", "@last", out, "--db", db, "--format", "markdown")
     (chat,) = read_chats(out)
     assert [(m.role, m.name, m.content) for m in chat.messages] == [
         (m.role, m.name, m.content) for m in messages
@@ -61,7 +61,7 @@ def test_markdown_keeps_threads_and_tools(tmp_path):
         session.append(Message.user("Look", thread="side"))
         result = Message.tool("42", tool_call_id="c1")
         session.append([Message.assistant(tool_calls=(call,)), result, Message.assistant("42.")])
-    run("export", out, "--db", db, "--format", "markdown")
+    run("export", "@last", out, "--db", db, "--format", "markdown")
     (chat,) = read_chats(out)
     user, asked, result, _ = chat.messages
     assert (chat.title, user.thread, asked.content) == ("A trip", "side", "")

@@ -15,7 +15,7 @@ import typer
 from typer import Argument, Option
 
 import hiermem
-from hiermem.cli import options, tables
+from hiermem.cli import names, options, tables
 from hiermem.cli.output import Code, confirm, progress, result
 from hiermem.cli.screen import clean, out, plural
 
@@ -28,37 +28,40 @@ _ALL = 2**31 - 1
 
 
 def runs(
-    place: options.Place,
+    one: options.OneSession,
     *,
     run: Annotated[
         str | None,
-        Argument(help="Show this run item by item; the beginning of its id is enough."),
-    ] = None,
-    session: Annotated[
-        str | None, Option("--session", "-s", help="Only the runs of this session.")
+        Option(metavar="ID", help="Show this run item by item; the beginning of its id will do."),
     ] = None,
     limit: Annotated[int, Option(min=1, help="The number of runs, newest first.")] = 20,
 ) -> None:
     """List runs (updates, extractions, erasures), or show one run item by item."""
-    with place.open() as memory:
+    name = one.chosen()
+    with one.open() as memory:
         if run is not None:
             report = _run_of(memory, run)
             result(report, tables.one_run(report), whole=True)
             return
-        found = _runs_of(memory, session, limit)
+        found = _runs_of(memory, name, limit)
         shown = tables.all_runs(found) if found else ""
         result({"runs": found}, shown, whole=True, empty="no runs yet")
 
 
-def _runs_of(memory: hiermem.Memory, session: str | None, limit: int) -> list[hiermem.RunRecord]:
-    """Return runs.
+def _runs_of(memory: hiermem.Memory, name: str | None, limit: int) -> list[hiermem.RunRecord]:
+    """Return all runs, or those of a session, which may have been erased.
 
-    Raises NotFoundError for a session that has none and does not exist.
+    Raises NotFoundError for a session that does not exist and has none.
     """
-    if session is None:
+    if name is None:
         return memory.runs(limit=limit)
-    found = memory.session(session).runs(limit=limit)
-    return found or options.named_session(memory, session).runs(limit=limit)
+    try:
+        session = options.session_of(memory, name)
+    except hiermem.NotFoundError:
+        session = memory.session(name)
+        if not session.runs(limit=1):
+            raise
+    return session.runs(limit=limit)
 
 
 def _run_of(memory: hiermem.Memory, name: str) -> hiermem.RunReport:
@@ -116,29 +119,29 @@ def erase(
 ) -> None:
     """Erase messages and everything made from them. This cannot be undone.
 
-    A whole session is erased by 'hiermem delete'.
+    The session comes first: hiermem erase SESSION 3 5-9. 'hiermem delete' erases a whole session.
     """
+    one, words = one.parted(messages or ())
+    name = one.chosen()
+    if everything and (name is not None or quarantine):
+        raise hiermem.UsageError("--everything goes with no session, message or --quarantine")
+    if not everything and (name is None or not words):
+        raise hiermem.UsageError(
+            "name a session and its messages, such as: hiermem erase @last 3 5-9"
+        )
+    indices = _indices(words)
     with one.open() as memory:
-        if bool(messages) == everything:
-            raise hiermem.UsageError("pass messages, or --everything")
-        if quarantine and not messages:
-            raise hiermem.UsageError("--quarantine goes with messages")
         if everything:
-            if one.session is not None:
-                raise hiermem.UsageError(
-                    "--everything concerns no single session; leave --session out"
-                )
             count = sum(1 for _ in options.sessions_of(memory))
             confirm(
                 f"erase all {plural(count, 'session')} of tenant {clean(one.tenant)!r}?", yes=yes
             )
             tables.print_receipt(memory.erase_tenant())
             return
-        session = options.session_of(memory, one.session)
-        indices = _indices(messages or [])
+        session = options.session_of(memory, name, whole=yes)
         word = "quarantine" if quarantine else "erase"
-        name = clean(session.id)
-        confirm(f"{word} {plural(len(indices), 'message')} of session {name!r}?", yes=yes)
+        of = names.labelled(session.status())
+        confirm(f"{word} {plural(len(indices), 'message')} of session {of}?", yes=yes)
         act = session.quarantine if quarantine else session.erase
         tables.print_receipt(act(indices, forks=forks))
 
@@ -201,9 +204,7 @@ def copy(
     ],
     *,
     tenant: Annotated[str | None, Option(help="Only this tenant; all by default.")] = None,
-    session: Annotated[
-        str | None, Option("--session", "-s", help="Only this session of the tenant.")
-    ] = None,
+    session: options.Session = None,
 ) -> None:
     """Copy a store, a tenant or a session to another store, and check it there.
 
@@ -218,7 +219,8 @@ def copy(
         def draw(now: hiermem.CopyReport) -> None:
             show({"messages": (now.messages, None)}, f", {plural(now.sessions, 'session')} done")
 
-        report = memory.copy_to(target, session=session, all_tenants=everything, on_progress=draw)
+        only = None if session is None else options.session_of(memory, session).id
+        report = memory.copy_to(target, session=only, all_tenants=everything, on_progress=draw)
     result({**asdict(report), "ok": report.ok}, lambda: tables.print_copy(report))
     if report.findings:
         raise typer.Exit(Code.ERROR)

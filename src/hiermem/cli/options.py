@@ -8,22 +8,23 @@ environment, never from the command line, where every process of the machine cou
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from datetime import datetime
 from functools import wraps
+from heapq import heappop, heappush
 from inspect import Parameter, signature
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 
 import typer
 from pydantic import BaseModel
-from typer import Option
+from typer import Argument, Option
 
 import hiermem
-from hiermem.cli import output
-from hiermem.cli.screen import clean, one_line
+from hiermem.cli import names, output
 
 P = TypeVar("P", bound=BaseModel)
 Db = Annotated[
@@ -39,11 +40,6 @@ Forks = Literal["all", "keep"]
 KEY: Final = "HIERMEM_MODEL_KEY"
 #: The number of sessions, and of messages, that are read at once.
 _SESSIONS, _MESSAGES = 500, 1_000
-#: How many sessions are listed if one must be chosen, and how many similar ones for an unknown id.
-_NAMED, _NEAREST = 8, 3
-#: The characters of a title that are shown beside an id.
-_TITLE = 40
-_LISTED = "'hiermem sessions' lists them"
 
 
 def declared(command: Callable[..., None], *, as_json: bool = True) -> Callable[..., None]:
@@ -125,24 +121,50 @@ class Place:
         return hiermem.Memory.open(self.db, tenant=self.tenant, create=create)
 
 
+#: The session of a command that takes other words first.
+Session = Annotated[
+    str | None, Option("--session", "-s", help="The session: its title, its id, or @last.")
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class OneSession(Place):
-    """A session of a memory."""
+    """A session of a memory, named as the first word or with ``--session``."""
 
-    session: Annotated[
+    name: Annotated[
         str | None,
-        Option("--session", "-s", help="The session; optional if there is only one."),
-    ] = None
+        Argument(
+            metavar="SESSION", show_default=False,
+            help="The session: its title, its id, the beginning of one, or @last for the one with "
+            "the newest message. It may be left out if there is only one.",
+        ),
+    ] = None  # fmt: skip
+    session: Annotated[str | None, Option("--session", "-s", help="The same as SESSION.")] = None
+
+    def chosen(self) -> str | None:
+        """Return the session's name, which is given once."""
+        if self.name is not None and self.session is not None:
+            raise hiermem.UsageError(
+                f"the session is named twice: {self.name!r} and --session {self.session!r}"
+            )
+        return self.session if self.name is None else self.name
+
+    def parted(self, words: Sequence[str]) -> tuple[OneSession, list[str]]:
+        """Return the session, and the words after it; with --session, they begin with the first."""
+        if self.session is None or self.name is None:
+            return self, list(words)
+        return replace(self, name=None), [self.name, *words]
 
     @contextmanager
     def opened(self, llm: hiermem.LLM | None = None) -> Iterator[hiermem.Session]:
         """Open the memory and choose the session."""
+        name = self.chosen()
         with self.open(llm) as memory:
-            yield session_of(memory, self.session)
+            yield session_of(memory, name)
 
 
 def sessions_of(memory: hiermem.Memory, **which: Any) -> Iterator[hiermem.SessionRecord]:
-    """Yield the memory's sessions, oldest first, read page by page.
+    """Yield the memory's sessions, oldest first by default, read page by page.
 
     ``which`` are further arguments of ``memory.sessions``.
     """
@@ -159,47 +181,56 @@ def messages_of(session: hiermem.Session) -> Iterator[hiermem.StoredMessage]:
         yield from session.messages(start, min(stop, start + _MESSAGES))
 
 
-def session_of(memory: hiermem.Memory, session: str | None) -> hiermem.Session:
-    """Return the named session, or the only one if none is named.
+def by_newest(
+    memory: hiermem.Memory, records: Iterable[hiermem.SessionRecord]
+) -> Iterator[tuple[hiermem.SessionRecord, datetime | None]]:
+    """Yield sessions with the times of their last messages, newest first; empty ones at the end.
 
-    Raises NotFoundError for a name that no session has, and UsageError where a name is needed.
+    ``records`` come by last activity. A last message is read only if it may be the next one: none
+    is newer than its session's last activity, except one that its time puts in the future.
     """
-    if session is not None:
-        return named_session(memory, session)
-    found = memory.sessions(limit=_NAMED + 1)
-    if len(found) == 1:
-        return memory.session(found[0].id)
+    waiting: list[tuple[float, int, hiermem.SessionRecord, datetime]] = []
+    empty: list[hiermem.SessionRecord] = []
+    for number, record in enumerate(records):
+        while waiting and -waiting[0][0] >= record.last_activity.timestamp():
+            yield heappop(waiting)[2:]
+        if record.messages:
+            last = time_of(memory, record, record.messages - 1)
+            heappush(waiting, (-last.timestamp(), number, record, last))
+        else:
+            empty.append(record)
+    yield from (heappop(waiting)[2:] for _ in range(len(waiting)))
+    yield from ((record, None) for record in empty)
+
+
+def time_of(memory: hiermem.Memory, record: hiermem.SessionRecord, index: int) -> datetime:
+    """Return the time of a message."""
+    return memory.session(record.id).messages(index, index + 1)[0].created_at
+
+
+def session_of(memory: hiermem.Memory, name: str | None, *, whole: bool = False) -> hiermem.Session:
+    """Return the session that a name means, or the only one if there is no name.
+
+    Raises what ``names.chosen`` raises, and UsageError where a name is needed.
+    """
+    if name is None:
+        found = memory.sessions(limit=names.NAMED + 1, order_by="last_activity")
+        if len(found) > 1:
+            raise hiermem.UsageError(
+                f"there are {memory.count_sessions():,} sessions; name one, such as "
+                f"{names.title_of(found[0])!r}, or {names.LAST}; {names.LISTED}"
+            )
+    elif name == names.LAST:
+        records = sessions_of(memory, order_by="last_activity")
+        found = [record for record, _ in islice(by_newest(memory, records), 1)]
+    else:
+        with suppress(hiermem.InvalidTextError):  # a title may be no id
+            if (session := memory.session(name)).count():
+                return session
+        found = [names.chosen(name, list(sessions_of(memory)), whole=whole)]
     if not found:
         raise hiermem.NotFoundError("this memory holds no session yet; import a conversation first")
-    more = f" and more; {_LISTED}" if len(found) > _NAMED else ""
-    named = ", ".join(map(_name, found[:_NAMED]))
-    raise hiermem.UsageError(
-        f"there are {memory.count_sessions():,} sessions; choose one with --session: {named}{more}"
-    )
-
-
-def named_session(memory: hiermem.Memory, name: str) -> hiermem.Session:
-    """Return the session of that id. Raises NotFoundError, with the ids and titles most like it."""
-    session = memory.session(name)
-    if session.count():
-        return session
-    records = list(sessions_of(memory))
-    if any(record.id == name for record in records):
-        return session
-    like: dict[str, list[str]] = {}
-    for record in records:
-        for text in (record.id, record.title or record.id):
-            like.setdefault(text, []).append(_name(record))
-    near = dict.fromkeys(
-        named for text in get_close_matches(name, like, _NEAREST, 0.5) for named in like[text]
-    )
-    there = f"there is {', '.join(list(near)[:_NEAREST])}" if near else _LISTED
-    raise hiermem.NotFoundError(f"there is no session {name!r}; {there}")
-
-
-def _name(record: hiermem.SessionRecord) -> str:
-    """Return a session's id, with its title where it has one."""
-    return clean(record.id) + (f" ({one_line(record.title, _TITLE)})" if record.title else "")
+    return memory.session(found[0].id)
 
 
 # ---------------------------------------------------------------------------------------------

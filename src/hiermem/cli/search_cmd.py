@@ -17,7 +17,8 @@ from rich.text import Text
 from typer import Argument, Option
 
 from hiermem import ContextProfile, ContextSelection, Hit, matched
-from hiermem.cli.options import OneSession, session_of
+from hiermem.cli.names import title_of
+from hiermem.cli.options import OneSession, Place, Session, session_of
 from hiermem.cli.output import echo, hint, picked, print_json, wants_json
 from hiermem.cli.screen import clean, date_range, out, print_indented
 from hiermem.cli.show import level_style
@@ -137,12 +138,10 @@ def _print_marked(selection: ContextSelection, query: str) -> None:
 
 
 def search(
-    query: Annotated[str, Argument(help="The question, in plain words.")],
-    one: OneSession,
+    question: Annotated[list[str], Argument(help="The question, in plain words.")],
+    place: Place,
     *,
-    everywhere: Annotated[
-        bool, Option("--all", "-a", help="Search the messages of all sessions.")
-    ] = False,
+    session: Session = None,
     limit: Annotated[int, Option("--limit", "-n", min=1, help="The number of hits.")] = 10,
     level: Annotated[
         list[int] | None, Option(min=0, help="Only this level, 0 for messages; may be repeated.")
@@ -163,11 +162,8 @@ def search(
         int | None, Option(min=1, help="Print verbatim messages that fit this many tokens instead.")
     ] = None,
 ) -> None:
-    """Find messages and summaries that answer a question, best first."""
-    if everywhere and (one.session or level or tag):
-        raise typer.BadParameter(
-            "--all searches messages of all sessions; omit --session, --level and --tag"
-        )
+    """Find messages of all sessions that answer a question, best first; of one, summaries too."""
+    query = " ".join(question)
     if tokens is not None and level:
         raise typer.BadParameter("--tokens returns messages only; omit --level")
     # An omitted option is an empty list, which as a filter would match nothing.
@@ -182,9 +178,10 @@ def search(
     }
     given = {name: value for name, value in filters.items() if value}
     more: dict[str, Any] = {}
-    with one.open() as memory:
-        session = None if everywhere else session_of(memory, one.session)
-        target = session or memory
+    with place.open() as memory:
+        only = session is not None or bool(level or tag) or len(memory.sessions(limit=2)) == 1
+        one = session_of(memory, session) if only else None
+        target = one or memory
         if tokens is not None:
             found = target.recall(query, tokens, **given)
             if not wants_json():
@@ -196,25 +193,29 @@ def search(
             hits: Sequence[Hit] = found.hits
         else:
             hits = target.search(query, limit, **given)
+        titles = {
+            each: title_of(memory.session(each).status())
+            for each in ({hit.session_id for hit in hits} if one is None else ())
+        }
     if wants_json():
         data = [_as_data(hit, query) for hit in hits]
-        print_json({"session_id": session and session.id, "hits": data, **more})
+        print_json({"session_id": one and one.id, "hits": data, **more})
         return
     for hit in hits:
-        print_hit(hit, query, of_session=everywhere)
+        print_hit(hit, query, of=titles.get(hit.session_id))
     if not hits:
         hint("Nothing found.")
 
 
-def print_hit(hit: Hit, query: str, *, of_session: bool = False) -> None:
+def print_hit(hit: Hit, query: str, *, of: str | None = None) -> None:
     """Print one hit: its place and speaker, then the text around the first match.
 
-    ``of_session`` names its session first.
-    The text is wrapped between words and indented, to the width of the terminal or of a file.
+    ``of`` names its session first. The text is wrapped between words and indented, to the width of
+    the terminal or of a file.
     """
     head = Text(f"{hit.id:<6}", style=f"bold {level_style(hit.level)}" if hit.level else "bold")
-    if of_session:
-        head = Text(f"{clean(hit.session_id)} ", style="bold").append(head)
+    if of is not None:
+        head = Text(f"{of} ", style="bold").append(head)
     if hit.message is not None:
         said = hit.message.message.name or hit.message.role
         head.append(f" {clean(said)}", style="not bold default")

@@ -16,7 +16,7 @@ import typer
 from typer import Argument, Option
 
 import hiermem
-from hiermem.cli import options, output
+from hiermem.cli import names, options, output
 from hiermem.cli.screen import clean, date_range, plural, say
 from hiermem.cli.tables import print_receipt
 
@@ -112,7 +112,7 @@ def rename(
 ) -> None:
     """Give a session another title. Its id stays, because forks, runs and notes refer to it."""
     with place.open() as memory:
-        session = options.named_session(memory, name)
+        session = options.session_of(memory, name)
         before = session.status().title
         session.set_title(title or None)
         now = f"is called {clean(title)!r}" if title else "has no title"
@@ -125,8 +125,9 @@ def rename(
 def export(
     one: options.OneSession,
     *,
-    target: Annotated[
-        Path | None, Argument(help="The new file; without it, the export is printed.")
+    place: Annotated[
+        str | None,
+        Argument(metavar="FILE", help="The new file; without it, the export is printed."),
     ] = None,
     form: Annotated[
         Literal["jsonl", "markdown"],
@@ -134,6 +135,10 @@ def export(
     ] = "jsonl",
 ) -> None:
     """Write all messages of a session; 'hiermem ingest' reads the JSON lines again."""
+    one, places = one.parted([place] if place is not None else [])
+    if len(places) > 1:
+        raise hiermem.UsageError(f"{len(places)} files are named; name one")
+    target = Path(places[0]) if places else None
     if output.wants_json() and target is None:
         raise hiermem.UsageError(
             "--json says what was written to a file; name one, or leave --json out"
@@ -256,6 +261,6 @@ def delete(
 ) -> None:
     """Erase a session with everything that is kept of it. This cannot be undone."""
     with place.open() as memory:
-        session = options.named_session(memory, name)
-        output.confirm(f"erase session {clean(name)!r}?", yes=yes)
+        session = options.session_of(memory, name, whole=yes)
+        output.confirm(f"erase session {names.labelled(session.status())}?", yes=yes)
         print_receipt(session.delete(forks=forks))

@@ -17,7 +17,7 @@ import typer
 from typer import Option
 
 import hiermem
-from hiermem.cli.options import DB, Caps, Db, Model, Place, open_existing, session_of, shown
+from hiermem.cli.options import DB, Caps, Db, Model, OneSession, open_existing, session_of, shown
 from hiermem.cli.output import Code, exit_code, hint, progress, result, wants_json
 from hiermem.cli.screen import RETRIED, clean, duration, per_level, plural, say
 
@@ -31,11 +31,8 @@ _CAPS: Final = ("max_calls", "max_tokens", "deadline")
 
 
 def update(
-    place: Place,
+    one: OneSession,
     *,
-    session: Annotated[
-        str | None, Option("--session", "-s", help="The session; all sessions by default.")
-    ] = None,
     all_tenants: Annotated[
         bool, Option("--all-tenants", help="Update the sessions of every tenant.")
     ] = False,
@@ -57,20 +54,21 @@ def update(
     ] = False,
     model: Model,
 ) -> None:
-    """Make missing and outdated summaries. Caps are those of the whole command."""
+    """Make missing and outdated summaries, of all sessions by default."""
     llm, policy = model.llm(), model.policy(hiermem.UpdatePolicy)
+    session = one.chosen()
     slow = llm is not None
     if all_tenants and (session is not None or level is not None or dry_run):
-        raise hiermem.UsageError("--all-tenants goes with neither --session, --level nor --dry-run")
+        raise hiermem.UsageError("--all-tenants goes with neither a session, --level nor --dry-run")
     if search_index and (all_tenants or session is not None or dry_run):
         raise hiermem.UsageError(
-            "--search-index goes with neither --all-tenants, --session nor --dry-run"
+            "--search-index goes with neither a session, --all-tenants nor --dry-run"
         )
     if after is not None and not all_tenants:
         raise hiermem.UsageError("--after goes with --all-tenants")
-    with place.open(llm, update_policy=policy) as memory:
+    with one.open(llm, update_policy=policy) as memory:
         if all_tenants:
-            _update_tenants(memory, place.db, after, strategy, caps, slow=slow)
+            _update_tenants(memory, one.db, after, strategy, caps, slow=slow)
             return
         chosen = None
         of_one = not search_index and len(memory.sessions(limit=2)) == 1
