@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.inputs import from_messages
 from hiermem.core.text.hashes import input_hash
-from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, append
-from hiermem.engine.log.fork import replay_of
 from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import update
 from hiermem.models.offline.model import ExtractiveLLM
@@ -44,13 +41,6 @@ def messages(count: int, *, start: int = 0, words: int = 60, thread: str = "main
         role = Message.user if n % 2 == 0 else Message.assistant
         at = START + timedelta(seconds=20 * n)
         yield role(text(n, words), created_at=at, thread=thread)
-
-
-async def replayed(handle, session_id):
-    """Replay the whole log of a session and give its tree, as the log explains it."""
-    record, events = await handle.record(session_id), await handle.store.events(session_id)
-    config, read = config_from(record.config), partial(handle.messages, session_id)
-    return await replay_of(handle, events, config, record.messages, read)
 
 
 class _SameClock:

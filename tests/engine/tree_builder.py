@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hiermem.core.log.size_changes import Weigher
+from hiermem.core.log.weights import Weigher
 from hiermem.core.tree.levels import allot, hull
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.windows import converted

@@ -550,11 +550,11 @@ async def test_what_is_no_store_of_this_version_is_left_alone(schema):
     postgres_server.run(f"DROP TABLE {schema}.mine")
     async with opened(schema):
         pass
-    postgres_server.run(f"UPDATE {schema}.store SET version = 2")
+    postgres_server.run(f"UPDATE {schema}.store SET version = {schemas.VERSION + 1}")
     with pytest.raises(StoreNewerError, match="upgrade"):
         await PostgresStore.open(postgres_server.dsn(), schema=schema)
-    postgres_server.run(f"UPDATE {schema}.store SET version = 0")
-    with pytest.raises(StoreError, match="hiermem migrate --db DSN"):
+    postgres_server.run(f"UPDATE {schema}.store SET version = {schemas.FIRST - 1}")
+    with pytest.raises(StoreError, match="development version"):
         await PostgresStore.open(postgres_server.dsn(), schema=schema)
 
 
@@ -564,9 +564,10 @@ async def test_an_older_store_is_migrated_where_that_is_asked_for(schema, monkey
         await write(store.tenant("t"), "s", [Message.user("x")])
     read = schemas.script
     step = "ALTER TABLE runs ADD COLUMN later bigint;"
-    monkeypatch.setattr(schemas, "VERSION", 2)
+    name_of_it = f"{schemas.VERSION + 1:04}"
+    monkeypatch.setattr(schemas, "VERSION", schemas.VERSION + 1)
     monkeypatch.setattr(
-        schemas, "script", lambda name="current": {"0002": step}.get(name) or read()
+        schemas, "script", lambda name="current": {name_of_it: step}.get(name) or read()
     )
     with pytest.raises(StoreError, match="hiermem migrate"):
         await PostgresStore.open(postgres_server.dsn(), schema=schema)

@@ -18,8 +18,7 @@ from typing import Final
 from hiermem.core import check as checking
 from hiermem.core.check import CheckReport, Fault, Finding
 from hiermem.core.context.view import SEEN
-from hiermem.core.log.erase import edits_of
-from hiermem.core.log.size_changes import configs_of
+from hiermem.core.log.events import configs_of, edits_of
 from hiermem.core.log.trees import Build
 from hiermem.core.summaries import inputs
 from hiermem.core.summaries.reports import BATCH_SUBJECT

@@ -33,7 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: The number of this format; a later hiermem may write another one.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 #: The number of rows in a page.
 _PAGE: Final = 500
 #: One stored value: its kind, where it stands ("" for a kind that needs no more), and the value.

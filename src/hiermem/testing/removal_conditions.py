@@ -31,7 +31,7 @@ from hiermem.testing.samples import (
 from hiermem.types import Message, SessionRecord
 from hiermem.types import transaction as tx
 
-_EVENT = tx.LogEvent("edit", 1, NOW, '{"shifts":[]}')
+_EVENT = tx.LogEvent("edit", 1, NOW, "[[1,2]]")
 
 
 class RemovalConditions(Conditions):

@@ -57,8 +57,9 @@ class Snapshot:
 class LogEvent:
     """An event of a session's log that is not a message: it took place before message ``at``.
 
-    ``detail`` is what a replay of the log needs besides the messages, as JSON or a time; it never
-    holds text of a message.
+    ``detail`` is the time of a tick, or JSON: the ranges of messages of an edit, an erasure or a
+    quarantine, the configurations of a reconfiguration or a re-pack. It never holds text of a
+    message.
     """
 
     kind: Literal[

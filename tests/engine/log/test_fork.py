@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, bounds, logs, opened, place, play, ways
 from sampling import drawn
-from session_fixture import COUNTER, SessionFixture, messages, replayed, text
+from session_fixture import COUNTER, SessionFixture, messages, text
 from test_edit import LATER, Editor
 from tree_builder import check_tree, tree_of
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log import fork as core_forking
 from hiermem.core.summaries.status import standing
+from hiermem.engine.check import check
+from hiermem.engine.handle import state_from
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change
-from hiermem.engine.log import fork as forking
 from hiermem.engine.log.fork import fork
 from hiermem.engine.summaries.recompress import recompress
 from hiermem.errors import NotFoundError, SessionExistsError, UsageError
@@ -52,6 +52,13 @@ def shape(nodes):
     return {id_: (bounds(node), node.parent, node.unit) for id_, node in nodes.items()}
 
 
+def ending_before(nodes, stop):
+    """Give the nodes over the windows up to the first one that does not end before a message."""
+    windows = sorted((n for n in nodes.values() if n.level == 1), key=lambda node: node.ordinal)
+    count = next((n.ordinal for n in windows if n.span.stop > stop), len(windows))
+    return {id_: node for id_, node in nodes.items() if node.windows[1] <= count}
+
+
 @drawn(20)
 @given(
     log=logs(),
@@ -61,8 +68,8 @@ def shape(nodes):
     kinds=_KINDS,
     at=st.integers(0, 1000),
 )
-async def test_the_log_explains_the_tree_and_every_fork_of_it(log, config, way, seed, kinds, at):
-    """Broken, replaying the log gives another tree than the one that grew (P4)."""
+async def test_a_fork_has_what_is_sealed_before_it_and_is_whole(log, config, way, seed, kinds, at):
+    """Broken, a fork loses or doubles a message, moves a bound, or pays for a text again."""
     if not log:
         return
     editor = Editor(seed, kinds=kinds, each=0.5 if kinds else 0.0)
@@ -70,33 +77,26 @@ async def test_the_log_explains_the_tree_and_every_fork_of_it(log, config, way, 
     async def end(session):
         handle = session._handle
         record = await handle.store.session("s")
-        whole = await replayed(handle, "s")
-        assert whole.state.to_json() == record.state
-        nodes = await tree_of(handle.store, "s")
-        assert shape(whole.nodes) == shape(nodes)
         stop = at % (record.messages + 1)
         await fork(handle, "s", "f", at=stop)
-        if not stop:
-            return
-        if "reconfigure" not in kinds:
+        found = await check(handle)
+        assert not found.findings
+        if "reconfigure" not in kinds and stop:
             await check_tree(handle.store, "f", Words())
-        again = await replayed(handle, "f")
-        forked = await tree_of(handle.store, "f")
-        assert shape(again.nodes) == shape(forked)
-        assert again.state.to_json() == (await handle.store.session("f")).state
         theirs = await handle.store.messages("s", 0, stop)
         mine = await handle.store.messages("f", 0, stop)
         assert [m.message for m in mine] == [m.message for m in theirs]
-        # What is not old is not paid for again: windows that were made and lie before the fork.
-        for id_, node in nodes.items():
-            if node.level == 1 and node.span.stop <= stop and id_ in forked:
-                other = forked[id_]
-                if bounds(other) == bounds(node) and node.revision:
-                    assert (other.revision, other.status) == (node.revision, "active")
-                    assert other.dirty == node.dirty
+        nodes, forked = [await tree_of(handle.store, name) for name in "sf"]
+        for id_, node in ending_before(nodes, stop).items():
+            other = forked[id_]
+            assert bounds(other) == bounds(node)
+            if node.revision:
+                kept = (node.revision, "active", node.dirty, node.degraded)
+                assert (other.revision, other.status, other.dirty, other.degraded) == kept
         # A fork of a fork is a fork.
         await fork(handle, "f", "g")
         assert shape(await tree_of(handle.store, "g")) == shape(forked)
+        assert (await handle.store.session("g")).state == (await handle.store.session("f")).state
 
     async with place("memory") as where:
         await play(log, where, (CONFIGS | LATER)[config], way, look=editor, at_end=end)
@@ -116,8 +116,8 @@ async def test_a_fork_goes_on_as_a_session_would_that_never_had_the_rest(log, co
         await memory.session("s").append(log)
         await fork(handle, "s", "f", at=stop)
         await memory.session("f").append(log[stop:])
-        mine, theirs = [await handle.store.session(name) for name in "fs"]
-        assert mine.state == theirs.state
+        mine, theirs = [state_from((await handle.store.session(name)).state) for name in "fs"]
+        assert mine == theirs
         assert shape(await tree_of(handle.store, "f")) == shape(await tree_of(handle.store, "s"))
         flags = [[m.flags for m in await handle.store.messages(name, 0, len(log))] for name in "fs"]
         assert flags[0] == flags[1]
@@ -201,7 +201,7 @@ async def test_an_exchange_group_that_is_open_at_the_fork_can_still_get_its_resu
 
 
 @pytest.mark.parametrize("then", ["nothing", "edit", "quarantine", "full"])
-async def test_what_is_over_the_limit_and_cannot_be_cut_is_one_slice_in_a_replay_too(then):
+async def test_what_is_over_the_limit_and_cannot_be_cut_is_one_slice_in_a_fork_too(then):
     """Broken, an image under a small limit makes a fork impossible, or the check accuse."""
     fixture = SessionFixture(config=HierarchyConfig.by_tokens(target=100, max_messages=None))
     image = Message.user([ImagePart("u" * 400)], created_at=START)
@@ -217,9 +217,6 @@ async def test_what_is_over_the_limit_and_cannot_be_cut_is_one_slice_in_a_replay
         await change.erase(fixture.handle, "s", [2], kind="quarantine")
     elif then == "full":
         assert (await fixture.update(strategy="full")).swapped
-    whole = await replayed(fixture.handle, "s")
-    assert whole.state.to_json() == (await fixture.tenant.session("s")).state
-    assert shape(whole.nodes) == shape(await tree_of(fixture.tenant, "s"))
     await fork(fixture.handle, "s", "f", at=8)
     await check_tree(fixture.tenant, "f", COUNTER)
 
@@ -231,8 +228,7 @@ async def test_a_fork_of_a_closed_session_is_open():
     await fork(fixture.handle, "s", "f")
     assert not (await fixture.tenant.session("f")).closed
     await fixture.say(messages(3, start=25), session="f")
-    again = await replayed(fixture.handle, "f")
-    assert shape(again.nodes) == shape(await tree_of(fixture.tenant, "f"))
+    assert (await check(fixture.handle)).ok
 
 
 async def test_what_cannot_be_forked_is_refused():
@@ -247,102 +243,3 @@ async def test_what_cannot_be_forked_is_refused():
     with pytest.raises(UsageError):
         await fork(fixture.handle, "s", "f", at=-1)
     assert await fixture.tenant.session("f") is None
-
-
-async def test_an_edit_while_a_fork_is_worked_out_is_in_the_fork():
-    """Broken, a fork is written from pages that are no longer true."""
-    fixture = SessionFixture()
-    await fixture.say(messages(30))
-    await fixture.update()
-    real, done = fixture.tenant.messages, []
-
-    async def messages_then_edit(*args, **settings):
-        found = await real(*args, **settings)
-        if not done:
-            done.append(True)
-            await change.erase(fixture.handle, "s", [3])
-        return found
-
-    class Between:
-        def __getattr__(self, name):
-            return messages_then_edit if name == "messages" else getattr(fixture.tenant, name)
-
-    fixture.handle.store = Between()
-    await fork(fixture.handle, "s", "f")
-    (stored,) = await real("f", 3, 4)
-    assert stored.state == "erased"
-    nodes = await tree_of(fixture.tenant, "f")
-    assert nodes["L1.0"].revision == 0
-
-
-class Beside:
-    """A store beside which something happens, once, right after its ``n``-th call."""
-
-    def __init__(self, store, n, happens):
-        self._store, self._left, self._happens = store, [n], happens
-
-    def __getattr__(self, name):
-        real = getattr(self._store, name)
-
-        async def call(*args, **settings):
-            found = await real(*args, **settings)
-            self._left[0] -= 1
-            if not self._left[0]:
-                await self._happens()
-            return found
-
-        if name == "tree":
-            return self._beside_tree
-        return real if name == "tenant" else call
-
-    def _beside_tree(self, *of):
-        tree = Beside(self._store.tree(*of), 0, self._happens)
-        tree._left = self._left
-        return tree
-
-
-async def test_an_update_between_any_two_reads_of_a_fork_tears_no_text_from_another(
-    monkeypatch, every
-):
-    """Broken, a parent in the fork tells of a child's text that is not there, for ever."""
-    for module in (forking, core_forking):
-        monkeypatch.setattr(module, "_PAGE", 4)
-    fixture, llm, calls = SessionFixture(), NeverTheSame(), [0]
-    await fixture.say(messages(60, words=30))
-    await fixture.update(llm)
-    n, happened = 0, True
-
-    async def anew():
-        calls[0] += 1
-        fixture.handle.store = fixture.tenant
-        assert await recompress(fixture.handle, "s", 1, (0, 20))
-        await fixture.update(llm)
-
-    while happened:
-        n, before = n + every(2), calls[0]
-        fixture.handle.store = Beside(fixture.tenant, n, anew)
-        await fork(fixture.handle, "s", f"f{n}")
-        happened = calls[0] > before
-        fixture.handle.store = fixture.tenant
-        assert await fixture.untrue(f"f{n}") == []
-        assert not (await fixture.update(session=f"f{n}", dry_run=True)).calls
-    assert n > 15
-
-
-async def test_a_result_given_up_while_a_fork_is_worked_out_may_still_come_there():
-    """Broken, an append to the source beside the fork leaves its mark in the fork."""
-    n, happened = 0, True
-    while happened:
-        n, fixture = n + 1, SessionFixture()
-        call = Message.assistant(tool_calls=[ToolCall("c1", "find")])
-        await fixture.say([Message.user("Look."), call])
-
-        async def give_up(fixture=fixture):
-            fixture.handle.store = fixture.tenant
-            await fixture.say([Message.user("Never mind.")])
-
-        fixture.handle.store = Beside(fixture.tenant, n, give_up)
-        await fork(fixture.handle, "s", "f", at=2)
-        happened = fixture.handle.store is fixture.tenant
-        assert [stored.flags for stored in await fixture.tenant.messages("f", 0, 2)] == [(), ()]
-    assert n > 4

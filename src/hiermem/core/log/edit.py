@@ -17,8 +17,8 @@ from typing import TypeAlias
 from hiermem.core.context.view import outdated
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import EditReport
-from hiermem.core.log.size_changes import SizeChange, Weigher
 from hiermem.core.log.trees import tree_states
+from hiermem.core.log.weights import SizeChange, Weigher
 from hiermem.core.needs import inside
 from hiermem.core.text.wishes import PIN, WISH, WITHDRAWN, without_flags
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError

@@ -26,16 +26,16 @@ from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.core.extraction.stored_answer import made_from
 from hiermem.core.log.edit import check_index, known_session
+from hiermem.core.log.events import edits_of
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import Receipt
-from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher
 from hiermem.core.log.trees import TreeState, tree_states
+from hiermem.core.log.weights import NOTHING, SizeChange, Weigher
 from hiermem.core.needs import inside
 from hiermem.core.spaces import record as spaces
 from hiermem.core.spaces.sources import SOURCE, SourceLink, exported, links_in, named, of_space
 from hiermem.core.summaries.retries import RETRY, covers
 from hiermem.core.text.wishes import without_flags
-from hiermem.core.tree.turns import marks_of
 from hiermem.errors import NotFoundError, StoreCorruptError
 from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Need, Record, Rewrite
@@ -420,14 +420,11 @@ class Withdrawal:
         erases, weigher = self.kind == "erase", self.weigher
         weigh = weigher.weigh if record.counter == weigher.counter.name else weigher.estimate
         for stored, place in zip(messages, places, strict=True):
-            calls, result_of = marks_of(stored.message) if erases else ((), None)
             shift = SizeChange(
                 stored.index,
                 stored.thread,
                 weigh(stored, tree_state.config, place.points),
                 (NOTHING,) * place.slices,
-                calls,
-                result_of,
             )
             points = (0,) * len(place.points) if erases else place.points
             tree_state.message_changes.append((place, shift, points))
@@ -483,9 +480,3 @@ def _messages_at(record: SessionRecord, indices: Sequence[int]) -> Asking[list[S
             )
         found += read
     return found
-
-
-def edits_of(events: Iterable[transaction.LogEvent]) -> Counter[int]:
-    """Return how often each message was edited, by index."""
-    logged = (LoggedChanges.from_json(each.detail) for each in events if each.kind == "edit")
-    return Counter(shift.index for changes in logged for shift in changes.shifts)

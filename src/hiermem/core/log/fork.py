@@ -1,173 +1,211 @@
 """Decides a fork: a session that shares another one's first messages, windows and summaries.
 
-The fork's log is the source's log as far as it concerns the shared messages, and its tree is what a
-replay of that log gives. Summaries of nodes that come out equal are taken along, with their dirty
-mark, so that nothing sealed before the fork is paid for again.
+The sealed nodes of the source that end before the fork are copied as they are, with their texts and
+marks, so that nothing sealed is paid for again. The messages behind them are folded again, under
+the configuration that the source has now. One transaction reads and writes everything: a parent
+never describes a text of its child that is not there.
 
-The fork is prepared outside the transaction. Inside it, the log that was used is compared with the
-log as it is then; if they differ, nothing is written. Updates change summaries without a trace in
-the log, so the transaction itself reads which summaries serve: if parent and child were read at two
-moments, a parent could describe a text of its child that is not there.
+A thread goes on as it does in the source. For that, the turns of LEAD messages before the first one
+that is folded are followed too; of what was said earlier, an unanswered call is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from itertools import takewhile
 from typing import Final
 
+from hiermem.core.log import events as logged
 from hiermem.core.log.edit import known
-from hiermem.core.log.replay import Replay, prefix
+from hiermem.core.log.rebuild import Refold
+from hiermem.core.log.weights import Weigher
 from hiermem.core.tree.fold import reopen
+from hiermem.core.tree.levels import Root, pack
+from hiermem.core.tree.state import Opening, SessionState
 from hiermem.core.tree.stored import config_from
-from hiermem.errors import SessionExistsError
+from hiermem.core.tree.turns import GROUP_LIMIT
+from hiermem.core.tree.windows import Limits, Window
+from hiermem.errors import NotFoundError, SessionExistsError
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
-from hiermem.types.transaction import Asking, Batch, Changes, Copy, Deciding, LogEvent, Rewrite
+from hiermem.types.transaction import (
+    Asking,
+    Batch,
+    Changes,
+    Copy,
+    Deciding,
+    LogEvent,
+    Rewrite,
+)
 
 #: The flag of a message whose tool calls were given up, perhaps only after the fork.
 _GIVEN_UP: Final = "missing_result"
-#: The fields of a node that belong to its text.
-_OF_TEXT: Final = ("revision", "attempts", "error", "degraded", "dirty", "since")
-#: The fields that say what a node covers, and at which length.
-_OF_INPUTS: Final = (
-    "span", "thread", "windows", "children", "messages", "verbatim", "allotted_tokens",
-)  # fmt: skip
-#: Nodes read in one go.
-_PAGE: Final = 2048
+LEAD: Final = 2 * GROUP_LIMIT
+#: Nodes, and messages, read in one go.
+_PAGE: Final = 512
 
 
-def prepare(
-    source: SessionRecord,
+def fork(
+    source_id: str,
     new_id: str,
-    replay: Replay,
     *,
-    events: Sequence[LogEvent],
+    at: int | None,
     title: str | None,
     first_epoch: int,
     now: datetime,
-) -> Callable[[], Deciding[int | None]]:
-    """Work out a fork from a finished ``replay`` of ``events``; return the decision that writes it.
+    weigher: Weigher,
+) -> Deciding[int]:
+    """Make ``new_id`` a fork with the first ``at`` messages, or all; return their number.
 
     ``first_epoch`` is the first number of the fork's epochs and of its trees.
+
+    Raises NotFoundError if the source does not have so many, and SessionExistsError.
     """
-    at, state = replay.state.next_index, replay.state
-    log = list(events)
-    if state.closed:
-        state = reopen(state).state
-        log.append(LogEvent("reopen", at, now))
-    same = config_from(source.config) == replay.config
+    found: tuple[SessionRecord | None, SessionRecord | None, Sequence[LogEvent]]
+    found = yield (
+        (new_id, transaction.NeedSession()),
+        (source_id, transaction.NeedSession()),
+        (source_id, transaction.NeedEvents()),
+    )
+    source, events = known(source_id, found[1]), found[2]
+    stop = source.messages if at is None else at
+    if stop > source.messages:
+        raise NotFoundError(
+            f"session {source_id!r} cannot be forked at {stop}; it has {source.messages} messages"
+        )
+    if found[0] is not None:
+        raise SessionExistsError(new_id)
+    state = SessionState.from_json(source.state)
+    log, nodes = logged.before(events, stop), (yield from _sealed(source, state, stop))
+    rest = Refold(config_from(source.config), state)
+    rewrites: dict[int, StoredMessage] = {}
+    if stop < source.messages:
+        rest, rewrites = yield from _rest(source, nodes, stop, log, weigher)
+    elif state.closed:
+        rest.state = reopen(state).state
+        log = (*log, LogEvent("reopen", stop, now))
     record = SessionRecord(
         id=new_id,
         title=source.title if title is None else title,
         participants=source.participants,
-        config=source.config if same else replay.config.to_json(),
+        config=source.config,
         counter=source.counter,
         created_at=now,
         last_activity=now,
-        messages=at,
-        state=state.to_json(),
+        messages=stop,
+        state=rest.state.to_json(),
         version=1,
         epoch=first_epoch,
         tree=first_epoch,
         forked_from=source.id,
-        forked_at=at,
+        forked_at=stop,
         metadata=source.metadata,
     )
-    nodes = sorted(replay.nodes.values(), key=lambda node: (node.level, node.ordinal))
-    waiting = {index for thread in state.threads for _, index in state.strand(thread).turns.waiting}
-    return partial(_fork, source, record, tuple(log), nodes=nodes, waiting=sorted(waiting))
-
-
-def _with_texts(
-    nodes: Iterable[Node], theirs: Mapping[str, Node]
-) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
-    """Return the fork's nodes, children first, and the revisions to copy into it.
-
-    Nodes that are dirty in the source are so in the fork as well. A text that was
-    requested once more for its own sake is not requested in the fork. A parent describes its
-    children's texts, so its text is copied only if all of theirs are.
-    """
-    found: list[Node] = []
-    taken: dict[str, int] = {}
-    for node in nodes:
-        other = theirs.get(node.id)
-        if (
-            other is None
-            or not other.revision
-            # One text serves both where they cover the same at one length.
-            or any(getattr(node, name) != getattr(other, name) for name in _OF_INPUTS)
-            or not taken.keys() >= set(node.children)
-        ):
-            found.append(node)
-            continue
-        taken[node.id] = other.revision
-        found.append(
-            replace(node, status="active", **{name: getattr(other, name) for name in _OF_TEXT})
-        )
-    return tuple(found), tuple(taken.items())
-
-
-def _fork(
-    source: SessionRecord,
-    record: SessionRecord,
-    prepared: tuple[LogEvent, ...],
-    *,
-    nodes: Sequence[Node],
-    waiting: Sequence[int],
-) -> Deciding[int | None]:
-    """Write a fork that was worked out from ``source`` as it was read; return its messages' number.
-
-    None, with nothing written, if the source has changed since. ``prepared`` are the events of the
-    fork's log and ``nodes`` its tree without texts. ``waiting`` are the messages whose exchange
-    group is still open at the fork.
-
-    Raises NotFoundError if the source is gone, SessionExistsError if the name is taken.
-    """
-    other, found = yield (
-        (record.id, transaction.NeedSession()),
-        (source.id, transaction.NeedSession()),
-    )
-    if other is not None:
-        raise SessionExistsError(record.id)
-    now = known(source.id, found)
-    if (now.epoch, now.tree, now.config) != (source.epoch, source.tree, source.config):
-        return Batch(None)
-    if now.version != source.version:
-        events: Sequence[LogEvent] = yield source.id, transaction.NeedEvents()
-        log = prefix(events, record.messages)
-        if log != prepared[: len(log)] or len(prepared) - len(log) > 1:
-            return Batch(None)
-    theirs: dict[str, Node] = {}
-    for start in range(0, len(nodes), _PAGE):
-        ids = tuple(node.id for node in nodes[start : start + _PAGE])
-        page: Sequence[Node] = yield source.id, transaction.NeedNodes(ids)
-        theirs.update((node.id, node) for node in page)
-    mine, revisions = _with_texts(nodes, theirs)
-    rewrites = yield from _still_waiting(source.id, waiting)
+    copied = (_copied(node, rest.parents.get(node.id, node.parent)) for node in nodes.values())
     changes: Changes[None] = Changes(
         None,
         session=record,
-        copy=Copy(source.id, record.messages, revisions),
-        rewrites=rewrites,
-        nodes=mine,
-        events=prepared,
+        copy=Copy(source.id, stop, tuple((n.id, n.revision) for n in nodes.values() if n.revision)),
+        flags=tuple(rest.flags),
+        rewrites=tuple(Rewrite(stored, "mark") for stored in rewrites.values()),
+        nodes=(*copied, *rest.nodes.values()),
+        events=log,
     )
-    return Batch(record.messages, ((record.id, changes),))
+    return Batch(stop, ((new_id, changes),))
 
 
-def _still_waiting(source_id: str, waiting: Iterable[int]) -> Asking[tuple[Rewrite, ...]]:
-    """Take the "missing result" flag off messages whose results may still arrive in the fork.
+def _copied(node: Node, parent: str | None) -> Node:
+    """Return a node as it is in the fork, where no run makes it or was asked for it once more."""
+    plain = replace(
+        node, parent=parent, version=0, forced=False, lease_owner=None, lease_until=None
+    )
+    if node.revision:
+        return replace(plain, status="active")
+    return replace(plain, status="pending", attempts=0, error=None, degraded=False, dirty=False)
 
-    The source may have given up on them since; an append that does so leaves no event in its log.
+
+def _sealed(source: SessionRecord, state: SessionState, stop: int) -> Asking[dict[str, Node]]:
+    """Read the nodes that end before message ``stop``, the roots among them without a parent.
+
+    They are the first ones of each level: later windows were closed by later messages.
     """
-    rewrites: list[Rewrite] = []
-    asked = tuple((source_id, transaction.NeedMessages(index, index + 1)) for index in waiting)
-    answers: Sequence[Sequence[StoredMessage]] = yield asked
-    for found in answers:
-        for stored in found:
+    kept: dict[str, Node] = {}
+    windows: int | None = None
+    for level, count in enumerate(state.ordinals, start=1):
+        for start in range(0, count, _PAGE):
+            last = min(start + _PAGE, count)
+            page: Sequence[Node] = yield source.id, transaction.NeedLevel(level, start, last)
+            ended = list(takewhile(partial(_ends, stop, windows), page))
+            kept |= {node.id: node for node in ended}
+            if len(ended) < last - start:
+                break
+        windows = len(kept) if windows is None else windows
+    return {
+        id_: node if node.parent in kept else replace(node, parent=None)
+        for id_, node in kept.items()
+    }
+
+
+def _ends(stop: int, windows: int | None, node: Node) -> bool:
+    """Return whether a window ends before a message, or a node before this number of windows."""
+    return node.span.stop <= stop if windows is None else node.windows[1] <= windows
+
+
+def _state(nodes: Iterable[Node], start: int) -> SessionState:
+    """Return the state in which these nodes are sealed and message ``start`` is next."""
+    ordinals: list[int] = []
+    groups: list[list[Root]] = []
+    for node in nodes:
+        ordinals += [0] * (node.level - len(ordinals))
+        ordinals[node.level - 1] += 1
+        if node.parent is None:
+            groups += [[] for _ in range(node.level - len(groups))]
+            groups[node.level - 1].append(Root.of(node))
+    return SessionState(start, ordinals=tuple(ordinals), groups=tuple(map(pack, groups)))
+
+
+def _rest(
+    source: SessionRecord,
+    nodes: dict[str, Node],
+    stop: int,
+    events: Sequence[LogEvent],
+    weigher: Weigher,
+) -> Asking[tuple[Refold, dict[int, StoredMessage]]]:
+    """Fold the messages before ``stop`` that are in none of these nodes.
+
+    Returns the fold, and the messages that are not as in the source, by index.
+    """
+    config = config_from(source.config)
+    openings: dict[str, Opening] = {}
+    left = stop
+    for node in nodes.values():
+        if node.level == 1:
+            begun = node.span.stop_char is not None  # its last message goes on behind it
+            window = Window(char=node.span.stop_char or 0, linked=begun)
+            openings[node.thread or ""] = Opening(node.span.stop - begun, window)
+            left -= node.messages - begun
+    other = Opening(0)
+    # Threads that spoke so shortly before are not forgotten.
+    reach = stop - 2 * Limits.of(config).idle
+    start, messages = stop, list[StoredMessage]()
+    while start > 0 and (left > 0 or start > reach - LEAD):
+        first = max(0, start - _PAGE)
+        page: list[StoredMessage] = yield source.id, transaction.NeedMessages(first, start)
+        open_ = [m.index for m in page if m.index >= openings.get(m.thread, other).begin]
+        left, reach = left - len(open_), min([reach, *open_])
+        start, messages = first, page + messages
+    refold = Refold(config, _state(nodes.values(), start), openings)
+    late = [event for event in events if event.at >= start]
+    refold.fold_in(refold.arrivals(messages, weigher), late)
+    rewrites = dict(refold.rewrites)
+    state = refold.state
+    for thread in state.threads:
+        # Their results may still arrive in the fork, though the source gave up on them since.
+        for _, index in state.strand(thread).turns.waiting:
+            stored = rewrites.get(index, messages[index - start])
             flags = tuple(flag for flag in stored.flags if flag != _GIVEN_UP)
             if flags != stored.flags:
-                rewrites.append(Rewrite(replace(stored, flags=flags), "mark"))
-    return tuple(rewrites)
+                rewrites[index] = replace(stored, flags=flags)
+    return refold, rewrites

@@ -7,8 +7,7 @@ under which it was sealed. An edit past the limits leaves a large window; a rebu
 Every node on the path above a changed message is visited, whether its size changed or not. Only
 nodes on this path can contain the old text, so an erasure forgets exactly their texts.
 
-It reads one node for each level and message, and a group's children only if a slice moved. A replay
-of the log runs the same code over nodes in memory.
+It reads one node for each level and message, and a group's children only if a slice moved.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from hiermem.core.log.size_changes import LoggedChanges, SizeChange
+from hiermem.core.context.view import runs_of
+from hiermem.core.log.events import naming
 from hiermem.core.log.trees import Location, TreeState
+from hiermem.core.log.weights import SizeChange
 from hiermem.core.needs import Reading
 from hiermem.core.summaries.status import flag, mark_dirty
 from hiermem.core.tree.levels import Root, allot, hull
@@ -65,15 +66,8 @@ def changes_of(
 
     The log gets one event of ``kind`` for all of them.
     """
-    logged = LoggedChanges(())
-    for result in propagated:
-        shifts = tuple(shift for _, shift, _ in result.of.message_changes)
-        if (build := result.of.build) is None:
-            logged = replace(logged, shifts=shifts)
-        else:
-            tree, at, events = result.of.tree, build.at, build.events
-            logged = replace(logged, built=shifts, tree=tree, at=at, events=events)
-    event = LogEvent(kind, record.messages, now, logged.to_json())
+    named = runs_of(rewrite.message.index for rewrite in rewrites)
+    event = LogEvent(kind, record.messages, now, naming(named))
     made: list[Changes[None]] = []
     for result in propagated:
         state, build = result.state.to_json(), result.of.build

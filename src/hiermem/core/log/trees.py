@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.size_changes import SizeChange, configs_of
+from hiermem.core.log.events import configs_of
+from hiermem.core.log.weights import SizeChange
 from hiermem.core.needs import Reading
 from hiermem.core.summaries.inputs import OVERLAP_REACH, heard, was_shown
 from hiermem.core.text.measure import speaker

@@ -1,7 +1,7 @@
 """Decides when two texts, or two ways of making a text, are the same.
 
 A hash covers everything that can change the result, and nothing more. Session, index, title and
-participants are left out on purpose, so a fork or a replay finds the summaries that were made
+participants are left out on purpose, so a fork or a re-pack finds the summaries that were made
 before. Every hash is tagged with its method, so hashes of a later method can be stored alongside.
 """
 

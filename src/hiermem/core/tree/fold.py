@@ -32,7 +32,7 @@ from typing import Final
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.tree.levels import Growth
-from hiermem.core.tree.state import SessionState, Strand
+from hiermem.core.tree.state import Opening, SessionState, Strand
 from hiermem.core.tree.turns import Arrival, Flag
 from hiermem.core.tree.windows import Limits, Reason, Seal, Window, follow, micros, receive
 from hiermem.errors import UsageError
@@ -72,22 +72,28 @@ def arrive(state: SessionState, arrivals: Sequence[Arrival], config: HierarchyCo
 def again(
     state: SessionState,
     arrivals: Sequence[Arrival],
-    begins: Mapping[str, int],
     config: HierarchyConfig,
+    openings: Mapping[str, Opening],
+    *,
+    other: Opening,
 ) -> Folded:
-    """Fold messages of open windows again, into a state that was ``rewound``, in order.
+    """Fold messages in whose windows may be sealed already, in order.
 
-    ``arrivals`` are all messages of the session from there on. Messages before the
-    beginning of their thread's open window, which ``begins`` names, are in sealed windows and are
-    skipped. A message that begins a window inside it arrives as its last slice. Only flags of calls
-    that are given up are returned: the others were set when the messages arrived.
+    Messages before the opening of their thread are in sealed windows: they seal nothing, and other
+    threads may become idle at them. Threads without an opening of their own have ``other``. Where
+    the state does not hold a thread, its turns follow from those messages too. A message whose last
+    slice alone is not sealed arrives as that slice. Only flags of calls that are given up are
+    returned: the others were set when the messages arrived.
     """
     fold = _Fold(state, config)
     for arrival in arrivals:
-        if arrival.index >= begins.get(arrival.thread, state.next_index + len(arrivals)):
-            fold.arrive(arrival)
-        else:
-            fold.skip(arrival)
+        opening = openings.get(arrival.thread, other)
+        if arrival.index < opening.begin:
+            fold.skip(arrival, follow=arrival.thread not in state.threads)
+            continue
+        if arrival.index == opening.begin:
+            fold.open(arrival.thread, opening.window)
+        fold.arrive(arrival)
     fold.flags = [(index, flag) for index, flag in fold.flags if flag == "missing_result"]
     return fold.folded()
 
@@ -205,9 +211,18 @@ class _Fold:
         if len(self._lasts) > 1:
             self._idle(arrival.index)
 
-    def skip(self, arrival: Arrival) -> None:
-        """Pass over one message, which is in a sealed window: other threads may become idle."""
+    def open(self, thread: str, window: Window) -> None:
+        """Begin a thread's next window."""
+        self._strands[thread] = Strand(self.strand(thread).turns, window)
+
+    def skip(self, arrival: Arrival, *, follow: bool) -> None:
+        """Pass over one message, which is in a sealed window; ``follow`` its thread's turns."""
         self._next = arrival.index + 1
+        if follow:
+            thread, ignored = arrival.thread, list[Flag]()
+            turns, window = self.strand(thread)
+            turns = turns.before(arrival, ignored).after(arrival, ignored)
+            self._lasts[thread], self._strands[thread] = arrival.index, Strand(turns, window)
         if self.config.enabled:
             self._idle(arrival.index)
 

@@ -22,7 +22,7 @@ from hiermem.core.tree.levels import Root, pack, unpack
 from hiermem.core.tree.turns import Turns
 from hiermem.core.tree.windows import Window, moment
 from hiermem.errors import StoreCorruptError
-from hiermem.types import Position, SizeUnit, Span
+from hiermem.types import Position, SizeUnit
 
 #: The format of the JSON; another number is another format.
 _VERSION = 2
@@ -47,6 +47,16 @@ class Strand(NamedTuple):
         """Read what ``pack`` wrote."""
         turns, window = _decode(text)
         return cls(Turns.unpack(turns), Window.unpack(window))
+
+
+class Opening(NamedTuple):
+    """Where the messages of a thread begin that are in no sealed window.
+
+    It is at message ``begin``, with the state ``window`` of the empty window.
+    """
+
+    begin: int
+    window: Window = Window()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,55 +209,30 @@ class SessionState:
                     return replace(self, groups=groups)
         return None
 
-    def with_chars(self, real: Callable[[int, int], int]) -> SessionState:
-        """Return the state with every offset inside a message set to ``real(index, offset)``."""
-        groups = tuple(
-            pack([replace(root, span=placed(root.span, real)) for root in unpack(packed)])
-            for packed in self.groups
-        )
-        threads = dict(self.threads)
-        for thread, (last, packed) in self.threads.items():
-            turns, window = Strand.unpack(packed)
-            if window.char:
-                char = real(window.content.begin, window.char)
-                threads[thread] = (last, Strand(turns, window._replace(char=char)).pack())
-        return replace(self, groups=groups, threads=threads)
-
-    def rewound(self, before: SizeUnit, after: SizeUnit) -> tuple[SessionState, dict[str, int]]:
-        """Return the state at the beginning of what is open, and where each open window begins.
+    def rewound(self, before: SizeUnit, after: SizeUnit) -> tuple[SessionState, dict[str, Opening]]:
+        """Return the state at the beginning of what is open, and the openings by thread.
 
         From there the messages of open windows can be folded again, under other rules. Sealed nodes
         keep the unit they were sealed in. Of what a thread said before its open window only the
         given-up calls are known.
         """
-        begins: dict[str, int] = {}
+        openings: dict[str, Opening] = {}
         threads = dict(self.threads)
         for thread, (_, packed) in self.threads.items():
             turns, window = Strand.unpack(packed)
             if window.segments:
-                begin = begins[thread] = window.segments[0].begin
+                begin = window.segments[0].begin
                 opening = Window(char=window.char, linked=window.linked)
-                threads[thread] = (begin - 1, Strand(Turns(late=turns.late), opening).pack())
+                openings[thread] = Opening(begin, opening)
+                threads[thread] = (begin - 1, Strand(Turns(late=turns.late)).pack())
         groups = self.groups
         if before != after:
             groups = tuple(
                 pack([replace(root, unit=root.unit or before) for root in unpack(packed)])
                 for packed in groups
             )
-        start = min(begins.values(), default=self.next_index)
-        return replace(self, next_index=start, groups=groups, threads=threads), begins
-
-
-def placed(span: Span, real: Callable[[int, int], int]) -> Span:
-    """Return a span with each offset inside a message set to ``real(index, offset)``."""
-    if not span.sliced:
-        return span
-    start_char, stop_char = span.start_char, span.stop_char
-    return replace(
-        span,
-        start_char=real(span.start, start_char) if start_char else 0,
-        stop_char=None if stop_char is None else real(span.stop - 1, stop_char),
-    )
+        start = min((opening.begin for opening in openings.values()), default=self.next_index)
+        return replace(self, next_index=start, groups=groups, threads=threads), openings
 
 
 def has_open_window(text: str) -> bool:

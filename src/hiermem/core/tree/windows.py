@@ -18,8 +18,7 @@ Where the specification leaves a choice:
 
 - A message over the hard limit is cut into slices of at most the target. This holds even where the
   message cannot be cut: an indivisible message, such as an image, is one slice, and it still closes
-  the window before it. Appending, re-packing and replaying a log all cut by ``cut`` and
-  ``slices_at``.
+  the window before it.
 
 This module does not know about threads, nodes or levels.
 """

@@ -23,8 +23,8 @@ from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.render import RENDERER, Block, Shown, Writer, notice_tokens, noticed
 from hiermem.core.context.selection import ContextBudget, ContextSelection
 from hiermem.core.context.verbatim import Excerpts, with_excerpts
-from hiermem.core.context.view import SEEN, Piece, Runs, Seen, View, each_of, runs_of
-from hiermem.core.log.size_changes import LoggedChanges
+from hiermem.core.context.view import SEEN, Piece, Seen, View, each_of, runs_of
+from hiermem.core.log.events import taken_back
 from hiermem.core.search.hits import Evidence
 from hiermem.core.text import wishes
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
@@ -241,16 +241,6 @@ async def _rooms(handle: Handle, request: Request, room: int) -> tuple[int, int,
     overhead = sum(await request.weigh(handle.counter)) + budget.reserve_for_output + room
     left, reserve = budget.max_tokens - overhead, budget.reserve_for_messages
     return overhead, left, None if reserve is None else min(reserve, left)
-
-
-def taken_back(events: Sequence[transaction.LogEvent]) -> Runs:
-    """Return the erased and quarantined messages; a later such event removes all views."""
-    return runs_of(
-        shift.index
-        for event in events
-        if event.kind in ("erase", "quarantine")
-        for shift in LoggedChanges.from_json(event.detail).shifts
-    )
 
 
 async def _decide(

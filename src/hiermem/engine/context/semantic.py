@@ -12,6 +12,7 @@ from hiermem.core.context.render import Writer
 from hiermem.core.context.selection import ContextBudget, ContextSelection
 from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import ZoneMaker
+from hiermem.core.log.events import taken_back
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.engine.context import select
 from hiermem.engine.handle import Handle
@@ -48,7 +49,7 @@ async def found(
         return await search.pack(handle, record.id, passages, tokens)
 
     block, evidence = await select.in_record(handle, find, room, messages=record.messages)
-    gone = select.taken_back(await handle.store.events(record.id))
+    gone = taken_back(await handle.store.events(record.id))
     view = View(0, tuple(pieces), gone=gone)
     decided = select.Decided(record, situation, Cut(view, (), tuple(view.blocks())))
     selection = select.chosen(handle, request, decided, select.Recalled(block, evidence))

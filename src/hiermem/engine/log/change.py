@@ -20,7 +20,7 @@ from hiermem.core.log.copies import StoreCopy
 from hiermem.core.log.edit import check_index
 from hiermem.core.log.erase import ForkHandling, Withdrawal, WithdrawalKind
 from hiermem.core.log.receipts import EditReport, Receipt
-from hiermem.core.log.size_changes import Weigher
+from hiermem.core.log.weights import Weigher
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.text import fence, measure
 from hiermem.core.text.policy import OnBad, clean_message

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from hiermem.core import arguments
 from hiermem.core.log.alignment import Said, SyncReport, align, parts_of, said, said_in
 from hiermem.core.log.branches import rewrite_id
-from hiermem.core.log.erase import edits_of
+from hiermem.core.log.events import edits_of
 from hiermem.core.text.policy import clean_message
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, Messages, append, flatten

@@ -1,6 +1,6 @@
 """Requests new texts for summaries, and changes a session's configuration.
 
-``core.summaries.recompress`` and ``core.log.reconfigure`` decide, inside the store's transaction.
+``core.summaries.recompress`` and ``core.log.rebuild`` decide, inside the store's transaction.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import partial
 from typing import Final
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log import reconfigure as reconfiguring
-from hiermem.core.log.reconfigure import Backlog
-from hiermem.core.log.size_changes import Weigher
+from hiermem.core.log import rebuild as rebuilding
+from hiermem.core.log.rebuild import Backlog
+from hiermem.core.log.weights import Weigher
 from hiermem.core.summaries import recompress as recompressing
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle
@@ -61,7 +61,7 @@ async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) 
                 await asyncio.to_thread(backlog.feed, page)
         changed = await handle.store.transact(
             partial(
-                reconfiguring.reconfigure,
+                rebuilding.reconfigure,
                 session_id,
                 config=text,
                 build_id=build_id,

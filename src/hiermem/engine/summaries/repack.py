@@ -8,7 +8,7 @@
 
 The whole state of a re-pack is in the store: killed at any point, the next one under the same
 configuration resumes it. The serving tree is not touched before the swap, which is one transaction.
-``core.log.repack`` decides what each step does.
+``core.log.rebuild`` decides what each step does.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from hiermem.core.log import repack as repack_steps
-from hiermem.core.log.size_changes import Weigher
+from hiermem.core.log import rebuild as repack_steps
 from hiermem.core.log.trees import Build
+from hiermem.core.log.weights import Weigher
 from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.core.summaries.status import waits

@@ -231,7 +231,7 @@ async def _prepared(
         version = await _version(connection, name)
         if version is None and create:
             version = await _created(connection, name, secret or os.urandom(32))
-        if version is not None and version < schema.VERSION and migrate:
+        if version is not None and schema.FIRST <= version < schema.VERSION and migrate:
             version = await _migrated(connection, name)
         _check_version(version, name, named)
         if secret is not None:
@@ -341,6 +341,11 @@ def _check_version(version: int | None, name: str, named: str) -> None:
         raise errors.StoreNewerError(
             f"the store in the schema {name} of {named} has version {version}, and this hiermem "
             f"knows {schema.VERSION}; upgrade it to the version of hiermem that migrated the store"
+        )
+    if version < schema.FIRST:
+        raise errors.StoreError(
+            f"the store in the schema {name} of {named} was written by another development version "
+            "of hiermem, which can read it; it was left untouched; name another schema"
         )
     if version < schema.VERSION:
         raise errors.StoreError(

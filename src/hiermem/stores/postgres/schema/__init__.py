@@ -1,8 +1,8 @@
 """The schema of a store in PostgreSQL, its version, and the steps from older versions.
 
-A new store gets the schema in ``current.sql``. Until the first release is tagged, a change of the
-schema edits ``current.sql`` alone. After that, it also raises VERSION and adds a step ``NNNN.sql``
-(from version NNNN - 1 to NNNN).
+A new store gets the schema in ``current.sql``. A change of what is stored raises VERSION. Until the
+first release is tagged, it raises FIRST too. After that, it adds a step ``NNNN.sql`` (from version
+NNNN - 1 to NNNN).
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from importlib.resources import files
 from typing import Final
 
 #: The version that this library reads and writes; the table ``store`` holds that of a store.
-VERSION: Final = 1
+VERSION: Final = 2
+#: The oldest version that is migrated; older stores were written by development versions.
+FIRST: Final = 2
 
 
 def script(name: str = "current") -> str:

@@ -1,20 +1,23 @@
-"""Decides the steps of a full re-pack: begin, advance, swap. Each is one transaction.
+"""Decides how windows are made anew from the log: by a reconfiguration, a full rebuild, a fork.
 
-::
+Each folds messages again under a configuration (``Refold``). A reconfiguration and a fork keep what
+is sealed and fold the rest. A full rebuild folds everything, beside the tree that serves::
 
     begin -> advance (a page of the log) ... -> swap
 
-The new tree is folded from the log as it is now: live content, weighed under the build's
-configuration, with the log's flushes, closes, reopenings and ticks. The other events (edits,
-erasures, reconfigurations) are in the content already. A step that was prepared from reads of an
-earlier epoch, or for another point of the build, changes nothing and reports so. Messages keep the
-flags that they got on arrival.
+Each of its steps is one transaction. The new tree is folded from the log as it is now: live
+content, weighed under the build's configuration, with the log's flushes, closes, reopenings and
+ticks. A step that was prepared from reads of an earlier epoch, or for another point of the build,
+changes nothing and reports so. Messages keep the flags that they got on arrival. The session's
+record holds how far the build is (``Build``). A change of a message before ``at`` changes both
+trees, in one transaction. An edit marks the texts of the new tree as dirty rather than flagged:
+they are generated anyway. A rebuild makes no texts; the ordinary update generates them in the new
+tree.
 
-How far the build is, the session's record holds (``Build``). A change of a message before ``at``
-changes both trees, in one transaction. An edit marks the texts of the new tree as dirty rather than
-flagged, whatever was asked for the serving tree: the new tree's texts are generated anyway.
-
-A re-pack makes no texts; the ordinary update generates them in the new tree.
+The last instruction of two holds. A reconfiguration restarts a full rebuild that is under way for
+another configuration, because its swap would otherwise put the older configuration back. An open
+window may hold many messages; a reconfiguration folds them in pages before its transaction
+(``Backlog``), and the result is written only if the session is still what was read.
 """
 
 from __future__ import annotations
@@ -24,23 +27,29 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.size_changes import Weigher
+from hiermem.core.log.edit import known_session
 from hiermem.core.log.trees import Build, locate
+from hiermem.core.log.weights import Weigher
 from hiermem.core.needs import inside
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
-from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.state import Opening, SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival, Flag
 from hiermem.core.tree.windows import cut
+from hiermem.errors import SessionClosedError
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, Rewrite, ViewRecord
 
-#: Messages folded in one transaction.
+#: Messages that a full rebuild folds in one transaction, and those of a backlog folded at once.
 PAGE: Final = 256
+_BACKLOG_PAGE: Final = 2048
+#: What of a session's record its messages and open windows follow from.
+_folded_from: Final = attrgetter("state", "config", "epoch", "tree")
 
 
 def arrival(
@@ -76,27 +85,46 @@ def measured(
     return arrivals, marks
 
 
-# ---------------------------------------------------------------------------------------------
-# Folding on
-
-
 class Refold:
-    """A fold in progress: its state and the nodes sealed so far.
+    """A fold in progress: its state, and the nodes sealed so far.
 
-    ``flags`` are those that a second fold of a message sets.
+    ``openings`` say where the messages of each thread begin that are in no sealed window, ``other``
+    where those of any other thread do. ``flags`` are those that a second fold of a message sets,
+    ``rewrites`` the messages that the rules slice now, by index.
     """
 
-    def __init__(self, config: HierarchyConfig, state: SessionState | None = None) -> None:
-        self.config, self.state = config, state or SessionState()
+    def __init__(
+        self,
+        config: HierarchyConfig,
+        state: SessionState,
+        openings: Mapping[str, Opening] | None = None,
+        *,
+        other: int = 0,
+    ) -> None:
+        self.config, self.state = config, state
+        self.openings, self._other = openings or {}, Opening(other)
         self.nodes: dict[str, Node] = {}
         self.parents: dict[str, str] = {}
         self.flags: list[Flag] = []
+        self.rewrites: dict[int, StoredMessage] = {}
 
-    def fold_again(self, arrivals: Sequence[Arrival], begins: Mapping[str, int]) -> None:
-        """Fold messages of open windows once more (``fold.again``)."""
-        folded = fold.again(self.state, arrivals, begins, self.config)
-        self.take(folded)
-        self.flags += folded.flags
+    def arrivals(self, messages: Iterable[StoredMessage], weigher: Weigher) -> list[Arrival]:
+        """Measure messages for the fold, and note those that are sliced now."""
+        return [self._arrival(stored, weigher) for stored in messages]
+
+    def _arrival(self, stored: StoredMessage, weigher: Weigher) -> Arrival:
+        opening = self.openings.get(stored.thread, self._other)
+        if stored.index < opening.begin:
+            return Arrival.of(stored)
+        window = opening.window
+        if stored.index == opening.begin and (stored.slices or window.char or window.linked):
+            weight = weigher.weigh(stored, self.config, stored.slices)[-1]
+            size = weight.size(self.config.unit)
+            return replace(Arrival.of(stored), size=size, tokens=weight.tokens)
+        arrived, points = arrival(stored, self.config, weigher)
+        if points:
+            self.rewrites[stored.index] = replace(stored, size=arrived.size, slices=points)
+        return arrived
 
     def fold_in(self, arrivals: Sequence[Arrival], events: Sequence[LogEvent] = ()) -> None:
         """Fold messages and, each at its place, events."""
@@ -104,15 +132,19 @@ class Refold:
         for event in events:
             before = event.at - self.state.next_index
             if before > 0:
-                self.take(fold.arrive(self.state, waiting[:before], self.config))
+                self._arrive(waiting[:before])
                 del waiting[:before]
             if event.kind in fold.EVENTS:
-                self.take(fold.happen(self.state, event, self.config))
+                self._take(fold.happen(self.state, event, self.config))
         if waiting:
-            self.take(fold.arrive(self.state, waiting, self.config))
+            self._arrive(waiting)
 
-    def take(self, folded: Folded) -> None:
-        """Go on from the result of a fold."""
+    def _arrive(self, arrivals: Sequence[Arrival]) -> None:
+        folded = fold.again(self.state, arrivals, self.config, self.openings, other=self._other)
+        self.flags += folded.flags
+        self._take(folded)
+
+    def _take(self, folded: Folded) -> None:
         self.state = folded.state
         for node in folded.nodes:
             self.nodes[node.id] = node
@@ -124,14 +156,107 @@ class Refold:
                 self.nodes[child] = replace(made, parent=parent)
 
 
+# ---------------------------------------------------------------------------------------------
+# A reconfiguration
+
+
+class Backlog(Refold):
+    """The messages of a session's open windows, folded again: ``feed`` it those that are ``left``.
+
+    ``source`` is the record that was read.
+    """
+
+    def __init__(self, record: SessionRecord, config: HierarchyConfig, weigher: Weigher) -> None:
+        state = SessionState.from_json(record.state)
+        state, openings = state.rewound(config_from(record.config).unit, config.unit)
+        super().__init__(config, state, openings, other=record.messages)
+        self.source, self._weigher = record, weigher
+
+    def left(self) -> tuple[int, int] | None:
+        """Return the next messages to feed, from and up to; None at the end."""
+        start = self.state.next_index
+        stop = min(start + _BACKLOG_PAGE, self.source.messages)
+        return (start, stop) if start < stop else None
+
+    def feed(self, messages: Sequence[StoredMessage]) -> None:
+        """Fold the next messages of the session."""
+        self.fold_in(self.arrivals(messages, self._weigher))
+
+    def is_of(self, record: SessionRecord) -> bool:
+        """Return whether the session's messages and open windows are those that were folded."""
+        return _folded_from(record) == _folded_from(self.source)
+
+
+def reconfigure(
+    session_id: str,
+    *,
+    config: str,
+    build_id: str,
+    now: datetime,
+    weigher: Weigher,
+    backlog: Backlog | None = None,
+    wait: bool = True,
+) -> Deciding[bool | None]:
+    """Continue the session under ``config``; return whether the configuration changed.
+
+    ``backlog`` is what was folded before. Where it does not fit the session any more, nothing is
+    changed and None returned; without ``wait`` the messages are read and folded here instead.
+    ``build_id`` is for a re-pack that restarts. Raises NotFoundError and SessionClosedError.
+    """
+    record = yield from known_session(session_id)
+    if record.closed:
+        raise SessionClosedError(session_id)
+    before, after = config_from(record.config), config_from(config)
+    build = Build.from_json(record.build)
+    overtaken = build if build is not None and config_from(build.config) != after else None
+    session = replace(record, version=record.version + 1)
+    if overtaken is not None:
+        restarted = new_build(record, overtaken, config=config, build_id=build_id)
+        session = replace(session, build=restarted.to_json())
+    detail: dict[str, Any] = {"before": record.config, "after": config}
+    changes: Changes[None] = Changes(
+        None, session=session, drop_tree=overtaken.tree if overtaken else None
+    )
+    if before == after:
+        # The event says that the session has a configuration of its own.
+        events: Sequence[LogEvent] = yield session_id, transaction.NeedEvents()
+        chosen = any(event.kind == "reconfigure" for event in events)
+        if chosen and overtaken is None:
+            return Batch(result=False)
+        changes = replace(changes, events=() if chosen else (_event(record, now, detail),))
+        return Batch(result=False, sessions=((session_id, changes),))
+    if backlog is None or not backlog.is_of(record):
+        if wait:
+            return Batch(None)
+        backlog = Backlog(record, after, weigher)
+        while stretch := backlog.left():
+            messages: Sequence[StoredMessage] = yield session_id, transaction.NeedMessages(*stretch)
+            backlog.feed(messages)
+    changes = replace(
+        changes,
+        session=replace(session, config=config, state=backlog.state.to_json()),
+        nodes=tuple(backlog.nodes.values()),
+        parents=tuple(backlog.parents.items()),
+        flags=tuple(backlog.flags),
+        rewrites=tuple(Rewrite(stored, "mark") for stored in backlog.rewrites.values()),
+        events=(_event(record, now, detail),),
+    )
+    return Batch(result=True, sessions=((session_id, changes),))
+
+
+def _event(record: SessionRecord, now: datetime, detail: dict[str, Any]) -> LogEvent:
+    text = json.dumps(detail, separators=(",", ":"))
+    return LogEvent("reconfigure", record.messages, now, text)
+
+
+# ---------------------------------------------------------------------------------------------
+# A full rebuild
+
+
 def due(build: Build, events: Sequence[LogEvent], stop: int) -> Sequence[LogEvent]:
     """Return the events before message ``stop`` that were not folded yet."""
     end = bisect_right(events, stop, lo=min(build.events, len(events)), key=lambda each: each.at)
     return events[build.events : end]
-
-
-# ---------------------------------------------------------------------------------------------
-# The transactions
 
 
 def begin(session_id: str, *, config: str, build_id: str) -> Deciding[Build | None]:

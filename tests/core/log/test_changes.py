@@ -1,4 +1,4 @@
-"""What the log tells of changed weights: it reads back, holds no text, and damage is said."""
+"""What a changed message weighs, what the log names of a change, and which views it outdates."""
 
 from __future__ import annotations
 
@@ -9,49 +9,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.context.view import Piece, View, outdated
-from hiermem.core.log.size_changes import LoggedChanges, SizeChange, Weigher, Weight
+from hiermem.core.context.view import Piece, View, each_of, outdated, runs_of
+from hiermem.core.log.events import before, changed, naming, taken_back
+from hiermem.core.log.weights import Weigher, Weight
 from hiermem.core.text import measure
 from hiermem.core.tree.turns import call_mark, marks_of
 from hiermem.errors import StoreCorruptError
 from hiermem.tokens import FunctionCounter
 from hiermem.types import Message, Span, StoredMessage, ToolCall
+from hiermem.types.transaction import LogEvent
 
 T0 = datetime(2024, 3, 1, tzinfo=UTC)
 COUNTER = FunctionCounter(lambda text: len(text.split()), name="words")
-_weights = st.builds(Weight, st.integers(0, 10**6), st.integers(0, 10**6))
+_RUNS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), min_size=1, max_size=4).map(
+    lambda found: runs_of(n for start, count in found for n in range(start, start + count))
+)
 
 
-@st.composite
-def _shifts(draw):
-    count = draw(st.integers(1, 4))
-    sizes = st.lists(_weights, min_size=count, max_size=count).map(tuple)
-    return SizeChange(
-        draw(st.integers(0, 10**6)), draw(st.sampled_from(["main", "é"])), draw(sizes), draw(sizes),
-        draw(st.sampled_from([(), ("m1", "m2")])), draw(st.sampled_from([None, "m3"])),
-    )  # fmt: skip
+@given(st.lists(st.tuples(st.sampled_from(["edit", "erase", "quarantine"]), _RUNS), max_size=5),
+       st.integers(0, 40))  # fmt: skip
+def test_the_log_names_what_was_changed_and_a_fork_what_of_it_concerns_it(changes, stop):
+    """Broken, a context shows what was taken back, or a fork knows of messages it does not have."""
+    log = [LogEvent(kind, 40, T0, naming(runs)) for kind, runs in changes]
+    indices = [set(each_of(runs)) for _, runs in changes]
+    assert [set(each_of(changed(event))) for event in log] == indices
+    gone = [found for (kind, _), found in zip(changes, indices, strict=True) if kind != "edit"]
+    assert taken_back(log) == runs_of(index for found in gone for index in found)
+    mine = before(log, stop)
+    kept = [{n for n in found if n < stop} for found in indices]
+    assert [set(each_of(changed(event))) for event in mine] == [one for one in kept if one]
+    assert all(event.at == stop for event in mine)
 
 
-_lists = st.lists(_shifts(), max_size=3).map(tuple)
+def test_a_fork_knows_the_events_before_it_and_the_configurations_after_it():
+    kinds = ("flush", "close", "reopen", "tick", "reconfigure", "repack")
+    log = [LogEvent(kind, at, T0) for at in (3, 9) for kind in kinds]
+    assert [(event.kind, event.at) for event in before(log, 5)] == [
+        *((kind, 3) for kind in kinds), ("reconfigure", 5), ("repack", 5),
+    ]  # fmt: skip
 
 
-@given(_lists, _lists, st.tuples(st.integers(1, 9), st.integers(0, 9), st.just(2)))
-def test_what_is_told_reads_back(shifts, built, places):
-    told = LoggedChanges(shifts, built, *(places if built else ()))
-    assert LoggedChanges.from_json(told.to_json()) == told
-    before = told.before(5)
-    assert all(shift.index < 5 for shift in (*before.shifts, *before.built))
-
-
-@pytest.mark.parametrize(
-    "detail",
-    ["", "x", "[]", "{}", '{"shifts":3}', '{"shifts":[{"index":1}]}', '{"shifts":[],"build":4}',
-     '{"shifts":[{"index":"1","thread":"t","before":[],"after":[]}]}',
-     '{"shifts":[{"index":1,"thread":"t","before":[[1,2]],"after":[]}]}'],
-)  # fmt: skip
+@pytest.mark.parametrize("detail", ["", "x", "{}", "3", "[3]", "[[1]]", "[[2,1]]", "[[-1,1]]"])
 def test_a_damaged_event_is_said_to_be_one(detail):
     with pytest.raises(StoreCorruptError):
-        LoggedChanges.from_json(detail)
+        changed(LogEvent("edit", 9, T0, detail))
 
 
 @given(
