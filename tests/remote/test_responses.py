@@ -15,7 +15,7 @@ from hiermem.models.anthropic import _joined_events as assembled_message
 from hiermem.models.anthropic import _read as read_message
 from hiermem.protocols import LLMResponse
 from hiermem.remote.completions import joined_events as assembled
-from hiermem.remote.completions import read_answer, without_thoughts
+from hiermem.remote.completions import read_answer
 from hiermem.remote.errors import MiscastError
 from hiermem.remote.responses import json_object, limited
 
@@ -179,18 +179,3 @@ def test_reasoning_that_is_only_in_the_total_is_counted_as_output():
         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 40},
     }
     assert read_answer(answer, asked="a").usage.output_tokens == 30
-
-
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("<think>hm\nhm</think>\n\nForty-two.", "Forty-two."),
-        ("hm\nhm\n</think>\n\nForty-two.", "Forty-two."),
-        ("<think>never ends", ""),
-        ("They talked of the </think> mark.", "They talked of the </think> mark."),
-        ("no thoughts", "no thoughts"),
-    ],
-)
-def test_thoughts_before_an_answer_are_no_part_of_it(text, left):
-    """A local reasoning model's thoughts, kept as memory, would be told as facts."""
-    assert without_thoughts(text) == left

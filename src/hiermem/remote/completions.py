@@ -6,7 +6,6 @@ their own ways. Unusable fields are left out; an answer without a message is ref
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -27,9 +26,6 @@ _FINISH: Final[Mapping[str, Finish]] = {
     "refusal": "refusal",
     "safety": "refusal",
 }
-#: Reasoning that a server without a parser for it leaves before the answer: between the two tags
-#: or, where its template wrote the first tag, up to the second on a line of its own.
-_THOUGHTS: Final = re.compile(r"\s*<think>.*?(?:</think>|\Z)|.*?\n</think>[ \t]*\n", re.DOTALL)
 
 
 def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
@@ -47,7 +43,7 @@ def read_answer(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
         raise MiscastError("the answer has no choices[0].message")
-    text = without_thoughts(text_of(message.get("content")))
+    text = text_of(message.get("content"))
     return LLMResponse(
         text=text,
         usage=_usage(answer.get("usage")),
@@ -78,16 +74,6 @@ def joined_events(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     if finish is None:
         raise MiscastError("the stream broke off before the answer was whole")
     return {**whole, "choices": [{"message": message, "finish_reason": finish}]}
-
-
-def without_thoughts(text: str) -> str:
-    r"""Return a text without the reasoning before the answer.
-
-    >>> without_thoughts("<think>\nHm.\n</think>\nForty-two.")
-    'Forty-two.'
-    """
-    found = _THOUGHTS.match(text) if "think>" in text else None
-    return text[found.end() :].lstrip() if found else text
 
 
 def text_of(content: object) -> str:

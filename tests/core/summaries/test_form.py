@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 from sampling import params
 
-from hiermem.core.summaries.checks import ALWAYS, WRITTEN, Answer
-from hiermem.core.summaries.form import continues, folded, repeats
+from hiermem.core.summaries.checks import ALWAYS, WRITTEN, Answer, continues, folded, repeats
 from hiermem.core.summaries.repair import repair, unwrapped
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText
 from hiermem.tokens import FunctionCounter

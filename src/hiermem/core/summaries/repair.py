@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from hiermem.core.summaries.form import ANNOUNCED, is_remark, statements
+from hiermem.core.summaries.checks import ANNOUNCED, is_remark, speaks_of_marks, statements
 from hiermem.core.text import language
-from hiermem.core.text.reasoning import holds_reasoning, without_reasoning
+from hiermem.core.text.reasoning import without_reasoning
 from hiermem.data import word_lists
 from hiermem.protocols import LLMRequest, LLMResponse
 
@@ -73,7 +73,7 @@ def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
         or response.finish_reason not in ("stop", "length")
     ):
         return response
-    text = _shortened(unwrapped(response.text, spoken=_speaks_of_marks(request)), request)
+    text = _shortened(unwrapped(response.text, spoken=speaks_of_marks(request)), request)
     if not (response.finish_reason == "length" or _is_cut(text, response, request=request)):
         return replace(response, text=text) if text != response.text.strip() else response
     kept = _whole_lines(text, flagged=response.finish_reason == "length")
@@ -98,15 +98,6 @@ def unwrapped(text: str, *, spoken: bool = False) -> str:
         for step in (partial(_bare, spoken=spoken), _inside, _unannounced, _without_offer):
             text = step(text).strip()
     return text
-
-
-def thinks(text: str, *, request: LLMRequest) -> bool:
-    """Return whether an answer that was repaired has marks of reasoning that its record has not."""
-    return holds_reasoning(text) and not _speaks_of_marks(request)
-
-
-def _speaks_of_marks(request: LLMRequest) -> bool:
-    return any(holds_reasoning(source.text) for source in request.inputs)
 
 
 def _bare(text: str, *, spoken: bool) -> str:
