@@ -63,12 +63,6 @@ def test_names_get_the_types_that_their_form_tells() -> None:
     assert found["Corin"] == "person"
 
 
-def test_a_version_is_a_tag_of_the_product() -> None:
-    [flask] = [each for each in read(*CODE).entities if each.name == "Flask"]
-    assert "version 3.0.2" in flask.tags
-    assert flask.messages == (0,)
-
-
 def test_decisions_and_open_work_are_found() -> None:
     answer = read(*CODE)
     assert any(each.kind == "decision" and "PostgreSQL" in each.text for each in answer.strategy)

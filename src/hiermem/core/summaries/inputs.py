@@ -358,13 +358,6 @@ def _part(stored: StoredMessage, begin: int, end: int | None) -> str:
     return f"{stored.hash}[{begin}:{'' if end is None else end}{echoes}]"
 
 
-def _halves(source: SourceText) -> tuple[SourceText, SourceText]:
-    middle = len(source.text) // 2
-    at = max(source.text.rfind(mark, middle // 2, middle) for mark in ("\n", " ")) + 1 or middle
-    first, second = source.text[:at], source.text[at:]
-    return replace(source, text=first, units=()), replace(source, text=second, units=())
-
-
 def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:
     """Return one unit for each message, or the recorded units of each summary.
 

@@ -263,12 +263,6 @@ def before_record(content: str) -> str:
     return content.partition("<<record ")[0]
 
 
-def after_record(content: str) -> str:
-    """Return what a rendered prompt says after its record; "" where there is none."""
-    _, mark, rest = content.rpartition("<<end of record ")
-    return rest.partition(">>")[2] if mark else ""
-
-
 def marked(kind: str, text: str, *, name: str = "") -> str:
     """Put ``text`` between marks that it cannot hold itself.
 

@@ -52,15 +52,7 @@ _CAMEL: Final = re.compile(
 )
 #: A change of case inside a word: every name in mixed case has one.
 _CASE_CHANGE: Final = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z]))")
-_VERSION: Final = r"v?\d{1,4}(?:\.\d{1,4}){1,3}"
 _JS_NAME: Final = re.compile(r"(?<![\w./@-])[A-Z][A-Za-z0-9]{0,20}\.(?:js|io|com|net|ai)(?![\w/-])")
-_JS_END: Final = re.compile(r"\.(?:js|io|com|net|ai)(?![\w/-])")
-_POINT: Final = re.compile(r"\.(?<=\d\.)\d")
-#: A name followed by a version is a product, whatever its form.
-_VERSIONED: Final = re.compile(
-    rf"(?<![\w./@-])([A-Z][\w.+#-]{{1,40}}(?: [A-Z][\w.+#-]{{1,30}})?) "
-    rf"(?:version |v)?({_VERSION})(?![\w])"
-)
 _FIGURE: Final = re.compile(
     rf"(?<![\w.,/$€£-])(?:[$€£]\s?\d[\d,]{{0,15}}(?:\.\d{{1,4}})?(?:\s?(?:k|K|M|million|billion|bn))?\b"
     rf"|\d[\d,]{{0,15}}(?:\.\d{{1,6}})?(?:\s?[\u2013-]\s?\d[\d,.]{{0,12}})?[ -]?"
@@ -93,11 +85,6 @@ _PERSON_BEFORE: Final = re.compile(
 _PERSON_AFTER: Final = re.compile(
     rf" (?:{either(_WORDS['after a person'])}|(?:and I|is my|was my)\b)"
 )
-_PLACE_BEFORE: Final = re.compile(rf"\b{either(_WORDS['before a place'])} $", re.IGNORECASE)
-_ORG_BEFORE: Final = re.compile(rf"\b{either(_WORDS['before an organisation'])} $", re.IGNORECASE)
-_TECH_AFTER: Final = re.compile(
-    rf" (?:v?\d+\.\d|(?:app|orm)\b|{either(_WORDS['after a technology'])})", re.IGNORECASE
-)
 _CLASS_NEAR: Final = re.compile(r"(?: |` ?)(?:class|model|object|field|instance|schema|type)\b")
 _ERROR_END: Final = re.compile(r"(?:Error|Exception|Warning|NotFound|Fault)$")
 _DIGIT: Final = re.compile(r"\d")
@@ -115,7 +102,7 @@ class NameMention(NamedTuple):
     """A name in a sentence: its kind, its position, and how certain its form makes the kind.
 
     ``sure`` is the confidence from the form alone. "concept" is an unknown kind; other sentences
-    may decide it. ``detail`` is a version or the like.
+    may decide it.
     """
 
     type: EntityType
@@ -123,7 +110,6 @@ class NameMention(NamedTuple):
     start: int
     stop: int
     sure: float
-    detail: str = ""
 
 
 def find(sentence: str, *, prose: bool = True) -> list[NameMention]:
@@ -158,7 +144,6 @@ def _all(sentence: str) -> Iterator[NameMention]:
     if '"' in sentence or "“" in sentence:
         for match in _TITLE.finditer(sentence):
             yield NameMention("concept", match.group(1), match.start(), match.end(), 0.7)
-    yield from _products(sentence)
     if "_" in sentence:
         for match in _SNAKE.finditer(sentence):
             name = match.group()
@@ -218,24 +203,6 @@ def _read_code(  # noqa: PLR0911 - a row of cases, the first of which holds
     if quoted.lower() in TECHNOLOGIES:
         return "technology", quoted, 0.8
     return None
-
-
-def _products(sentence: str) -> Iterator[NameMention]:
-    """Yield product names, recognised by a version after them or by an ending such as .js."""
-    if "." not in sentence[:-1]:
-        return
-    for match in _VERSIONED.finditer(sentence) if _POINT.search(sentence) else ():
-        name, version = match.groups()
-        first = name.split()[0]
-        if first.lower() in NO_NAME or first.lower() in CALENDAR:
-            name = name.partition(" ")[2]
-        if len(name) > 1 and name.lower() not in NO_NAME | CALENDAR:
-            start = match.start() + match.group().index(name)
-            yield NameMention("technology", name, start, match.end(), 0.9, version)
-    if not _JS_END.search(sentence):
-        return
-    for match in _JS_NAME.finditer(sentence):
-        yield NameMention("technology", match.group(), match.start(), match.end(), 0.85)
 
 
 def kind_of_identifier(name: str, *, after: str = "") -> tuple[EntityType, float]:
@@ -305,8 +272,6 @@ def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
         return "person", 0.9
     if last in ORGANISATION_ENDS:
         return "organisation", 0.8
-    if after_blank and _ORG_BEFORE.search(before):
-        return "organisation", 0.75
     if first in GIVEN_NAMES and name.count(" ") <= 2:
         return "person", 0.8
     if first in TECHNOLOGIES:
@@ -315,13 +280,4 @@ def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
         (after_blank and _PERSON_BEFORE.search(before)) or _PERSON_AFTER.match(after)
     ):
         return "person", 0.65
-    if _TECH_AFTER.match(after):
-        return "technology", 0.6
-    if (
-        after_blank
-        and not name.isupper()
-        and _PLACE_BEFORE.search(before)
-        and not before.lower().endswith(" in ")
-    ):
-        return "place", 0.5
     return "concept", 0.5

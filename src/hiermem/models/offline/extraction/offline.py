@@ -189,9 +189,6 @@ def _entity(thing: Thing, most: int) -> trivector.AnswerEntity:
         name=name,
         aliases=tuple(aliases[: trivector.MOST_ALIASES]),
         description=_short(about),
-        tags=tuple(
-            f"version {each}"[: trivector.MOST_IN_TAG] for each, _ in thing.details.most_common(3)
-        ),
         confidence=round(min(0.99, thing.sure * (0.8 + 0.2 * said)), 2),
         messages=_newest(thing.messages, most),
     )

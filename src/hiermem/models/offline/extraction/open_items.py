@@ -49,10 +49,6 @@ _MARK: Final = re.compile(
 _BOX: Final = re.compile(r"^[ \t]*[-*+] \[(?P<tick>[ xX])\] (?P<rest>[^\n]{3,240})", re.MULTILINE)
 _MONTHS: Final = "janfebmaraprmayjunjulaugsepoctnovdec"
 _MONTH: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
-_DAY: Final = signs(
-    rf"\b{_MONTH} \d|\b\d{{1,2}}(?:st|nd|rd|th)?\.? {_MONTH}|\b\d{{4}}-\d\d-\d\d\b",
-    r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b",
-)
 _LATER: Final = signs(rf"\b{phrases('later')}\b")
 #: What says that something is left to do, whoever answers.
 _LEFT: Final = signs(
@@ -75,10 +71,6 @@ _NO_PROMISE: Final = signs(
     rf"\b{phrases('before no promise')}(?:,| that)?(?: if)? [\"“‘']?$|[\"“‘]$",  # noqa: RUF001
     r"\b(?:if|let me know|unless|in case) [^.;]{0,80}$",
 )
-_NO_TASK: Final = signs(
-    r"\b(?:how (?:much|many)|what|which|whatever|where|why)\b[\w ]{0,40}$",
-    r"\b(?:all|everything|anything|that|work|when|so|until)\W+$|^\W*to [^,]{0,80}, $|\bif\b",
-)
 #: What is called open, or does not work, or is not decided.
 _LISTED: Final = signs(
     r"\b(?:open|pending|outstanding|unresolved) (?:point|item|issue|matter|task|question)s?\b",
@@ -93,7 +85,6 @@ _TROUBLE: Final = signs(
     r"\b(?:i['’]m|i am) getting (?:an?|the|this)\b[^.;]{0,40}?(?:error|exception|failure|crash)",  # noqa: RUF001
 )
 _MEANS_BEFORE: Final = signs(r"^\W*(?:\w+ ){0,3}(?:it|that|this|these|them|[\"“])")
-_CLOSES: Final = signs(rf"\b{phrases('closing')}\b")
 #: Questions that need no substantial answer, and replies that give none.
 _PHATIC: Final = signs(rf"\b{phrases('phatic')}|(?:^\W*|, )(?:and )?(?:you|right)\?")
 _UNKNOWN: Final = signs(
@@ -103,18 +94,10 @@ _UNKNOWN: Final = signs(
     r"\bhave(?:n['’]t| not) (?:yet )?(?:found|decided|figured|checked|heard|looked|asked)\b",  # noqa: RUF001
 )
 _BUT: Final = signs(r"\b(?:but|though|however)\b(?!.*\b(?:check|ask|find out|look into)\b)")
-_WILL_CHECK: Final = signs(
-    r"\b(?:let me|(?:i|we)(?:['’]ll| will| need to| have to)) (?:have to |need to )?"  # noqa: RUF001
-    r"(?:check|ask|look into|find out|get back|think about|let you know|call)\b"
-)
 _ASKS_BACK: Final = signs(
     r"\b(?:could you (?:please )?(?:provide|share|tell me|specify|clarify|send)"
     r"|please (?:provide|share|specify|clarify|send)\b(?! me know)|i(?:['’]ll| will)? need to know)"  # noqa: RUF001
 )
-_ASKING: Final = signs(
-    r"^\W*(?:(?:so|and|but|also|hmm),? )?(?:can|could|would|will|do|does|should|is|are)\b"
-)
-_NAMED: Final = re.compile(r"\w\(\)|[A-Za-z]_[A-Za-z]|[a-z][A-Z]|\w[./]\w|`|\d")
 _EMPTY: Final = stems("one ones thing things time stuff else mean say think like know")
 _NAMED_DAY: Final = signs(
     rf"\b(?P<month>{_MONTH})\.? (?P<day>\d{{1,2}})\b|\b(?P<on>\d{{1,2}})(?:st|nd|rd|th)?\.?"
@@ -183,7 +166,7 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
             text = match["rest"].strip()
             if match["tick"] != " " or _has_passed(text, source.date, end):
                 continue
-            if not advice or ticked or _DAY.search(text):
+            if not advice or ticked or re.search(r"\d", text):
                 yield _item("task", text, index)
 
 
@@ -218,7 +201,7 @@ def _read(
     """
     text = one.text
     listed = _LISTED.search(text) if one.own and not one.asks else None
-    if listed and not _CLOSES.search(text) and not _has_passed(text, one.date, end):
+    if listed and not _has_passed(text, one.date, end):
         if before is not None and before.index == one.index and _MEANS_BEFORE.match(text):
             text = f"{before.text} {text}"[-CAP:]
         enough = len(telling(stems(text) - stems(listed.group()))) > 0
@@ -238,14 +221,12 @@ def _duty(  # noqa: PLR0911 - a row of cases, the first of which holds
 ) -> OpenItem | None:
     """Return what somebody has to do, or says they will, None for nothing of the kind."""
     text = one.text
-    if one.asks and (_ASKING.match(text) or not ASIDE.search(text)):
+    if one.asks and not ASIDE.search(text):
         return None
     found = _LEFT.search(text) if one.own else None
     kind: DeltaKind = "task"
     if found is None and one.own and not helped and (need := _NEED.search(text)):
         found = need if _KEEPS.match(text[need.end() :]) else None
-    if found is not None and _NO_TASK.search(text[: found.start()]):
-        return None
     if found is None:
         found, kind = _PROMISE.search(text), "promise"
         if found is None or _NO_PROMISE.search(text[: found.start()]):
@@ -257,7 +238,7 @@ def _duty(  # noqa: PLR0911 - a row of cases, the first of which holds
             return None
         # What users tell an assistant that they will do is mostly thanks, unless it has an
         # occasion, or somebody it is done with.
-        if helped and not (_LATER.search(rest) or _DAY.search(rest) or _WITH.search(rest)):
+        if helped and not (_LATER.search(rest) or _WITH.search(rest)):
             return None
     kept = clause(text, found.start())
     plain = stems(re.sub(r"\w+ly\b", "", kept))
@@ -303,7 +284,7 @@ def _questions(said: Sequence[Sentence]) -> Iterator[OpenItem]:
             reply = next((at for at in after if turns[at][0].speaker != one.speaker), None)
             put_off = reply is not None and _puts_off(turns[reply])
             # A reply that does not know shows that the question was substantial.
-            least = 1 if put_off or _NAMED.search(one.text) else _LEAST
+            least = 1 if put_off else _LEAST
             if len(asked - _EMPTY if put_off or last else telling(asked)) < least:
                 continue
             text = one.text[-CAP:]
@@ -322,7 +303,5 @@ def _puts_off(reply: Sequence[Sentence]) -> bool:
     for text in opening[:1] if not advises or len(reply) > 2 else opening:
         unknown = _UNKNOWN.search(text)
         if unknown and not _BUT.search(text, unknown.end()):
-            return True
-        if not advises and _WILL_CHECK.search(text):
             return True
     return False

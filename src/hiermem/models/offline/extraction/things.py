@@ -56,17 +56,8 @@ _PART_BEFORE: Final = re.compile(
     r"(?:\b(?!(?:The|A|An|I|In|At|On|And|But|My|Our|To|For|With|From) )[A-Z][\w.']*"
     r"(?:[- ]| of (?:the )?)|[\"“&/])$"
 )
-#: What shows that a capitalised word is a person, wherever it stands.
-_HUMAN_AFTER: Final = re.compile(
-    rf"(?:,? (?:who|also|then|just|now|and I|has|had|\w+ly))*,? {phrases('after a person')}\b"
-    r"|, (?:my|our) [a-z]"
-)
-_HUMAN_BEFORE: Final = re.compile(rf"\b{phrases('before a person')},? $", re.IGNORECASE)
 _PART_AFTER: Final = re.compile(r"(?:['’]s)? (?:[A-Z]|of the [A-Z]|& )|[\"”&/]|-[A-Za-z]")  # noqa: RUF001
-_OWNED: Final = re.compile("['’]s [A-Z]")  # noqa: RUF001
 _MIXED: Final = re.compile(r".*[a-z\d][A-Z].*|.*\d.*")
-#: A piece of a name, and what stands for a name that is to be filled in.
-_INITIAL: Final = re.compile(r".* [A-Z]\.?|(?:[A-Z]\.)+[A-Z]?|[A-Z]{2,}s|(?:X{2,}|XYZ)\b.*")
 _SMALL: Final = re.compile(r"(?<![\w./@`-])[^\W\d_][\w'’-]*(?![\w/@`(-]|\.\w)|[.,;:!?]")  # noqa: RUF001
 _TOKEN: Final = re.compile(r"[^\W\d_][\w'’-]*|[.,!?;:)]|\S")  # noqa: RUF001
 #: A phrase recurs in this many messages, in this many of people, and stands alone this often.
@@ -92,7 +83,6 @@ class Thing:
     spellings: Counter[str] = field(default_factory=Counter)
     messages: dict[int, None] = field(default_factory=dict)
     own: dict[int, None] = field(default_factory=dict)
-    details: Counter[str] = field(default_factory=Counter)
     sure: float = 0.0
     about: str = ""
     about_worth: float = -1.0
@@ -125,15 +115,13 @@ class Thing:
         self.messages[said.index] = None
         if said.own:
             self.own[said.index] = None
-        if mention.detail:
-            self.details[mention.detail] += 1
         self.sure = max(self.sure, mention.sure)
         self.votes[mention.type] += round(100 * mention.sure)
         before = said.text[max(0, mention.start - 24) : mention.start]
         self.visited = self.visited or _INTO.search(before) is not None
         if mention.type in _FORMAL | _CODE or _is_proof(said.text, mention):
             self.proof[said.index] = self.proof.get(said.index, False) or said.own
-        worth = _telling(said, mention)
+        worth = _telling(said)
         if worth > self.about_worth:
             self.about, self.about_worth = said.text, worth
 
@@ -143,7 +131,6 @@ class Thing:
         for mine, more in ((self.messages, other.messages), (self.own, other.own)):
             mine.update(more)
         self.proof.update(other.proof)
-        self.details.update(other.details)
         self.votes.update(other.votes)
         self.visited = self.visited or other.visited
         self.sure = max(self.sure, other.sure)
@@ -162,9 +149,7 @@ def collect(
     ``defined`` is what code defines, ``shown`` the (message, file) pairs that code and programs
     name, ``speakers`` the people who speak under names of their own.
     """
-    mentions = [
-        [_as_person(m, one.text) for m in find(one.text) if m.type != "number"] for one in said
-    ]
+    mentions = [[m for m in find(one.text) if m.type != "number"] for one in said]
     table: dict[str, Thing] = {}
     for one, found in zip(said, mentions, strict=True):
         for mention in found:
@@ -191,24 +176,14 @@ def collect(
     return kept
 
 
-def _as_person(mention: NameMention, text: str) -> NameMention:
-    """Return a name of unknown kind as that of a person, if it does what people do."""
-    name = mention.name
-    if mention.type != "concept" or not (name.istitle() and name.isalpha()):
-        return mention
-    before, after = text[max(0, mention.start - 24) : mention.start], text[mention.stop :][:40]
-    human = _HUMAN_AFTER.match(after) or _HUMAN_BEFORE.search(before)
-    return mention._replace(type="person", sure=0.65) if human else mention
-
-
 def _is_proof(text: str, mention: NameMention) -> bool:
     """Return whether the form of a name here proves that it is a name, and all of it."""
     before, after = text[max(0, mention.start - 24) : mention.start], text[mention.stop :][:12]
     if mention.sure <= _LEAST or _OPENS.search(before) or after.startswith(":"):
         return False
-    if before.endswith("[") or (mention.type != "person" and _OWNED.match(after)):
+    if before.endswith("["):
         return False
-    if mention.detail or mention.type == "person" or mention.sure >= _CERTAIN:
+    if mention.type == "person" or mention.sure >= _CERTAIN:
         return True
     return _MIXED.fullmatch(mention.name) is not None or not (
         _PART_BEFORE.search(before) or _PART_AFTER.match(after)
@@ -237,14 +212,9 @@ def _kind_of(thing: Thing) -> EntityType:  # noqa: PLR0911 - the first case that
     return "concept" if weak and len(thing.proof) < 2 else kind
 
 
-def _telling(said: Sentence, mention: NameMention) -> float:
+def _telling(said: Sentence) -> float:
     """Return how well a sentence describes a name in it."""
-    text, length = said.text, len(said.text)
-    worth = 1.0 if 40 <= length <= 220 else 0.35
-    if re.match(r"(?: is| are| was|,? an? |,? the |,? which| \()", text[mention.stop :][:24]):
-        worth += 0.6
-    worth += 0.8 * said.own - 0.5 * said.asks
-    return worth - 0.2 * mention.start / max(1, length)
+    return (1.0 if 40 <= len(said.text) <= 220 else 0.35) + 0.8 * said.own - 0.5 * said.asks
 
 
 def _is_worthy(  # noqa: PLR0911 - a row of cases, the first of which holds
@@ -258,7 +228,7 @@ def _is_worthy(  # noqa: PLR0911 - a row of cases, the first of which holds
     name, kind = thing.name, thing.type
     if kind == "person" and thing.sure == 1.0:
         return True
-    if _INITIAL.fullmatch(name) or not thing.messages:
+    if not thing.messages:
         return False
     if kind in _FORMAL | _CODE:
         plain = kind in _CODE and thing.sure < _DEFINED and name.istitle() and name.isalpha()
