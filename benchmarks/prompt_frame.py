@@ -159,7 +159,7 @@ def measured() -> dict[str, Cost]:
     bank = BankText(
         rules=RULES,
         files=(("pumps.md", FILE),),
-        outlines=(),
+        append_only=(),
         missing=tuple((name, text) for name, text in skeletons.items() if name != "pumps.md"),
         synthesis="Pump 2 is stopped; a bearing is ordered.",
         notes=notes,

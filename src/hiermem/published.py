@@ -63,7 +63,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "{{rules}}": ("rules", "règles"),
     "{{synthesis}}": ("synthèse", "synthesis"),
     "{{record}}": ("notes",),
-    "{{files}}{{outlines}}{{missing}}": ("fichiers", "files"),
+    "{{files}}{{append_only}}{{missing}}": ("fichiers", "files"),
 }
 #: In a heading the number of notes, and a place that nothing fills, with the marks around it.
 _NOTES_COUNT: Final = re.compile(r"\{count\}(?: notes)?")

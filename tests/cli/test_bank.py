@@ -79,7 +79,7 @@ def test_dropped_and_unplaced_notes_are_shown(db, monkeypatch):
         run("note", "And more.", "--db", db)
     drop = {"note": 2, "reason": "progress.md \x1b[31msays it"}
     llm = ScriptedLLM(
-        script=lambda _: json.dumps({"files": [], "dropped": [drop], "synthesis": ""})
+        script=lambda _: json.dumps({"bank_files": [], "dropped": [drop], "synthesis": ""})
     )
     monkeypatch.setattr("hiermem.cli.options.Model.llm", lambda *_, **__: llm)
     told = run("consolidate", "--db", db, code=3).stdout

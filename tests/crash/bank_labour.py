@@ -57,14 +57,12 @@ def consolidated(request) -> str | None:
             text = (held.get(name) or begin[name]).rstrip()
             files.append(
                 {
-                    "name": name,
-                    "action": "update" if name in held else "create",
+                    "filename": name,
                     "content": text + "".join(f"\n- {said}" for _, said in notes) + "\n",
-                    "edits": [],
                     "notes": [number for number, _ in notes],
                 }
             )
-    return json.dumps({"files": files, "synthesis": f"{len(request.bank.notes)} more notes"})
+    return json.dumps({"bank_files": files, "synthesis": f"{len(request.bank.notes)} more notes"})
 
 
 async def texts_in(space) -> dict[str, int]:

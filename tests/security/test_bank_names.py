@@ -135,8 +135,8 @@ def test_a_folder_of_drawn_names_holds_those_files_and_nothing_is_written_elsewh
 
 
 def answering(name: str) -> ScriptedLLM:
-    file = {"name": name, "action": "create", "content": "# Owned\n", "notes": [1]}
-    text = json.dumps({"files": [file], "synthesis": "Owned."})
+    file = {"filename": name, "content": "# Owned\n", "notes": [1]}
+    text = json.dumps({"bank_files": [file], "synthesis": "Owned."})
     return ScriptedLLM(script=lambda _: text)
 
 
@@ -173,9 +173,9 @@ def test_ten_thousand_drawn_names_in_answers_make_no_file_but_those_of_the_rules
     queue = iter(batches)
 
     def answer(_: LLMRequest) -> str:
-        mine = {"action": "create", "content": "# Mine\n", "notes": [1]}
-        files = [mine | {"name": name} for name in next(queue, [])]
-        return json.dumps({"files": files, "synthesis": "Mine."})
+        mine = {"content": "# Mine\n", "notes": [1]}
+        files = [mine | {"filename": name} for name in next(queue, [])]
+        return json.dumps({"bank_files": files, "synthesis": "Mine."})
 
     with Memory.open(":memory:", llm=ScriptedLLM(script=answer)) as memory:
         space = memory.space("x", rules=RULES)

@@ -51,9 +51,8 @@ RETURNING: Final[tuple[Fault, ...]] = tuple(fault for fault in FAULTS if fault !
 
 #: Further faults of an answer to a consolidation.
 BankFault: TypeAlias = Literal[
-    "bad_name", "invented_file", "wrong_action", "same_file_twice", "emptied_file", "lost_lines",
-    "unknown_section", "unclosed_code", "front_matter", "unknown_note", "notes_unnamed",
-    "nothing_taken", "deep_json", "duplicate_key",
+    "bad_name", "invented_file", "same_file_twice", "emptied_file", "lost_lines",
+    "unclosed_code", "front_matter", "unknown_note", "deep_json", "duplicate_key",
 ]  # fmt: skip
 BANK_FAULTS: Final[tuple[BankFault, ...]] = get_args(BankFault)
 
@@ -309,41 +308,32 @@ def spoil(fault: Fault | BankFault, request: LLMRequest, good: LLMResponse) -> L
 def _spoilt_bank(fault: str, bank: BankText, text: str) -> str:
     """Turn a good answer to a consolidation into the faulty one."""
     if fault == "deep_json":
-        return '{"files": ' + "[" * 100 + "]" * 100 + ', "synthesis": ""}'
+        return '{"bank_files": ' + "[" * 100 + "]" * 100 + ', "synthesis": ""}'
     if fault == "duplicate_key":
         return text[:-1] + ', "synthesis": "again"}'
     answer = json.loads(text)
-    if fault == "nothing_taken":
-        return json.dumps({"files": [], "dropped": [], "synthesis": answer["synthesis"]})
     held = dict(bank.files)
     notes = list(range(1, len(bank.notes) + 1))
     name = next(iter((*held, *dict(bank.missing), "notes.md")))
-    action = "update" if name in held else "create"
     lines = held.get(name, "").splitlines()
     wrong: dict[str, dict[str, Any]] = {
-        "bad_name": {"name": "../../etc/passwd.md", "content": "# Out"},
-        "invented_file": {"name": "invented-by-the-model.md", "content": "# Mine"},
-        "wrong_action": {"action": "create" if name in held else "update", "content": "# Same"},
+        "bad_name": {"filename": "../../etc/passwd.md", "content": "# Out"},
+        "invented_file": {"filename": "invented-by-the-model.md", "content": "# Mine"},
         "same_file_twice": {"content": "# Again"},
         "emptied_file": {"content": " \n"},
         "lost_lines": {"content": "\n".join(lines[:1]) or " "},
-        "unknown_section": {
-            "action": "edit",
-            "edits": [{"operation": "append", "heading": "No such section", "text": "- lost"}],
-        },
         "unclosed_code": {"content": "\n".join(lines) + "\n```\nopen"},
         "front_matter": {"content": "---\ntitle: mine\n---\n" + "\n".join(lines)},
         "unknown_note": {"notes": [9999], "content": "\n".join(lines) or "# New"},
-        "notes_unnamed": {"notes": [], "content": "\n".join([*lines, "- of no note"])},
     }
-    others = [each for each in answer["files"] if each["name"] != name]
+    others = [each for each in answer["bank_files"] if each["filename"] != name]
     if fault == "same_file_twice":
-        once = {"name": name, "action": action, "content": "# Once", "notes": notes}
+        once = {"filename": name, "content": "# Once", "notes": notes}
         others = [*others, once]
-    elif fault in ("notes_unnamed", "unknown_note"):
+    elif fault == "unknown_note":
         others = []
-    spoilt = {"name": name, "action": action, "notes": notes, **wrong[fault]}
-    return json.dumps({"files": [*others, spoilt], "dropped": [], "synthesis": "Spoilt."})
+    spoilt = {"filename": name, "notes": notes, **wrong[fault]}
+    return json.dumps({"bank_files": [*others, spoilt], "dropped": [], "synthesis": "Spoilt."})
 
 
 def _other_language(request: LLMRequest) -> str:

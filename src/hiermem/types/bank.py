@@ -52,15 +52,15 @@ class Note:
 class BankText:
     """What a model receives to consolidate, as data beside the rendered prompt.
 
-    ``files`` are the (name, text) pairs of files shown whole; ``outlines`` are the (name, outline)
-    pairs of files of which only the headings are shown. ``missing`` are the files that the rules
-    name and that do not exist yet, with the text that each begins with.
+    ``files`` are the (name, text) pairs of files that an answer may write anew; ``append_only`` are
+    those of files that it can only add to, with the text "" if that is not shown. ``missing`` are
+    the files that the rules name and that do not exist yet, with the text that each begins with.
     """
 
     rules: str
     synthesis: str
     files: tuple[tuple[str, str], ...]
-    outlines: tuple[tuple[str, str], ...]
+    append_only: tuple[tuple[str, str], ...]
     missing: tuple[tuple[str, str], ...]
     notes: tuple[Note, ...]
 
@@ -69,8 +69,8 @@ class BankText:
 class FileChange:
     """The change of one bank file.
 
-    ``lines_removed`` counts its lines that are nowhere in the bank any more, without those of
-    sections that were deleted with a reason; ``diff`` is a unified diff.
+    ``lines_removed`` counts its lines that are nowhere in the bank any more; ``diff`` is a unified
+    diff.
     """
 
     name: str

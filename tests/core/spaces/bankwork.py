@@ -70,18 +70,8 @@ def response(
     *files: Mapping[str, Any], dropped: tuple[int, ...] = (), synthesis: str = "After."
 ) -> LLMResponse:
     drops = [{"note": number, "reason": "a file says it"} for number in dropped]
-    return LLMResponse(json.dumps({"files": files, "dropped": drops, "synthesis": synthesis}))
+    return LLMResponse(json.dumps({"bank_files": files, "dropped": drops, "synthesis": synthesis}))
 
 
-def edited(name: str, *edits: Mapping[str, str], notes: tuple[int, ...] = (1,)) -> dict[str, Any]:
-    return {"name": name, "action": "edit", "edits": edits, "notes": notes}
-
-
-def whole(
-    name: str, content: str, *, action: str = "update", notes: tuple[int, ...] = (1,)
-) -> dict[str, Any]:
-    return {"name": name, "action": action, "content": content, "notes": notes}
-
-
-def appended(heading: str, text: str) -> dict[str, str]:
-    return {"operation": "append", "heading": heading, "text": text}
+def whole(name: str, content: str, *, notes: tuple[int, ...] = (1,)) -> dict[str, Any]:
+    return {"filename": name, "content": content, "notes": notes}

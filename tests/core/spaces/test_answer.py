@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import tracemalloc
 
 import pytest
 
-from hiermem.core.spaces.answer import (
-    BankAnswer,
-    PublishedAnswer,
-    answer_schema,
-    read_answer,
-)
+from hiermem.core.spaces.answer import BankAnswer, answer_schema, read_answer
 from hiermem.errors import InvalidAnswerError
 
 GOOD = {
-    "files": [
-        {
-            "name": "progress.md",
-            "action": "edit",
-            "content": "",
-            "edits": [
-                {
-                    "operation": "append",
-                    "heading": "Works",
-                    "text": "- x",
-                    "after": "",
-                    "reason": "",
-                }
-            ],
-            "notes": [1, 2],
-        },
-        {"name": "log.md", "action": "create", "content": "# Log", "edits": [], "notes": []},
+    "bank_files": [
+        {"filename": "progress.md", "content": "# P", "action": "updated", "notes": [1, 2]},
+        {"filename": "log.md", "content": "# Log", "action": "created", "notes": []},
+    ],
+    "synthesis": "All is well.",
+}
+PUBLISHED = {
+    "bank_files": [
+        {"filename": "progress.md", "content": "# P\n\n- x\n", "action": "updated"},
+        {"filename": "log.md", "content": "# Log\n", "action": "created"},
     ],
     "synthesis": "All is well.",
 }
@@ -42,60 +31,39 @@ CANARY = "canary7f3a"
 
 
 def file(**changes: object) -> str:
-    return json.dumps({"files": [{**GOOD["files"][0], **changes}], "synthesis": ""})  # type: ignore[dict-item]
+    return json.dumps({"bank_files": [{**GOOD["bank_files"][0], **changes}], "synthesis": ""})  # type: ignore[dict-item]
 
 
 def test_an_answer_is_read_whatever_stands_around_it() -> None:
     read = read_answer(TEXT)
-    assert [each.name for each in read.files] == ["progress.md", "log.md"]
+    assert [each.filename for each in read.bank_files] == ["progress.md", "log.md"]
     assert read_answer(f"Here it is:\n```json\n{TEXT}\n```\n") == read
     assert read_answer(read.model_dump_json()) == read
 
 
 def test_what_can_mean_one_thing_only_is_mended() -> None:
-    (read,) = read_answer(file(content=None, notes=None)).files
+    (read,) = read_answer(file(content=None, notes=None)).bank_files
     assert (read.content, read.notes) == ("", ())
-    (read,) = read_answer(file(notes=7)).files
+    (read,) = read_answer(file(notes=7)).bank_files
     assert read.notes == (7,)
-    edit = {"operation": "Remove", "heading": "A", "reason": "old", "text": None}
-    (read,) = read_answer(file(edits=[edit])).files
-    assert read.edits[0].operation == "delete"
 
 
-@pytest.mark.parametrize("word", ["created", "updated", "kept", "", 1, None, [], {"a": "b"}])
+@pytest.mark.parametrize("word", ["created", "kept", "", 1, None, [], {"a": "b"}])
 def test_an_action_is_a_wish_and_never_an_error(word: object) -> None:
     """Broken if a model that mixes up two words lost an answer that was paid for."""
-    whole = {"name": "a.md", "content": "# A", "action": word}
-    same = [whole, {**whole, "action": "create"}, {"name": "a.md", "content": "# A"}]
-    texts = [json.dumps({"files": [each], "synthesis": "x"}) for each in same]
-    assert len({read_answer(text) for text in texts}) == 1
-    assert read_answer(file(action=word)) == read_answer(file(action="edit"))
+    assert read_answer(file(action=word)) == read_answer(file(action="updated"))
 
 
-PUBLISHED = {
-    "bank_files": [
-        {"filename": "progress.md", "content": "# P\n\n- x\n", "action": "updated"},
-        {"filename": "log.md", "content": "# Log\n", "action": "created"},
-    ],
-    "synthesis": "All is well.",
-}
-
-
-def test_the_published_format_is_read_as_one_that_names_no_notes() -> None:
+def test_notes_are_optional_names() -> None:
+    """The published format has none: then the answer speaks of all notes."""
     read = read_answer(json.dumps(PUBLISHED))
-    assert isinstance(read, PublishedAnswer)
-    assert [(each.name, each.content) for each in read.files] == [
+    assert [(each.filename, each.content) for each in read.bank_files] == [
         ("progress.md", "# P\n\n- x\n"), ("log.md", "# Log\n"),
     ]  # fmt: skip
-    assert all(each.notes == () for each in read.files)
-    assert not isinstance(read_answer(TEXT), PublishedAnswer)
-
-
-def test_a_published_answer_that_names_notes_is_held_to_them() -> None:
-    files = [each | {"notes": [number]} for number, each in enumerate(PUBLISHED["bank_files"], 1)]
-    read = read_answer(json.dumps(PUBLISHED | {"bank_files": files}))
-    assert not isinstance(read, PublishedAnswer)
-    assert [each.notes for each in read.files] == [(1,), (2,)]
+    assert not read.names_notes
+    dropped = [{"note": 1, "reason": "x"}]
+    assert read_answer(json.dumps(PUBLISHED | {"dropped": dropped})).names_notes
+    assert read_answer(TEXT).names_notes
 
 
 def test_notes_are_dropped_by_number_with_a_reason() -> None:
@@ -108,28 +76,28 @@ def test_notes_are_dropped_by_number_with_a_reason() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        json.dumps(PUBLISHED | {"files": []}), json.dumps(PUBLISHED | {"synthesis": None}),
+        json.dumps(PUBLISHED | {"synthesis": None}),
         json.dumps(PUBLISHED | {"bank_files": [{"content": "x", "action": "created"}]}),
         json.dumps(PUBLISHED | {"bank_files": {"a.md": "x"}}),
         json.dumps(GOOD | {"dropped": [3]}), json.dumps(GOOD | {"dropped": [{"note": 1}]}),
         json.dumps(GOOD | {"dropped": [{"note": 0, "reason": "x"}]}),
         json.dumps(GOOD | {"dropped": [{"note": 1, "reason": 5}]}),
         "", "  ", "I'm sorry, but I can't help with that.", TEXT[:-20], "[]", "{}",
-        '{"files": "none", "synthesis": ""}', '{"files": [[]], "synthesis": ""}',
-        '{"files": [], "synthesis": null}', '{"files": []}', '{"synthesis": ""}',
-        '{"files": [], "synthesis": "", "more": 1}', '{"files": [], "synthesis": "", "files": []}',
-        '{"files": [], "synthesis": "\\u0000"}', '{"files": [], "synthesis": "\\ud800"}',
-        file(name=5), file(name="x" * 600), file(edits="x"),
-        file(edits=[{"operation": "move", "heading": "A"}]), file(edits=[{"operation": "append"}]),
-        file(notes=[0]), file(notes=[True]), file(notes=["1"]), file(notes=[1.5]), file(extra=1),
-        file(notes=[float("nan")]), file(edits=[{"operation": "append", "heading": "A", "x": 1}]),
-        '{"files": ' + "[" * 100_000, '{"a":' * 100 + "1" + "}" * 100,
-        '{"files": [' + '{"name":"a","action":"edit"},' * 5_000 + '{}], "synthesis": ""}',
-        '{"files": [], "synthesis": "' + "x" * 1_100_000 + '"}',
-        '{"files": [{"name": "a.md", "action": "edit", "notes": [' + "1," * 200_000 + "1]}]}",
-        '{"files": [{"name": "a.md", "action": "edit", "notes": [' + "9" * 5_000 + "]}]}",
+        '{"bank_files": "none", "synthesis": ""}', '{"bank_files": [[]], "synthesis": ""}',
+        '{"bank_files": [], "synthesis": null}', '{"bank_files": []}', '{"synthesis": ""}',
+        '{"bank_files": [], "synthesis": "", "more": 1}',
+        '{"bank_files": [], "synthesis": "", "bank_files": []}',
+        '{"bank_files": [], "synthesis": "\\u0000"}', '{"bank_files": [], "synthesis": "\\ud800"}',
+        file(filename=5), file(filename="x" * 600), file(edits=[]), file(notes=[0]),
+        file(notes=[True]), file(notes=["1"]), file(notes=[1.5]), file(extra=1),
+        file(notes=[float("nan")]),
+        '{"bank_files": ' + "[" * 100_000, '{"a":' * 100 + "1" + "}" * 100,
+        '{"bank_files": [' + '{"filename":"a","action":"x"},' * 5_000 + '{}], "synthesis": ""}',
+        '{"bank_files": [], "synthesis": "' + "x" * 1_100_000 + '"}',
+        '{"bank_files": [{"filename": "a.md", "action": "x", "notes": [' + "1," * 200_000 + "1]}]}",
+        '{"bank_files": [{"filename": "a.md", "action": "x", "notes": [' + "9" * 5_000 + "]}]}",
     ],
-    ids=range(41),
+    ids=itertools.count(),
 )  # fmt: skip
 def test_anything_else_is_one_typed_error(text: str) -> None:
     with pytest.raises(InvalidAnswerError):
@@ -138,8 +106,9 @@ def test_anything_else_is_one_typed_error(text: str) -> None:
 
 def test_no_error_holds_a_word_of_the_answer() -> None:
     bad = (
-        f'{{"{CANARY}": 1, "files": [], "synthesis": ""}}', file(notes=[CANARY]), f"{CANARY} no",
-        file(name=[CANARY]), file(**{CANARY: 1}), f'{{"files": [], "synthesis": "{CANARY}',
+        f'{{"{CANARY}": 1, "bank_files": [], "synthesis": ""}}', file(notes=[CANARY]),
+        f"{CANARY} no", file(filename=[CANARY]), file(**{CANARY: 1}),
+        f'{{"bank_files": [], "synthesis": "{CANARY}',
     )  # fmt: skip
     for text in bad:
         with pytest.raises(InvalidAnswerError) as caught:
@@ -166,8 +135,8 @@ def test_ten_thousand_mutations_are_a_value_or_a_typed_error() -> None:
 
 
 def test_an_answer_takes_no_more_than_ten_times_its_length() -> None:
-    for piece in ('{"name":"a.md","action":"edit"},', "[],", '"",', "1,"):
-        text = '{"files": [' + piece * (300_000 // len(piece))
+    for piece in ('{"filename":"a.md","action":"x"},', "[],", '"",', "1,"):
+        text = '{"bank_files": [' + piece * (300_000 // len(piece))
         text = text.rstrip(",") + '], "synthesis": ""}'
         tracemalloc.start()
         try:
@@ -183,6 +152,4 @@ def test_the_schema_asks_for_every_field_and_allows_no_other() -> None:
     for part in (schema, *schema["$defs"].values()):
         assert part["additionalProperties"] is False
         assert part["required"] == list(part["properties"])
-    assert schema["$defs"]["FileAnswer"]["properties"]["action"]["enum"] == [
-        "create", "update", "edit",
-    ]  # fmt: skip
+    assert schema["$defs"]["FileAnswer"]["properties"]["action"]["enum"] == ["created", "updated"]

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from bankwork import (
     NOW,
-    appended,
     batch_of,
     batch_settings,
-    edited,
     note,
     notes,
     response,
     state,
+    whole,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,7 +72,8 @@ async def arrive(store: Any, *texts: str, **more: Any) -> list[Note]:
 
 def answered(bank: BankState, given: list[Note], text: str = "- x") -> Applied:
     numbers = tuple(range(1, len(given) + 1))
-    part = edited("decisions.md", appended("What was decided and why", text), notes=numbers)
+    held = bank.texts.get("decisions.md", "# Decisions\n\n## What was decided and why\n")
+    part = whole("decisions.md", f"{held}\n{text}\n", notes=numbers)
     verdict = judge(batch_of(bank, given), response(part))
     assert isinstance(verdict, Accepted)
     return verdict.value

@@ -156,28 +156,33 @@ def test_notes_over_the_window_are_split_and_none_is_left_out() -> None:
     assert 2 <= requests <= 60
 
 
-def test_where_files_do_not_fit_those_that_the_notes_touch_are_shown_whole() -> None:
+def test_where_files_do_not_fit_those_that_the_notes_touch_are_shown() -> None:
     spoken = [note("The broker moved to MQTT for good.")]
     everything = size(batch_of(state(FILES), spoken))
-    made = batch_of(state(FILES), spoken, answer=100, tokens=everything + 320)
+    made = batch_of(state(FILES), spoken, answer=1_000, tokens=everything + 1_200)
     assert shown(made) == {"techContext.md"}
-    assert made.outlined == {"progress.md", "decisions.md"}
+    assert made.append_only == {"progress.md", "decisions.md"}
     content = made.request.messages[1].content
-    assert "## What works (14 lines)" in content
+    assert 'name="progress.md">>\n\n<<end of append-only file' in content
     assert "feature 3" not in content
-    other = batch_of(
-        state(FILES), [note("SQLite is the store for good.")], answer=100, tokens=everything + 320
-    )
+    spoken = [note("SQLite is the store for good.")]
+    other = batch_of(state(FILES), spoken, answer=1_000, tokens=everything + 1_200)
     assert shown(other) == {"decisions.md"}
 
 
-def test_a_file_of_which_the_outline_was_shown_cannot_be_written_anew() -> None:
+def test_no_more_is_to_be_written_anew_than_an_answer_has_room_for() -> None:
+    """A longer answer would be cut off. What there is no room for is read and only added to."""
     spoken = [note("The broker moved to MQTT for good.")]
-    everything = size(batch_of(state(FILES), spoken))
-    made = batch_of(state(FILES), spoken, answer=100, tokens=everything + 320)
-    verdict = judge(made, response(whole("progress.md", PROGRESS)))
-    assert isinstance(verdict, Retry)
-    assert "its outline alone was shown" in verdict.reason
+    tokens = {name: COUNTER.count(text) for name, text in FILES.items()}
+    for answer in (100, 350, 600, 2_000):
+        made = batch_of(state(FILES), spoken, answer=answer)
+        assert sum(tokens[name] for name in shown(made)) <= 0.75 * answer
+        assert made.append_only == FILES.keys() - shown(made)
+        assert "feature 3" in made.request.messages[1].content
+    assert not made.append_only
+    made = batch_of(state(FILES), spoken, answer=100, longest_answer=2_000)
+    assert not made.append_only
+    assert 0.75 * made.request.max_tokens >= sum(tokens.values())
 
 
 def test_a_note_larger_than_the_window_is_named_and_the_rest_is_not_in_its_way() -> None:
@@ -247,8 +252,8 @@ def test_requests_that_overflow_get_smaller_until_nothing_can_be_left_out(
     ("answer", "why"),
     [
         (LLMResponse("no"), "not json"),
-        (LLMResponse('{"files": 1, "synthesis": ""}'), "schema"),
-        (LLMResponse('{"files": [], "synthesis": "x"}', finish_reason="length"), "cut off"),
+        (LLMResponse('{"bank_files": 1, "synthesis": ""}'), "schema"),
+        (LLMResponse('{"bank_files": [], "synthesis": "x"}', finish_reason="length"), "cut off"),
         (LLMResponse("", finish_reason="refusal"), "declined"),
         (LLMResponse("", finish_reason="error"), "error"),
     ],
@@ -285,7 +290,7 @@ def test_a_template_of_ones_own_has_the_places_of_a_consolidation() -> None:
         PromptTemplate("summarise.own", "1", "Do it.", "{{record}} {{rules}}")
 
 
-def test_the_prompt_tells_of_every_action_and_operation() -> None:
+def test_the_prompt_tells_of_every_field() -> None:
     said: Any = load_named("consolidate").system
-    for word in ("edit", "create", "update", "append", "replace", "insert", "delete", "synthesis"):
+    for word in ("bank_files", "filename", "content", "action", "notes", "dropped", "synthesis"):
         assert f'"{word}"' in said

@@ -7,9 +7,7 @@ from typing import Any, get_args
 import pytest
 from bankwork import (
     PROGRESS,
-    appended,
     batch_of,
-    edited,
     note,
     notes,
     response,
@@ -27,6 +25,7 @@ from hiermem.core.spaces.files import _LINE, AnswerFault, Applied, _one_stretch,
 
 DECISIONS = "# Decisions\n\n## What was decided\n\n- use SQLite\n"
 TECH = "# Tech\n\n## Stack\n\n- Python\n"
+MORE = f"{DECISIONS}- use uv\n"
 ALL = {"progress.md": PROGRESS, "decisions.md": DECISIONS, "techContext.md": TECH}
 
 
@@ -53,7 +52,7 @@ def wrong(*files: Any, bank: Any = ALL, given: int = 3) -> str:
 
 
 def test_a_file_that_is_not_in_the_answer_is_as_it_was() -> None:
-    applied = taken(edited("decisions.md", appended("What was decided", "- use uv"), notes=(1, 3)))
+    applied = taken(whole("decisions.md", MORE, notes=(1, 3)))
     assert set(applied.texts) == {"decisions.md"}
     assert applied.updated == ("decisions.md",)
     assert applied.synthesis == "After."
@@ -72,18 +71,27 @@ def test_a_file_that_comes_back_as_it_was_counts_as_unchanged() -> None:
 
 def test_every_file_of_the_rules_is_there_after_the_first_answer() -> None:
     """One that the answer leaves out begins with the headings that the rules give it."""
-    applied = taken(whole("decisions.md", DECISIONS, action="create"), bank={})
+    applied = taken(whole("decisions.md", DECISIONS), bank={})
     assert applied.created == ("decisions.md", "progress.md", "techContext.md")
     assert applied.texts["techContext.md"] == "# Tech context\n\n## Stack\n\n## Set-up\n"
 
 
-def test_a_file_that_is_not_there_can_be_made_by_editing_what_it_begins_with() -> None:
-    applied = taken(edited("techContext.md", appended("Stack", "- Rust")), bank={})
-    assert applied.texts["techContext.md"] == "# Tech context\n\n## Stack\n\n- Rust\n\n## Set-up\n"
+def test_a_file_that_is_too_long_to_be_written_anew_is_only_added_to() -> None:
+    """Or a bank could hold no file longer than an answer."""
+    bank = ALL | {"decisions.md": DECISIONS + "- use another broker for it\n" * 1_000}
+    batch = batch_of(state(bank), notes(2), answer=2_000)
+    assert batch.append_only == {"decisions.md"}
+    verdict = judge(batch, response(whole("decisions.md", "## Later\n\n- use uv\n", notes=(1, 2))))
+    assert isinstance(verdict, Accepted)
+    applied = verdict.value
+    assert applied.texts["decisions.md"] == f"{bank['decisions.md']}\n## Later\n\n- use uv\n"
+    assert (lost(applied), applied.updated) == (0, ("decisions.md",))
+    empty = judge(batch, response(whole("decisions.md", " ", notes=(1, 2))))
+    assert isinstance(empty, Retry)
 
 
 def test_a_blank_synthesis_leaves_the_one_before() -> None:
-    same = edited("decisions.md", appended("What was decided", "- use uv"))
+    same = whole("decisions.md", MORE)
     assert taken(same, synthesis=" \n").synthesis == "Before."
 
 
@@ -91,34 +99,14 @@ def test_a_blank_synthesis_leaves_the_one_before() -> None:
     ("file", "why"),
     [
         (whole("../out.md", "# x"), "file 1: its name cannot be used"),
-        (whole("other.md", "# x", action="create"), "rules name no such file"),
-        (whole("Progress.md", "# x", action="create"), "rules name no such file"),
+        (whole("other.md", "# x"), "rules name no such file"),
+        (whole("Progress.md", "# x"), "rules name no such file"),
         (whole("progress.md", " \n\u200b"), "no file is ever emptied"),
         (whole("progress.md", f"---\ntitle: x\n---\n{PROGRESS}"), "front matter"),
         (whole("progress.md", f"{PROGRESS}\n```\nopen"), "does not close it"),
-        (whole("progress.md", f"{PROGRESS}\n## What works\n\n- more"), "stands twice"),
         (whole("progress.md", PROGRESS + "x" * 300_000), "characters"),
         (whole("progress.md", PROGRESS, notes=(4,)), "number of a note"),
-        (whole("progress.md", PROGRESS + "- more\n", notes=()), "it names no notes"),
-        (edited("progress.md", appended("What works", "- x"), notes=()), "it names no notes"),
-        ({"name": "progress.md", "action": "edit"}, "no file is ever emptied"),
-        (
-            edited("progress.md", appended("What works", "- x")) | {"content": "# x"},
-            "content and edits",
-        ),
-        (
-            whole("progress.md", PROGRESS) | {"edits": [appended("What works", "- x")]},
-            "content and",
-        ),
-        (edited("progress.md", appended("Nowhere", "- x")), "edit 1 (append): there is no section"),
-        (
-            edited(
-                "progress.md",
-                appended("What works", "- x"),
-                {"operation": "replace", "heading": "## What works", "text": "- y"},
-            ),
-            "edit 2 (replace): an earlier edit",
-        ),
+        ({"filename": "progress.md", "notes": [1]}, "no file is ever emptied"),
     ],
 )
 def test_what_cannot_be_taken_is_asked_for_again_and_then_refused(file: Any, why: str) -> None:
@@ -126,7 +114,7 @@ def test_what_cannot_be_taken_is_asked_for_again_and_then_refused(file: Any, why
 
 
 def test_a_file_answered_twice_is_taken_neither_time() -> None:
-    once = edited("decisions.md", appended("What was decided", "- one"))
+    once = whole("decisions.md", MORE)
     assert "answered twice" in wrong(once, once)
 
 
@@ -137,9 +125,7 @@ def test_a_whole_file_in_a_code_block_is_taken_out_of_it() -> None:
 
 def test_what_cannot_be_seen_does_not_reach_the_bank() -> None:
     hidden = "- use\u202e uv\u200b \U000e0041\U000e0042now\u2028\ufeff"
-    applied = taken(
-        edited("decisions.md", appended("What was decided", hidden)), synthesis="a\u202eb"
-    )
+    applied = taken(whole("decisions.md", DECISIONS + hidden), synthesis="a\u202eb")
     assert applied.texts["decisions.md"] == DECISIONS + "- use uv now\n"
     assert applied.synthesis == "ab"
 
@@ -181,7 +167,7 @@ def test_folded_white_space_and_struck_lines_have_not_vanished() -> None:
 def test_moved_lines_have_not_vanished() -> None:
     applied = taken(
         whole("progress.md", shortened(9)),
-        edited("decisions.md", appended("What was decided", "\n".join(lines_of(PROGRESS)[-9:]))),
+        whole("decisions.md", DECISIONS + "\n".join(lines_of(PROGRESS)[-9:])),
     )
     assert lost(applied) == 0
 
@@ -192,24 +178,11 @@ def test_a_line_that_another_file_had_before_is_no_moved_one() -> None:
     assert "9 of its 14 lines" in wrong(whole("progress.md", shortened(9)), bank=twice)
 
 
-def test_a_section_deleted_with_its_reason_is_exempt_and_one_without_is_refused() -> None:
-    gone = {"operation": "delete", "heading": "What works", "reason": "all of it was dropped"}
-    applied = taken(edited("progress.md", gone))
-    assert applied.texts["progress.md"] == "# Progress\n"
-    assert lost(applied) == 0
-    assert "the reason" in wrong(edited("progress.md", gone | {"reason": ""}))
-
-
-def test_a_replaced_section_is_not_exempt() -> None:
-    out = {"operation": "replace", "heading": "What works", "text": "- nothing"}
-    assert "12 of its 14 lines are gone" in wrong(edited("progress.md", out))
-
-
 # ---------------------------------------------------------------------------------------------
 # A note goes in whole or not at all
 
-GOOD = edited("decisions.md", appended("What was decided", "- x"), notes=(1,))
-BAD = edited("progress.md", appended("Nowhere", "- y"), notes=(2,))
+GOOD = whole("decisions.md", MORE, notes=(1,))
+BAD = whole("progress.md", " ", notes=(2,))
 
 
 def last(*files: Any, given: int = 4, dropped: tuple[int, ...] = ()) -> Any:
@@ -217,7 +190,14 @@ def last(*files: Any, given: int = 4, dropped: tuple[int, ...] = ()) -> Any:
     return judge(batch, response(*files, dropped=dropped), asked=get_args(AnswerFault))
 
 
-def test_a_failed_edit_keeps_its_notes_live_and_says_which() -> None:
+def test_a_file_that_names_no_notes_is_refused_where_another_names_some() -> None:
+    """Nobody could say what it took in."""
+    applied = last(GOOD, whole("techContext.md", f"{TECH}- Rust\n", notes=())).value
+    assert set(applied.texts) == {"decisions.md"}
+    assert "it names no notes" in applied.failed[0]
+
+
+def test_a_refused_file_keeps_its_notes_live_and_says_which() -> None:
     verdict = last(GOOD, BAD)
     applied = verdict.value
     assert set(applied.texts) == {"decisions.md"}
@@ -225,13 +205,13 @@ def test_a_failed_edit_keeps_its_notes_live_and_says_which() -> None:
     assert [each.key for each in applied.consumed] == [notes(4)[0].key]
     assert list(applied.unplaced) == notes(4)[2:]
     (failed,) = applied.failed
-    assert failed.startswith("progress.md: edit 1 (append): there is no section")
+    assert failed.startswith("progress.md: nothing would be left")
 
 
 def test_files_that_share_a_note_with_one_that_is_not_taken_are_not_taken_either() -> None:
     """Or that note would be applied again, to the file that has it already."""
-    both = edited("decisions.md", appended("What was decided", "- x"), notes=(1, 2))
-    third = edited("techContext.md", appended("Stack", "- z"), notes=(1,))
+    both = whole("decisions.md", MORE, notes=(1, 2))
+    third = whole("techContext.md", f"{TECH}- z\n", notes=(1,))
     applied = last(both, BAD, third, dropped=(3,)).value
     assert applied.texts == {}
     assert [each.key for each in applied.kept] == [each.key for each in notes(4)[:2]]
@@ -239,7 +219,7 @@ def test_files_that_share_a_note_with_one_that_is_not_taken_are_not_taken_either
 
 
 @pytest.mark.parametrize("count", [3, 9])
-@pytest.mark.parametrize("why", ["loss", "edit", "notes"])
+@pytest.mark.parametrize("why", ["loss", "content", "notes"])
 def test_a_line_that_was_moved_into_a_file_that_is_not_taken_stays_where_it_was(
     count: int, why: str
 ) -> None:
@@ -250,30 +230,24 @@ def test_a_line_that_was_moved_into_a_file_that_is_not_taken_stays_where_it_was(
     bank = {**ALL, "techContext.md": other}
     if why == "loss":
         files = [source, whole("techContext.md", f"# Tech\n\n{moved}\n", notes=(2,))]
-    elif why == "edit":
-        files = [source, edited("techContext.md", appended("Nowhere", moved), notes=(2,))]
+    elif why == "content":
+        open_code = f"{other}\n```\n{moved}\n"
+        files = [source, whole("techContext.md", open_code, notes=(2,))]
     else:
-        bad = edited("techContext.md", appended("Nowhere", "- y"), notes=(2,))
-        into = edited("decisions.md", appended("What was decided", moved), notes=(2,))
-        files = [source, into, bad]
+        bad = whole("techContext.md", " ", notes=(2,))
+        files = [source, whole("decisions.md", DECISIONS + moved, notes=(2,)), bad]
     batch = batch_of(state(bank), notes(3))
-    verdict = judge(batch, response(*files, dropped=(3,)), asked=("edits", "loss"))
+    verdict = judge(batch, response(*files, dropped=(3,)), asked=("content", "loss"))
     assert isinstance(verdict, Accepted)
     applied = verdict.value
     assert applied.texts == {}
     assert lost(applied) == 0
     assert [each.key for each in applied.kept] == [each.key for each in notes(3)[:2]]
     assert "progress.md: lines of it went into a file that was not taken" in applied.failed
-    if why == "edit":
+    if why == "content":
         again = judge(batch, response(*files))
         assert isinstance(again, Retry)
         assert "lines are gone" not in again.reason  # what it meant to move, it did not drop
-
-
-def test_a_refused_file_that_names_no_notes_keeps_none_back() -> None:
-    applied = last(edited("progress.md", appended("Nowhere", "- y"), notes=()), GOOD).value
-    assert [each.key for each in applied.consumed] == [notes(4)[0].key]
-    assert list(applied.unplaced) == notes(4)[1:]
 
 
 numbers = st.lists(st.integers(1, 6), unique=True, max_size=3).map(tuple)
@@ -286,13 +260,14 @@ def test_each_note_is_consumed_kept_or_unplaced(
 ) -> None:
     """Whatever goes wrong with which files: a note is consumed only if a file that is written names
     it or the answer drops it, and what is written took in no note that is kept."""
-    headings = dict(zip(ALL, ("What works", "What was decided", "Stack"), strict=True))
     files = [(good, tuple(n for n in takes if n <= given)) for good, takes in files]
     dropped = tuple(n for n in dropped if n <= given)
     answer = [
-        edited(name, appended(headings[name] if good else "Nowhere", f"- {name}"), notes=takes)
+        whole(name, f"{ALL[name]}- {name}\n" if good else " ", notes=takes)
         for name, (good, takes) in zip(ALL, files, strict=False)
     ]
+    if not (dropped or any(takes for _, takes in files)):
+        return  # it speaks of all notes: see below
     verdict = last(*answer, given=given, dropped=dropped)
     named = {number for file in answer for number in file["notes"]}
     if isinstance(verdict, Rejected):
@@ -304,27 +279,43 @@ def test_each_note_is_consumed_kept_or_unplaced(
              for some in (applied.consumed, applied.kept, applied.unplaced)]  # fmt: skip
     assert sorted(key for part in parts for key in part) == every
     numbered = dict(enumerate(every, start=1))
-    into = {key: [f["name"] for f in answer if f["name"] in applied.texts
+    into = {key: [f["filename"] for f in answer if f["filename"] in applied.texts
                   and key in [numbered[n] for n in f["notes"]]] for key in every}  # fmt: skip
     for each in applied.consumed:
         assert list(each.files) == into[each.key]
         assert bool(each.files) != bool(each.dropped_for)
     assert parts[2] == {*every} - {numbered[n] for n in (*named, *dropped)}
     for file in answer:
-        if file["name"] in applied.texts:
+        if file["filename"] in applied.texts:
             assert {numbered[n] for n in file["notes"]} <= parts[0]
 
 
-def test_an_answer_of_nothing_is_asked_for_again_and_then_changes_nothing() -> None:
+@pytest.mark.parametrize(
+    ("files", "into"),
+    [
+        ([whole("decisions.md", MORE, notes=())], ("decisions.md",)),
+        ([whole("decisions.md", DECISIONS, notes=())], ()),
+        ([], ()),
+        ([whole("decisions.md", MORE, notes=()), whole("up.md", "x", notes=())], ("decisions.md",)),
+    ],
+)
+def test_an_answer_that_names_no_notes_speaks_of_all_of_them(
+    files: list[Any], into: tuple[str, ...]
+) -> None:
+    """The published format: the files that are taken have the notes in, or else the synthesis."""
+    applied = last(*files).value
+    assert [each.key for each in applied.consumed] == [each.key for each in notes(4)]
+    assert {each.files for each in applied.consumed} == {into}
+    assert {each.dropped_for for each in applied.consumed} == {"" if into else "in the synthesis"}
+    assert applied.synthesis == "After."
+
+
+def test_of_an_answer_that_names_no_notes_and_has_no_file_that_is_taken_nothing_is() -> None:
     batch = batch_of(state(ALL), notes(4))
-    first = judge(batch, response())
-    assert isinstance(first, Retry)
-    assert 'none of the 4 notes; give the number of each note under "notes"' in first.reason
-    second = first.judge(response())
-    assert isinstance(second, Accepted)
-    applied = second.value
-    assert (applied.texts, applied.consumed, applied.synthesis) == ({}, (), "Before.")
-    assert list(applied.unplaced) == notes(4)
+    for files, said in (([whole("up.md", "x", notes=())], "After."), ([], " ")):
+        first = judge(batch, response(*files, synthesis=said))
+        assert isinstance(first, Retry)
+        assert isinstance(first.judge(response(*files, synthesis=said)), Rejected)
 
 
 def test_nothing_that_an_answer_says_is_in_what_is_told_of_it() -> None:
@@ -332,7 +323,7 @@ def test_nothing_that_an_answer_says_is_in_what_is_told_of_it() -> None:
     canary = "canary7f3a"
     files = [
         whole(f"{canary}/../{canary}.md", canary),
-        edited("progress.md", appended(canary, canary)),
+        whole("progress.md", f"```{canary}"),
         whole("techContext.md", f"---\n{canary}: 1\n---\n"),
     ]
     verdict = last(*files)

@@ -76,10 +76,9 @@ def answer(request: Any) -> str:
         )
     held = dict(request.bank.files) or dict(request.bank.missing)
     text = held["progress.md"] + "\n".join(f"- {note.text}" for note in request.bank.notes)
-    action = "update" if request.bank.files else "create"
     notes = list(range(1, len(request.bank.notes) + 1))
-    file = {"name": "progress.md", "action": action, "content": text, "edits": [], "notes": notes}
-    return json.dumps({"files": [file], "synthesis": "It works."})
+    file = {"filename": "progress.md", "content": text, "notes": notes}
+    return json.dumps({"bank_files": [file], "synthesis": "It works."})
 
 
 def opened(store: Any, kind: str) -> AsyncMemory:

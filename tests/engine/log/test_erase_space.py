@@ -35,11 +35,11 @@ def answer(request) -> str:
     held = dict(request.bank.files) or dict(request.bank.missing)
     text = held["progress.md"] + "\n".join(f"- {note.text}" for note in request.bank.notes)
     file = {
-        "name": "progress.md", "action": "update" if request.bank.files else "create",
-        "content": text, "edits": [], "notes": list(range(1, len(request.bank.notes) + 1)),
+        "filename": "progress.md", "content": text,
+        "notes": list(range(1, len(request.bank.notes) + 1)),
     }  # fmt: skip
     said = f"So far: {' '.join(note.text for note in request.bank.notes)}"
-    return json.dumps({"files": [file], "synthesis": said})
+    return json.dumps({"bank_files": [file], "synthesis": said})
 
 
 class Gated(ScriptedLLM):

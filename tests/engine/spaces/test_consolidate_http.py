@@ -36,13 +36,13 @@ RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
 KEY, CANARY = "sk-canary-8173", "canary-in-the-note-5521"
 
 
-def answer(*lines: str, name: str = "progress.md", action: str = "create", **more) -> str:
+def answer(*lines: str, name: str = "progress.md", **more) -> str:
     """Write an answer that puts ``lines`` into one file, whatever the notes said."""
     file = {
-        "name": name, "action": action, "content": "# Progress\n\n" + "\n".join(lines),
-        "edits": [], "notes": [1],
+        "filename": name, "content": "# Progress\n\n" + "\n".join(lines),
+        "action": "created", "notes": [1],
     }  # fmt: skip
-    return json.dumps({"files": [file | more], "synthesis": "Things work."})
+    return json.dumps({"bank_files": [file | more], "synthesis": "Things work."})
 
 
 class Provider:
@@ -170,7 +170,7 @@ async def test_an_answer_over_http_becomes_the_bank(provider, memory):
     assert (await space.history())[0].model == "m-2026"
     (body,) = provider.bodies
     assert body["response_format"]["json_schema"]["properties"].keys() == {
-        "files", "dropped", "synthesis",
+        "bank_files", "dropped", "synthesis",
     }  # fmt: skip
     (run,) = await memory.runs()
     assert (run.kind, run.outcome) == ("consolidation", "ok")
@@ -182,7 +182,7 @@ GOOD = answer("- fine")
 #: What the server does, what comes of it, and how often it is called.
 MENDED = {
     "not json": ([f"Sure! {CANARY}", GOOD], 2),
-    "fields missing": (['{"files": []}', GOOD], 2),
+    "fields missing": (['{"bank_files": []}', GOOD], 2),
     "a path for a name": ([answer("- x", name="../../etc/cron.md"), GOOD], 2),
     "a file of its own": ([answer("- x", name="secrets.md"), GOOD], 2),
     "cut off": ([(GOOD[:40], "length"), GOOD], 2),
@@ -193,7 +193,7 @@ MENDED = {
 }
 ENDED = {
     "never json": (["no"], 2),
-    "never the schema": (['{"files": [{}], "synthesis": ""}'], 2),
+    "never the schema": (['{"bank_files": [{}], "synthesis": ""}'], 2),
     "always a path": ([answer("- x", name="a/../b.md")], 2),
     "always an error": ([500], 2),
     "no key": ([401], 1),
@@ -241,7 +241,7 @@ async def test_what_cannot_be_mended_keeps_notes_and_bank(provider, memory, case
     assert KEY not in told
     assert CANARY not in told
 
-    provider.script = [answer("- fine", "- all of it", action="update")]
+    provider.script = [answer("- fine", "- all of it")]
     while (done := await space.consolidate()).status != "nothing_to_do":
         # The answer names the first note of each request alone.
         assert done.status in ("ok", "partial"), done.message

@@ -40,6 +40,8 @@ WORDS = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name=
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 #: Stands for the numbers of all notes of a request.
 ALL = "all"
+#: Stands for the text of a file.
+ADDED = "(as before)"
 #: Faults after which a call raised, so that nothing was answered.
 RAISED = (
     "timeout", "rate_limit", "rate_limit_bare", "server_error", "permanent", "overflow", "crash",
@@ -84,27 +86,38 @@ def ahead(days):
 
 
 def answer(*files, synthesis="The state of things."):
-    return json.dumps({"files": files, "synthesis": synthesis})
+    return json.dumps({"bank_files": files, "synthesis": synthesis})
 
 
 def dropping():
     """Make an answer that drops each note."""
-    return json.dumps({"files": [], "dropped": [ALL], "synthesis": "Nothing new."})
+    return json.dumps({"bank_files": [], "dropped": [ALL], "synthesis": "Nothing new."})
 
 
-def to_all(text, count):
-    """Have an answer name the numbers of all notes where it says ``ALL``."""
-    drops = json.dumps([{"note": n, "reason": "said"} for n in range(1, count + 1)])
-    numbers = json.dumps(list(range(1, count + 1)))
-    return text.replace(json.dumps({"dropped": [ALL]})[1:-1], f'"dropped": {drops}').replace(
-        json.dumps([ALL]), numbers
-    )
+def to_all(text, bank):
+    """Have an answer name the numbers of all notes where it says ``ALL``, and write files whole.
+
+    ``ADDED`` at the beginning of a file stands for what the file says already.
+    """
+    try:
+        said = json.loads(text)
+        numbers = list(range(1, len(bank.notes) + 1))
+        if said.get("dropped") == [ALL]:
+            said["dropped"] = [{"note": number, "reason": "said"} for number in numbers]
+        held = {**dict(bank.missing), **dict(bank.files)}
+        for file in said["bank_files"]:
+            if file.get("notes") == [ALL]:
+                file["notes"] = numbers
+            content = file["content"]
+            if content.startswith(ADDED):
+                file["content"] = held[file["filename"]] + content.removeprefix(ADDED)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return text
+    return json.dumps(said)
 
 
-def append(name, text, *, heading=None, notes=(ALL,)):
-    title = heading or f"The {name[:-3]} of it"
-    edit = {"operation": "append", "heading": title, "text": text}
-    return {"name": name, "action": "edit", "edits": [edit], "notes": list(notes)}
+def append(name, text, *, notes=(ALL,)):
+    return {"filename": name, "content": f"{ADDED}\n{text}\n", "notes": list(notes)}
 
 
 def saying(*answers):
@@ -112,7 +125,7 @@ def saying(*answers):
     queue = list(answers)
 
     def script(request):
-        return to_all(queue.pop(0) if len(queue) > 1 else queue[0], len(request.bank.notes))
+        return to_all(queue.pop(0) if len(queue) > 1 else queue[0], request.bank)
 
     return ScriptedLLM(script=script)
 
@@ -220,8 +233,8 @@ async def test_row_first_consolidation_every_file_of_the_rules_is_created(opened
 
 async def test_row_unchanged_file_not_in_the_answer_or_equal_in_it(opened):
     made = f"# Progress\n\n{'- line of it' * 3}\n"
-    whole = {"name": "progress.md", "action": "create", "content": made, "notes": [ALL]}
-    again = whole | {"action": "update", "content": made.replace("\n", "\r\n")}
+    whole = {"filename": "progress.md", "content": made, "notes": [ALL]}
+    again = whole | {"content": made.replace("\n", "\r\n")}
     space = await opened(saying(answer(whole), answer(again)))
     for _ in range(2):
         await write(space, 1)
@@ -235,9 +248,9 @@ async def test_row_unchanged_file_not_in_the_answer_or_equal_in_it(opened):
 
 @pytest.mark.parametrize(
     "bad",
-    ["", "I cannot.", '{"files": [', "[]", '{"files": [], "synthesis": 3}', '{"a":' * 90,
-     '{"files": [], "synthesis": "", "files": []}', answer({"name": "progress.md"}),
-     answer({"name": "progress.md", "action": "merge"})],
+    ["", "I cannot.", '{"bank_files": [', "[]", '{"bank_files": [], "synthesis": 3}',
+     '{"a":' * 90, '{"bank_files": [], "synthesis": "", "bank_files": []}',
+     answer({"filename": "progress.md"}), answer({"filename": "progress.md", "edits": []})],
 )  # fmt: skip
 async def test_row_not_json_or_against_the_schema(opened, bad):
     llm = saying(bad)
@@ -419,11 +432,11 @@ async def test_row_what_was_committed_before_a_failure_stays(opened):
 async def test_row_content_vanishing_is_reported_and_over_the_threshold_refused(opened):
     lines = [f"- line {number}" for number in range(20)]
     content = "# P\n\n" + "\n".join(lines)
-    full = {"name": "progress.md", "action": "create", "content": content, "notes": [ALL]}
+    full = {"filename": "progress.md", "content": content, "notes": [ALL]}
 
     def shorter(count):
         content = "# P\n\n" + "\n".join([*lines[:-count], "- new"])
-        return answer(full | {"action": "update", "content": content})
+        return answer(full | {"content": content})
 
     space = await opened(saying(answer(full)))
     await write(space, 1)
@@ -440,15 +453,6 @@ async def test_row_content_vanishing_is_reported_and_over_the_threshold_refused(
     told = await (await opened(saying(shorter(15), shorter(4)))).consolidate()
     assert (told.status, told.lines_removed) == ("ok", 4)
     assert told.diff.count("\n-- line") == 4
-    reasoned = {"operation": "delete", "heading": "# P", "reason": "all of it was dropped"}
-    inserted = {"operation": "insert", "heading": "# P", "text": "- begun anew"}
-    edits = [reasoned, inserted]
-    edits = {"name": "progress.md", "action": "edit", "edits": edits, "notes": [ALL]}
-    space = await opened(saying(answer(edits)))
-    await write(space, 1)
-    told = await space.consolidate()
-    assert (told.status, told.lines_removed) == ("ok", 0)
-    assert await space.read("progress.md") == "# P\n\n- begun anew\n"
 
 
 async def test_row_two_at_once_one_consolidates_and_the_other_is_told(opened):
@@ -539,11 +543,11 @@ async def test_row_a_note_that_the_provider_will_not_read_is_set_aside_too(opene
     assert await state_of_all(space) == (1, 3)
 
 
-async def test_row_a_failed_edit_keeps_its_notes_live_and_says_which(opened):
+async def test_row_a_refused_file_keeps_its_notes_live_and_says_which(opened):
     first = dropping()
     second = answer(
         append("progress.md", "- good", notes=[1]),
-        append("techContext.md", "- lost", heading="No such section", notes=[2]),
+        {"filename": "techContext.md", "content": " ", "notes": [2]},
     )
     space = await opened(saying(first, second))
     await write(space, 1)
@@ -556,7 +560,7 @@ async def test_row_a_failed_edit_keeps_its_notes_live_and_says_which(opened):
     assert [note.key for note in await space.notes()] == left
     assert told.unplaced == (left[1],)
     (failed,) = told.failed
-    assert failed.startswith("techContext.md: edit 1 (append): there is no section")
+    assert failed.startswith("techContext.md: nothing would be left")
     assert "- good" in await space.read("progress.md")
 
 
@@ -719,7 +723,7 @@ class Erratic(ScriptedLLM):
     def _erratic(self, request):
         luck, bank = self.luck, request.bank
         if luck.random() < 0.1:
-            return luck.choice(("no", "{", '{"files": [], "synthesis": "x", "more": 1}'))
+            return luck.choice(("no", "{", '{"bank_files": [], "synthesis": "x", "more": 1}'))
         if luck.random() < 0.3:
             return None
         names = luck.sample((*NAMES, "other.md", "../up.md"), luck.randrange(4))
@@ -729,23 +733,10 @@ class Erratic(ScriptedLLM):
         luck, held = self.luck, dict(bank.files)
         notes = luck.sample(range(1, len(bank.notes) + 1), luck.randrange(len(bank.notes) + 1))
         lines = held.get(name, "# New\n\n## One\n").splitlines()
-        if luck.random() < 0.5:
-            kept = lines[: luck.randrange(len(lines) + 1)] if luck.random() < 0.3 else lines
-            action = luck.choice(("create", "update")) if luck.random() < 0.2 else (
-                "update" if name in held else "create"
-            )  # fmt: skip
-            content = "\n".join([*kept, f"- added {luck.randrange(999)}"])
-            return {"name": name, "action": action, "content": content, "notes": notes}
-        edits = [
-            {
-                "operation": luck.choice(("append", "append", "replace", "insert", "delete")),
-                "heading": luck.choice((f"The {name[:-3]} of it", "One", "Two")),
-                "text": luck.choice(("- more", "```", "# Over", "")),
-                "reason": luck.choice(("", "done")),
-            }
-            for _ in range(luck.randrange(1, 3))
-        ]
-        return {"name": name, "action": "edit", "edits": edits, "notes": notes}
+        kept = lines[: luck.randrange(len(lines) + 1)] if luck.random() < 0.3 else lines
+        more = luck.choice((f"- added {luck.randrange(999)}", "# Over", "```", ""))
+        content = "\n".join([*kept, more]) if luck.random() < 0.9 else ""
+        return {"filename": name, "content": content, "notes": notes}
 
 
 @pytest.mark.parametrize("seed", params(range(6), 3))

@@ -39,10 +39,9 @@ def careful(request, notes=None) -> dict:
     for name, into in files.items():
         lines = [f"- {request.bank.notes[number - 1].text}" for number in into]
         text = (held.get(name) or begin[name]).rstrip("\n")
-        action = "update" if name in held else "create"
         content = "\n".join([text, *lines]) + "\n"
-        answer.append({"name": name, "action": action, "content": content, "notes": into})
-    return {"files": answer, "dropped": [], "synthesis": f"{len(request.bank.notes)} more"}
+        answer.append({"filename": name, "content": content, "notes": into})
+    return {"bank_files": answer, "dropped": [], "synthesis": f"{len(request.bank.notes)} more"}
 
 
 def as_published(request) -> dict:
@@ -58,36 +57,30 @@ def as_published(request) -> dict:
 def one_note(request) -> dict:
     """Take in the first note; another file comes with its heading alone and names no note."""
     answer = careful(request, [1])
-    taken = {*dict(request.bank.files), *(file["name"] for file in answer["files"])}
-    bare = [{"name": name, "action": "create", "content": "# Bare\n", "notes": []}
+    taken = {*dict(request.bank.files), *(file["filename"] for file in answer["bank_files"])}
+    bare = [{"filename": name, "content": "# Bare\n", "notes": []}
             for name in NAMES if name not in taken][:1]  # fmt: skip
-    return answer | {"files": [*answer["files"], *bare]}
+    return answer | {"bank_files": [*answer["bank_files"], *bare]}
 
 
 def one_file_less(request) -> dict:
     answer = careful(request)
-    return answer | {"files": answer["files"][1:]}
+    return answer | {"bank_files": answer["bank_files"][1:]}
 
 
 def lossy(request) -> dict:
     held = dict(request.bank.files)
     name = next(iter(held), NAMES[0])
-    action = "update" if held else "create"
-    file = {"name": name, "action": action, "content": f"# P\n\n- {request.bank.notes[0].text}\n"}
-    return {"files": [file | {"notes": [1]}], "synthesis": "y"}
-
-
-def unnamed(request) -> dict:
-    answer = careful(request)
-    return answer | {"files": [file | {"notes": []} for file in answer["files"]]}
+    file = {"filename": name, "content": f"# P\n\n- {request.bank.notes[0].text}\n"}
+    return {"bank_files": [file | {"notes": [1]}], "synthesis": "y"}
 
 
 def with_a_wrong_file(request) -> dict:
     """One file is right and one is not; both name all notes of the second half."""
     half = range(1 + len(request.bank.notes) // 2, len(request.bank.notes) + 1)
-    bad = {"name": "mine.md", "action": "create", "content": "# M\n\n- x\n", "notes": [*half]}
+    bad = {"filename": "mine.md", "content": "# M\n\n- x\n", "notes": [*half]}
     answer = careful(request)
-    return answer | {"files": [*answer["files"], bad]}
+    return answer | {"bank_files": [*answer["bank_files"], bad]}
 
 
 def dropping(request, reason="a file says it") -> dict:
@@ -104,12 +97,11 @@ def cut(request) -> str:
 
 GARBLED = {
     "no JSON": lambda _: "I cannot do that.",
-    "nothing": lambda _: {"files": [], "synthesis": ""},
+    "nothing": lambda _: {"bank_files": [], "synthesis": " "},
     "cut": cut,
     "one note": one_note,
     "one file less": one_file_less,
     "lossy": lossy,
-    "unnamed": unnamed,
     "a wrong file": with_a_wrong_file,
     "dropped without a reason": lambda request: dropping(request, " "),
 }

@@ -359,12 +359,10 @@ async def test_nobody_rolls_back_under_a_consolidation():
             return await super().complete(request)
 
     answer = {
-        "files": [
+        "bank_files": [
             {
-                "name": name,
-                "action": "create",
+                "filename": name,
                 "content": f"# {name}\n\nall",
-                "edits": [],
                 "notes": [1],
             }
             for name in ("progress.md", "decisions.md")

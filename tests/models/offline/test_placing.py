@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiermem.core.spaces.rules import read_rules
-from hiermem.core.spaces.sections import find, sections
+from hiermem.core.spaces.sections import sections
 from hiermem.models.offline.consolidation.placing import place, places_of
 from hiermem.types.bank import BankText
 
@@ -23,14 +23,12 @@ def bank(text: str) -> BankText:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(HEADINGS), max_size=12).map("\n\n".join))
-def test_every_place_is_named_so_that_an_edit_finds_it_and_no_other(text: str) -> None:
-    """Or the offline default would write edits that are refused, and its notes would wait."""
+def test_every_section_is_a_place_once(text: str) -> None:
     places = places_of(bank(text), RULES)
     assert places
-    named = [each.heading for each in places if each.heading and not each.new]
-    met = [find(text, heading).start for heading in named]
-    assert len(set(met)) == len(met)
-    assert bool(named) <= bool(sections(text))
+    found = [each.end for each in places if each.end is not None]
+    assert len(set(found)) == len(found)
+    assert {*found} <= {each.own for each in sections(text)}
 
 
 @pytest.mark.thorough

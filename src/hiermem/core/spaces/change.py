@@ -5,8 +5,7 @@ state     record kinds   what happens                               next state
 ========  =============  =========================================  ========================
 live      note           an answer took it in, or dropped it with   consumed
                          a reason (``commit``)
-live      note           an answer left it out (``commit``,         live, left out once more
-                         ``failed``)
+live      note           an answer left it out (``commit``)         live, left out once more
 live      note           a request for several of them failed       live; the next request
                          (``failed``)                               takes half as many
 live      note           it failed alone, the last of               blocked
@@ -189,21 +188,19 @@ def failed(
     *,
     llm: str,
     max_failures: int,
-    unplaced: Sequence[Note] = (),
 ) -> tuple[BlockedNote | None, tuple[RecordWrite, ...]]:
     """Return the writes for notes of which no answer could be used, and the note that they block.
 
     After a request for several notes the next one takes half as many. A note that failed alone
     waits behind the others. Its failure counts while the model ``llm`` takes in others, and at
-    ``max_failures`` it is blocked. ``unplaced`` are notes that an answer left out.
+    ``max_failures`` it is blocked.
     """
     space, meta = state.space, state.meta
     if len(notes) > 1:
-        writes = _left_out(space, unplaced)
-        if not waits_behind(notes[0]):
-            meta = replace(meta, batch_notes=len(notes) // 2)
-            writes.append(_meta_write(replace(state, meta=meta)))
-        return None, tuple(writes)
+        if waits_behind(notes[0]):
+            return None, ()
+        meta = replace(meta, batch_notes=len(notes) // 2)
+        return None, (_meta_write(replace(state, meta=meta)),)
     (note,) = notes
     first = meta.failed_alone in ("", note.key)
     count = note.failures + (first and meta.model == llm)

@@ -8,15 +8,14 @@ No visible character is changed, except line ends and blanks at either end of a 
 
 A non-empty line is lost if, its white space folded, it is neither in the new text of its file nor
 in what another file gained by the same answer: moving a line loses nothing. A line that is struck
-through is still there. Lines of a section that was deleted on purpose, with a reason, do not count.
-The count is what a reader would miss: no line counts twice, and no line counts that can still be
-read.
+through is still there. The count is what a reader would miss: no line counts twice, and no line
+counts that can still be read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 #: The longest bank file, in code points.
@@ -87,15 +86,8 @@ def lines_of(text: str) -> list[str]:
     return [line for each in text.split("\n") if (line := folded(each))]
 
 
-def lost_lines(
-    before: Mapping[str, str],
-    after: Mapping[str, str],
-    deleted: Mapping[str, Collection[str]],
-) -> dict[str, tuple[int, int]]:
-    """Return for each existing file of ``after`` how many of its lines are lost, and of how many.
-
-    ``deleted`` are the folded lines that were deleted from a file with a reason.
-    """
+def lost_lines(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """Return for each file that was there how many of its lines are lost, and of how many."""
     old = {name: lines_of(text) for name, text in before.items() if name in after}
     new = {name: set(_readable(text)) for name, text in after.items()}
     gained: set[str] = set()
@@ -103,7 +95,7 @@ def lost_lines(
         gained |= readable.difference(old.get(name, ()))
     found: dict[str, tuple[int, int]] = {}
     for name, lines in old.items():
-        still = new[name] | gained | set(deleted.get(name, ()))
+        still = new[name] | gained
         found[name] = sum(line not in still for line in lines), len(lines)
     return found
 

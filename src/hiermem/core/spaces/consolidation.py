@@ -1,10 +1,13 @@
-"""Decides which notes go into one request, which files it shows whole, and what an answer leads to.
+"""Decides which notes go into one request, which files it shows, and what an answer leads to.
 
 Everything that a request takes is counted: prompt, rules, synthesis, files, notes, the schema, a
-repair and the answer. If all files fit beside the notes, all are shown whole. Otherwise the files
-that share words with the notes are shown whole, and the others by their headings. An answer writes
-out what the notes say, so a request has no more notes than the longest answer has room for, and
-asks for a longer answer than usual only where its notes need one.
+repair and the answer. If all files fit beside the notes, all are shown. Otherwise those are shown
+that share words with the notes.
+
+An answer writes a file anew, so it must have room for every file that it may write, beside what the
+notes say. Where the longest answer has not, the files that share most words with the notes come
+first; the others can only be added to. So a bank may be larger than a request, and a file longer
+than an answer. A longer answer than usual is asked for only where notes and files need one.
 
 Nothing is ever cut: what does not fit waits for the next request, or is reported.
 """
@@ -22,23 +25,22 @@ from typing import Final
 from hiermem.config import BankPolicy
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.spaces import prompt
-from hiermem.core.spaces.answer import FileAnswer, SectionEdit, read_answer
+from hiermem.core.spaces.answer import FileAnswer, read_answer
 from hiermem.core.spaces.change import leading
 from hiermem.core.spaces.files import AnswerFault, Applied, settle
 from hiermem.core.spaces.prompt import NoteBatch
 from hiermem.core.spaces.record import BankState
-from hiermem.core.spaces.sections import outline
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.text.lexicon import terms_of
 from hiermem.errors import InvalidAnswerError
 from hiermem.protocols import LLMResponse, TokenCounter
 from hiermem.types.bank import BankText, Note
 
-#: The share of an answer's room that the notes of one request may take.
-_NOTES_SHARE: Final = 0.75
-#: The share of a request's room up to which all files are shown whole.
+#: The share of an answer's room that is planned for notes and files; its JSON takes the rest.
+_ANSWER_SHARE: Final = 0.75
+#: The share of a request's room up to which all files are shown.
 _FILES_SHARE: Final = 0.75
-#: If the files take more, the share for the notes; the files have the rest.
+#: If the files take more room, of a request or an answer, the share for the notes.
 _NOTES_FIRST: Final = 0.5
 #: With less room than this, in tokens, no note is worth a request.
 _LEAST_ROOM: Final = 64
@@ -81,7 +83,7 @@ def next_batch(
     most = min(settings.notes, state.meta.batch_notes or settings.notes)
     notes = planner.answerable(leading(notes, behind=behind)[:most])
     if settings.tokens is None:
-        return planner.batch(notes, planner.texts.keys())
+        return planner.batch(notes, planner.texts)
     made = planner.fitted(notes, settings.tokens)
     if isinstance(made, NoteBatch) or not settings.longest_answer:
         return made
@@ -123,36 +125,38 @@ def usual_answer(batch: NoteBatch, settings: BatchSettings) -> BatchSettings | N
 
 
 class _BatchPlanner:
-    """Plans one request."""
+    """Plans one request. ``sizes`` are the tokens of the files."""
 
     def __init__(self, state: BankState, settings: BatchSettings) -> None:
         self.texts = state.texts
         self._state, self._settings = state, settings
         self._count = settings.counter.count
-        self._outlines = {name: outline(text) for name, text in self.texts.items()}
+        self._sizes = {name: self._count(text) for name, text in self.texts.items()}
         self._answer = settings.answer
+        #: What an answer has for notes and files.
+        self._room = 0.0
 
     def answerable(self, notes: Sequence[Note]) -> Sequence[Note]:
         """Return as many of the notes as the longest answer has room for, at least one.
 
-        The answer's other content is subtracted first: each missing file is written out, and each
-        note may add the frame of one more file. From then on the answer is as long as it has to be.
+        Missing files are written out in any case, and each note may add the frame of one more file.
+        From then on the answer is as long as notes and files need it.
         """
-        limits, files = self._settings, self._state.rules.files
-        new = [file for file in files if file.name not in self.texts]
+        limits = self._settings
+        new = [file for file in self._state.rules.files if file.name not in self.texts]
         written = sum(self._frame(file.name, file.skeleton) for file in new)
         frames = sorted((self._frame(name) for name in self.texts), reverse=True)
-        longest = max(limits.answer, limits.longest_answer)
-        most, held = self._within(notes, _NOTES_SHARE * (longest - written), frames)
-        needed = math.ceil(held / _NOTES_SHARE) + written
+        longest, files = max(limits.answer, limits.longest_answer), sum(self._sizes.values())
+        self._room = max(0.0, _ANSWER_SHARE * (longest - written))
+        beside = max(self._room - files, _NOTES_FIRST * self._room)
+        most, held = self._within(notes, beside, frames)
+        needed = math.ceil(min(self._room, held + files) / _ANSWER_SHARE) + written
         self._answer = max(limits.answer, min(longest, needed))
         return notes[:most]
 
     def _frame(self, name: str, content: str = "") -> int:
-        """Return what an answer takes for one file, without the content of the notes."""
-        edit = SectionEdit(operation="append", heading="")
-        file = FileAnswer(name=name, action="edit", content=content, edits=(edit,))
-        return self._count(file.model_dump_json())
+        """Return what an answer takes for one file, without the content of notes and files."""
+        return self._count(FileAnswer(filename=name, content=content).model_dump_json())
 
     def _within(
         self, notes: Sequence[Note], room: float, frames: Sequence[int] = ()
@@ -171,21 +175,23 @@ class _BatchPlanner:
         return len(notes), held
 
     def alone(self, note: Note) -> int:
-        """Return what a prompt with this note takes if no file is shown in any form."""
-        self._outlines = dict.fromkeys(self._outlines, "")
+        """Return what a prompt with this note takes if no file is shown."""
         return self.batch((note,), ()).input_tokens
 
-    def batch(self, notes: Sequence[Note], whole: Collection[str]) -> NoteBatch:
-        """Make the request for these notes; the files of ``whole`` are shown whole."""
+    def batch(self, notes: Sequence[Note], shown: Collection[str]) -> NoteBatch:
+        """Make the request for these notes, which shows these files."""
         state = self._state
         # In their order in the queue, notes that were left out may not be the oldest first.
         notes = sorted(notes, key=lambda note: note.key)
+        anew = self._written_anew(notes, shown)
         bank = BankText(
             rules=state.rules.text,
             synthesis=state.synthesis,
-            files=tuple((name, text) for name, text in self.texts.items() if name in whole),
-            outlines=tuple(
-                (name, self._outlines[name]) for name in self.texts if name not in whole
+            files=tuple((name, text) for name, text in self.texts.items() if name in anew),
+            append_only=tuple(
+                (name, text if name in shown else "")
+                for name, text in self.texts.items()
+                if name not in anew
             ),
             missing=tuple(
                 (file.name, file.skeleton)
@@ -212,7 +218,7 @@ class _BatchPlanner:
             input_tokens=prompt.tokens(request.messages, self._count),
             rules=state.rules,
             texts=self.texts,
-            outlined=frozenset(name for name, _ in bank.outlines),
+            append_only=frozenset(name for name, _ in bank.append_only),
             synthesis=bank.synthesis,
             limit=None if settings.tokens is None else settings.tokens - self._answer,
         )
@@ -223,59 +229,55 @@ class _BatchPlanner:
         Return the oldest note where it fits no request, a text where no note fits any.
         """
         most = limit - self._answer - prompt.REPAIR_ROOM
-        base = self.batch((), ()).input_tokens
-        if base + _LEAST_ROOM > most:
-            # Headings only help: without them a file can still be appended to by name.
-            self._outlines = dict.fromkeys(self._outlines, "")
-            base = self.batch((), ()).input_tokens
-        room = most - base
+        room = most - self.batch((), ()).input_tokens
         if room < _LEAST_ROOM:
             return (
-                f"rules, synthesis and headings alone take {limit - room:,} tokens of the "
+                f"rules, synthesis and names of files alone take {limit - room:,} tokens of the "
                 f"{limit:,} that a request may have"
             )
-        count = self._count
-        #: How many more tokens each file takes whole than by its headings.
-        costs = {
-            name: max(
-                0,
-                count(prompt.file_shown(name, text))
-                - count(prompt.outline_shown(name, self._outlines[name])),
-            )
-            for name, text in self.texts.items()
-        }
-        files = sum(costs.values())
+        files = sum(self._sizes.values())
         beside = room - files
         if files > _FILES_SHARE * room:
             beside = max(beside, int(_NOTES_FIRST * room))
         chosen = notes[: self._within(notes, beside)[0]]
-        whole = self._whole_for(chosen, room, costs)
+        shown = self._shown_for(chosen, room)
         while True:
-            batch = self.batch(chosen, whole)
+            batch = self.batch(chosen, shown)
             if batch.input_tokens <= most:
                 return batch
             if len(chosen) > 1:
                 chosen = chosen[: max(1, len(chosen) * 4 // 5)]
-            elif whole:
-                whole = whole[:-1]
-            elif any(self._outlines.values()):
-                # A note must not be blocked because of headings, which only help.
-                self._outlines = dict.fromkeys(self._outlines, "")
+            elif shown:
+                shown = shown[:-1]
             else:
                 return chosen[0]
 
-    def _whole_for(self, notes: Sequence[Note], room: int, costs: dict[str, int]) -> list[str]:
-        """Return the files to show whole, those first that share most with the notes."""
-        count = self._count
-        left = room - sum(count(prompt.note_line(at, note)) for at, note in enumerate(notes, 1))
-        if sum(costs.values()) <= left:
-            return list(self.texts)
-        whole: list[str] = []
-        for name in self._touched(notes):
-            if costs[name] <= left:
-                whole.append(name)
-                left -= costs[name]
-        return whole
+    def _shown_for(self, notes: Sequence[Note], room: int) -> list[str]:
+        """Return the files to show, those first that share most with the notes."""
+        left = room - self._within(notes, math.inf)[1]
+        return self._fitting(notes, self.texts, left, rest=())
+
+    def _written_anew(self, notes: Sequence[Note], shown: Collection[str]) -> list[str]:
+        """Return the shown files for which an answer has room beside the notes."""
+        left = self._room - self._within(notes, math.inf)[1]
+        return self._fitting(notes, shown, left, rest=self.texts)
+
+    def _fitting(
+        self, notes: Sequence[Note], names: Collection[str], room: float, rest: Collection[str]
+    ) -> list[str]:
+        """Return the files that fit: all, or those that the notes concern, then those of ``rest``.
+
+        The best match comes first.
+        """
+        sizes = self._sizes
+        if sum(sizes[name] for name in names) <= room:
+            return list(names)
+        found: list[str] = []
+        for name in dict.fromkeys((*self._touched(notes), *rest)):
+            if name in names and sizes[name] <= room:
+                found.append(name)
+                room -= sizes[name]
+        return found
 
     def _touched(self, notes: Sequence[Note]) -> list[str]:
         """Return the files that share words with the notes, the best match first.
@@ -348,8 +350,7 @@ def judge(
         return again(complaints, tuple(faults))
     if applied is None:
         return Rejected("; ".join(complaints))
-    # An answer that places no note is read, for what it leaves out, and not taken.
-    return Accepted(applied, response.model, "" if applied.consumed else "; ".join(complaints))
+    return Accepted(applied, response.model)
 
 
 _FINISHED: Final = {

@@ -1,16 +1,19 @@
 """Decides what an answer makes of the bank's files, and which parts of it are refused.
 
-An answer is not trusted. Problems are: a file that the rules do not name, an edit of an ambiguous
-section, a file emptied, lines that are lost. Each is an ``AnswerError`` and is reported to the
-model once; what is still wrong after that is refused.
+An answer is not trusted. Problems are: a file that the rules do not name, a file emptied, lines
+that are lost. Each is an ``AnswerError`` and is reported to the model once; what is still wrong
+after that is refused.
 
-A note is consumed only if a file that is taken names it, or if the answer drops it with a reason;
-every other note is left unplaced and stays live. It is consumed whole or not at all: if the change
-of one file is refused, so are the changes of the other files that took in the same notes, and those
-notes stay live. A change that names no notes is refused, since nobody could say what it took in.
-The published format names no notes: there a file that is taken takes in all of them, and if no file
-was meant to change, the synthesis does. If all that was meant to change is refused, no note is
-consumed.
+If an answer names notes, a note is consumed only if a file that is taken names it, or if the answer
+drops it with a reason; every other note is left unplaced and stays live. It is consumed whole or
+not at all: if the change of one file is refused, so are the changes of the other files that took in
+the same notes, and those notes stay live. A change that names none of them is refused, since nobody
+could say what it took in. If an answer names no note at all, the files that are taken take in all
+of them, and if no file was meant to change, the synthesis does. If all that was meant to change is
+refused, no note is consumed.
+
+A file that is too long to be written anew is only added to: what the answer says of it is put at
+its end.
 """
 
 from __future__ import annotations
@@ -24,14 +27,14 @@ from typing import Final, Literal, TypeAlias
 from hiermem.config import BankPolicy
 from hiermem.core.calls.lenient import blank
 from hiermem.core.spaces import sections
-from hiermem.core.spaces.answer import BankAnswer, FileAnswer, PublishedAnswer
+from hiermem.core.spaces.answer import BankAnswer, FileAnswer
 from hiermem.core.spaces.clean import MAX_FILE, lines_of, lost_lines, tidy, visible
 from hiermem.core.spaces.prompt import NoteBatch
 from hiermem.core.spaces.rules import check_file_name
 from hiermem.types.bank import Note
 
 #: What can be wrong with an answer; the model is asked to mend each.
-AnswerFault: TypeAlias = Literal["form", "names", "notes", "edits", "content", "loss"]
+AnswerFault: TypeAlias = Literal["form", "names", "notes", "content", "loss"]
 #: The longest synthesis, in code points.
 MAX_SYNTHESIS: Final = 65_536
 #: The name of a missing file in a diff.
@@ -43,7 +46,7 @@ _CONTEXT: Final = 3
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 #: The first line of a code block that holds a whole file.
 _WRAPPERS: Final = frozenset({"```markdown", "```md"})
-#: Why a note goes into no file if a published answer changes none.
+#: Why a note goes into no file if an answer that names no notes changes none.
 IN_SYNTHESIS: Final = "in the synthesis"
 #: What stands for a file's name where a problem is not of one file, and for its place.
 _ANSWER: Final = "the answer"
@@ -96,58 +99,45 @@ def settle(
     """Return the usable part of an answer (None if there is none), and what is wrong with it.
 
     A file is refused for its loss if it loses more than the share ``policy.loss_share`` of its
-    lines and more than ``policy.loss_lines`` of them. An answer that places no note changes
-    nothing.
+    lines and more than ``policy.loss_lines`` of them.
     """
-    published = isinstance(answer, PublishedAnswer)
-    if published and not visible(answer.synthesis).strip():
-        # In the published format the synthesis is what says that the answer is whole.
+    named = answer.names_notes
+    if not named and not visible(answer.synthesis).strip():
+        # Without names of notes, the synthesis is what says that the answer is whole.
         return None, (AnswerError("form", "its synthesis is empty"),)
-    drafts, problems = _drafts(answer, shown, published=published)
+    drafts, problems = _drafts(answer, shown)
     every = set(range(1, len(shown.notes) + 1))
-    takes = [every & set(file.notes) for file in answer.files]
-    named: set[int] = set().union(*takes)
-    drops, wrong_drops = _drops(answer, shown, named)
+    takes = [every & set(file.notes) for file in answer.bank_files]
+    drops, wrong_drops = _drops(answer, shown, set().union(*takes))
     problems += wrong_drops
     meant = _losses(answer, shown, drafts, every=True)
     for at, (lost, of) in meant.items():
         if lost > policy.loss_lines and lost > policy.loss_share * of:
-            detail = (
-                f"{lost} of its {of} lines are gone; keep what no note contradicts, or "
-                "delete a section with the reason for it"
-            )
-            problems.append(AnswerError("loss", detail, answer.files[at].name, at))
+            detail = f"{lost} of its {of} lines are gone; keep what no note contradicts"
+            problems.append(AnswerError("loss", detail, answer.bank_files[at].filename, at))
     bad = {problem.place for problem in problems if problem.place != _NO_PLACE}
     while True:
         out, kept = _not_taken(takes, bad)
-        left = {at: edited for at, edited in drafts.items() if at not in out}
+        left = {at: text for at, text in drafts.items() if at not in out}
         losses = _losses(answer, shown, left)
         # Lines that were moved into a refused file would be lost, so they stay where they were.
         moved = {at for at, (lost, _) in losses.items() if lost > meant[at][0]}
         if not moved:
             break
         bad |= moved
-    if published:
-        takes = _takes_of_all(answer, shown, left, every - drops.keys())
+    if not named:
+        takes = _takes_of_all(answer, shown, left, every)
         if not (any(takes) or bad):
-            drops |= dict.fromkeys(every - drops.keys(), IN_SYNTHESIS)
+            drops = dict.fromkeys(every, IN_SYNTHESIS)
     placed: set[int] = set().union(*(takes[at] for at in left), drops)
     if not placed:
-        if problems:
-            return None, tuple(problems)
-        detail = (
-            f"it takes in none of the {len(shown.notes)} notes; give the number of each note under "
-            '"notes" of a file that it went into, or under "dropped" with the reason'
-        )
-        none = AnswerError("notes", detail)
-        said = f"{_ANSWER}: {detail}"
-        return Applied({}, shown.synthesis, (), unplaced=shown.notes, failed=(said,)), (none,)
+        return None, tuple(problems)
     failed = [f"{problem.file}: {problem.detail}" for problem in problems]
     for at in sorted(out - {problem.place for problem in problems}):
         why = "lines of it went into" if at in bad else "it takes in notes of"
-        failed.append(f"{answer.files[at].name}: {why} a file that was not taken")
-    into = {at: answer.files[at].name for at in sorted(left)}
-    texts = {into[at]: text for at, (text, _) in left.items()}
+        failed.append(f"{answer.bank_files[at].filename}: {why} a file that was not taken")
+    into = {at: answer.bank_files[at].filename for at in sorted(left)}
+    texts = {into[at]: text for at, text in left.items()}
     taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
     for rule_file in shown.rules.files:
         if rule_file.name not in shown.texts:
@@ -174,33 +164,31 @@ def settle(
     ), tuple(problems)
 
 
-def _drafts(
-    answer: BankAnswer, shown: NoteBatch, *, published: bool
-) -> tuple[dict[int, _EditedFile], list[AnswerError]]:
-    """Work out by its place what each file would become, and what is wrong with the others."""
-    drafts: dict[int, _EditedFile] = {}
+def _drafts(answer: BankAnswer, shown: NoteBatch) -> tuple[dict[int, str], list[AnswerError]]:
+    """Return by its place what each file would become, and what is wrong with the others."""
+    drafts: dict[int, str] = {}
     problems: list[AnswerError] = []
-    for at, file in enumerate(answer.files):
+    for at, file in enumerate(answer.bank_files):
         try:
-            earlier = [each.name for each in answer.files[:at]]
-            drafts[at] = _draft(file, shown, earlier, published=published)
+            earlier = [each.filename for each in answer.bank_files[:at]]
+            drafts[at] = _draft(file, shown, earlier, named=answer.names_notes)
         except AnswerError as problem:
-            label = file.name if check_file_name(file.name) is None else f"file {at + 1}"
+            name = file.filename
+            label = name if check_file_name(name) is None else f"file {at + 1}"
             problems.append(AnswerError(problem.fault, problem.detail, label, at))
     return drafts, problems
 
 
 def _takes_of_all(
-    answer: BankAnswer,
-    shown: NoteBatch,
-    left: Mapping[int, _EditedFile],
-    notes: set[int],
+    answer: BankAnswer, shown: NoteBatch, left: Mapping[int, str], notes: set[int]
 ) -> list[set[int]]:
-    """Return for each file of a published answer the notes that it takes in: all, if it changes."""
-    changed = {
-        at for at, (text, _) in left.items() if text != shown.texts.get(answer.files[at].name)
-    }
-    return [notes if at in changed else set() for at in range(len(answer.files))]
+    """Return for each file of an answer that names no notes those that it takes in.
+
+    They are all notes, if the file changes.
+    """
+    files = answer.bank_files
+    changed = {at for at, text in left.items() if text != shown.texts.get(files[at].filename)}
+    return [notes if at in changed else set() for at in range(len(files))]
 
 
 def _drops(
@@ -227,57 +215,44 @@ def _drops(
 
 
 def _losses(
-    answer: BankAnswer, shown: NoteBatch, drafts: Mapping[int, _EditedFile], *, every: bool = False
+    answer: BankAnswer, shown: NoteBatch, drafts: Mapping[int, str], *, every: bool = False
 ) -> dict[int, tuple[int, int]]:
     """Return how many lines each file loses, and of how many, if only these drafts are applied.
 
     With ``every``, the text of the answer's other files counts as written too: that is what was
     meant.
     """
-    texts = {answer.files[at].name: text for at, (text, _) in drafts.items()}
-    deleted = {answer.files[at].name: lines for at, (_, lines) in drafts.items()}
+    files = answer.bank_files
+    texts = {files[at].filename: text for at, text in drafts.items()}
     if every:
-        others = (file for at, file in enumerate(answer.files) if at not in drafts)
-        said = [text for file in others for text in (file.content, *(e.text for e in file.edits))]
         # No file can have this name.
-        texts[""] = "\n".join(said)
-    losses = lost_lines(shown.texts, texts, deleted)
-    return {at: losses[name] for at in drafts if (name := answer.files[at].name) in losses}
+        texts[""] = "\n".join(file.content for at, file in enumerate(files) if at not in drafts)
+    losses = lost_lines(shown.texts, texts)
+    return {at: losses[name] for at in drafts if (name := files[at].filename) in losses}
 
 
-#: What one file would become, and the lines that were deleted with a reason.
-_EditedFile: TypeAlias = tuple[str, frozenset[str]]
-
-
-def _draft(
-    file: FileAnswer, shown: NoteBatch, earlier: Collection[str], *, published: bool
-) -> _EditedFile:
-    """Work out what one file would become. Raises AnswerError."""
-    if (problem := check_file_name(file.name)) is not None:
+def _draft(file: FileAnswer, shown: NoteBatch, earlier: Collection[str], *, named: bool) -> str:
+    """Return what one file would become. Raises AnswerError."""
+    name = file.filename
+    if (problem := check_file_name(name)) is not None:
         raise AnswerError("names", f"its name cannot be used: {problem}")
-    if file.name not in shown.texts and file.name not in shown.rules.names:
+    if name not in shown.texts and name not in shown.rules.names:
         raise AnswerError("names", "the rules name no such file; use the names in the rules alone")
-    if file.name in earlier:
+    if name in earlier:
         raise AnswerError("form", "it is answered twice; answer each file once")
-    held = shown.texts.get(file.name)
     if any(number > len(shown.notes) for number in file.notes):
         raise AnswerError("form", "it names the number of a note that was not shown")
-    if file.edits:
-        if file.content.strip():
-            raise AnswerError("form", "it has content and edits; give the whole file or its edits")
-        # An edit of a missing file applies to the skeleton that the file begins with.
-        skeletons = {each.name: each.skeleton for each in shown.rules.files}
-        edited = _edited(file, shown, skeletons[file.name] if held is None else held)
-    elif file.name in shown.outlined:
-        raise AnswerError("edits", "its outline alone was shown; it can only be edited")
-    else:
-        edited = tidy(_unwrapped(file.content)), frozenset()
-    _check_content(edited[0], held or "")
-    if not (file.notes or published) and _says_more(edited[0], held):
+    held, text = shown.texts.get(name), tidy(_unwrapped(file.content))
+    if not text:
+        raise AnswerError("content", "nothing would be left in it; no file is ever emptied")
+    if held and name in shown.append_only:
+        text = f"{held.rstrip()}\n\n{text}"
+    _check_content(text, held or "")
+    if named and not file.notes and _says_more(text, held):
         raise AnswerError(
             "notes", "it names no notes; list the numbers of the notes that went into it"
         )
-    return edited
+    return text
 
 
 def _says_more(text: str, held: str | None) -> bool:
@@ -289,38 +264,12 @@ def _says_more(text: str, held: str | None) -> bool:
 
 def _check_content(text: str, held: str) -> None:
     """Refuse content that cannot be the text of a bank file. Raises AnswerError."""
-    if not text:
-        raise AnswerError("content", "nothing would be left in it; no file is ever emptied")
     if len(text) > MAX_FILE:
         raise AnswerError("content", f"it has more than {MAX_FILE:,} characters; make it shorter")
     if (front := sections.front_matter(text)) and front != sections.front_matter(held):
         raise AnswerError("content", "it has front matter; write pure Markdown without it")
     if sections.unclosed(text) and not sections.unclosed(held):
         raise AnswerError("content", "it opens a code block or a comment and does not close it")
-    if sections.twice(text) > sections.twice(held):
-        raise AnswerError(
-            "content", "a heading stands twice under one heading; write each section once"
-        )
-
-
-def _edited(file: FileAnswer, shown: NoteBatch, text: str) -> _EditedFile:
-    """Apply the edits of one file, in order."""
-    hidden = file.name in shown.outlined
-    touched: set[str] = set()
-    deleted: set[str] = set()
-    for number, edit in enumerate(file.edits, start=1):
-        where = f"edit {number} ({edit.operation})"
-        if edit.operation in ("replace", "delete") and sections.plain(edit.heading) in touched:
-            raise AnswerError("edits", f"{where}: an earlier edit changed that section already")
-        touched.add(sections.plain(edit.heading))
-        try:
-            after = sections.apply_edit(text, edit, hidden=hidden)
-        except sections.EditError as error:
-            raise AnswerError("edits", f"{where}: {error}") from None
-        if edit.operation == "delete":
-            deleted.update(set(lines_of(text)).difference(lines_of(after)))
-        text = after
-    return tidy(text), frozenset(deleted)
 
 
 def _unwrapped(content: str) -> str:

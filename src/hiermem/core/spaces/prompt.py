@@ -33,9 +33,9 @@ _ANONYMOUS: Final = "agent"
 class NoteBatch:
     """One request, its notes, and the bank that it shows.
 
-    ``id`` is the id of its journal entries. ``texts`` are the texts of the files; those of
-    ``outlined`` are shown by their headings alone. ``limit`` is the most tokens of the prompt, a
-    repair included.
+    ``id`` is the id of its journal entries. ``texts`` are the texts of all files; an answer can
+    only add to those of ``append_only``. ``limit`` is the most tokens of the prompt, a repair
+    included.
     """
 
     id: str
@@ -44,7 +44,7 @@ class NoteBatch:
     input_tokens: int
     rules: Rules
     texts: Mapping[str, str]
-    outlined: Collection[str]
+    append_only: Collection[str]
     synthesis: str
     limit: int | None = None
 
@@ -61,13 +61,13 @@ def note_line(number: int, note: Note) -> str:
 
 
 def file_shown(name: str, text: str) -> str:
-    """Write a file that is shown whole."""
+    """Write a file that an answer may write anew."""
     return "\n" + marked("file", text.rstrip("\n"), name=name)
 
 
-def outline_shown(name: str, text: str) -> str:
-    """Write a file that is shown by its headings."""
-    return "\n" + marked("outline", text, name=name)
+def append_only_shown(name: str, text: str) -> str:
+    """Write a file that an answer can only add to; ``text`` is "" if only its name is shown."""
+    return "\n" + marked("append-only file", text.rstrip("\n"), name=name)
 
 
 def request(
@@ -83,7 +83,7 @@ def request(
     values = {
         "rules": "\n" + marked("rules", bank.rules),
         "files": "".join(file_shown(name, text) for name, text in bank.files),
-        "outlines": "".join(outline_shown(name, text) for name, text in bank.outlines),
+        "append_only": "".join(append_only_shown(name, text) for name, text in bank.append_only),
         "missing": "".join(file_shown(name, text) for name, text in bank.missing),
         "synthesis": "\n" + marked("synthesis", bank.synthesis) if bank.synthesis else "",
         "count": f"{len(notes)} note{'' if len(notes) == 1 else 's'}",

@@ -177,16 +177,8 @@ def consumed_notes(records: Iterable[Record]) -> list[Note]:
 
 
 def placed_nowhere(records: Iterable[Record]) -> list[str]:
-    """Return the keys of consumed notes that went into no file and were not dropped either.
-
-    Records of versions that did not write this down are not among them.
-    """
-    return [
-        record.key
-        for record in records
-        if _read(record, lambda value: "files" in value)
-        and not ((note := _note(record)).files or note.dropped_for)
-    ]
+    """Return the keys of consumed notes that went into no file and were not dropped either."""
+    return [each.key for each in map(_note, records) if not (each.files or each.dropped_for)]
 
 
 def arrivals(counter: Record | None) -> int:
@@ -365,9 +357,8 @@ def _note(record: Record) -> Note:
             sources=tuple((str(session), int(index)) for session, index in value["sources"]),
             state="live" if consolidation is None else "consumed",
             consolidation=consolidation if consolidation is None else int(consolidation),
-            # Records of earlier versions do not say it.
-            files=tuple(map(str, value.get("files", ()))),
-            dropped_for=str(value.get("dropped", "")),
+            files=tuple(map(str, value["files"])),
+            dropped_for=str(value["dropped"]),
         )
 
     return _read(record, read)
@@ -378,7 +369,7 @@ def _with_trouble(note: Note, value: dict[str, Any]) -> Note:
     reason = str(value["blocked"])
     return replace(
         note,
-        unplaced=int(value.get("unplaced", 0)),
+        unplaced=int(value["unplaced"]),
         failures=int(value["failures"]),
         state="blocked" if reason else "live",
         blocked_for=reason,
@@ -393,8 +384,8 @@ def _meta(value: dict[str, Any]) -> SpaceMeta:
         int(value["notes_processed"]),
         int(value["revision"]),
         int(most) if most is not None else None,
-        str(value.get("model", "")),
-        str(value.get("failed_alone", "")),
+        str(value["model"]),
+        str(value["failed_alone"]),
     )
 
 
@@ -409,7 +400,7 @@ def _revision(value: dict[str, Any]) -> BankRevision:
         notes=tuple(map(str, value["notes"])),
         files=FrozenDict({str(k): str(v) for k, v in value["files"].items()}),
         to=value["to"],
-        restored=tuple(map(str, value.get("restored", ()))),
+        restored=tuple(map(str, value["restored"])),
     )
 
 

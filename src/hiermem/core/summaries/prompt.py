@@ -46,7 +46,7 @@ _PLACES: Final = frozenset(
 #: The places of a consolidation prompt, whose name begins with this word.
 _BANK: Final = "consolidate"
 _BANK_PLACES: Final = frozenset(
-    {"rules", "files", "outlines", "missing", "synthesis", "count", "period", "record"}
+    {"rules", "files", "append_only", "missing", "synthesis", "count", "period", "record"}
 )
 #: Words per token of a dated line, by language; the dates take the most. Models count words better
 #: than tokens.
@@ -72,9 +72,9 @@ class PromptTemplate:
     ``{{end}}``, ``{{duration}}``, ``{{count}}``, ``{{message_count}}``, ``{{language}}``,
     ``{{length}}`` and ``{{overlap}}``, and must hold ``{{record}}``; a line whose
     places are all empty is left out. The prompt of an extraction may hold ``{{most}}``. A prompt
-    named ``consolidate`` may hold ``{{rules}}``, ``{{files}}``, ``{{outlines}}``, ``{{missing}}``,
-    ``{{synthesis}}``, ``{{period}}`` and ``{{count}}`` instead,
-    and its record is the notes. Raises ConfigError if a place is unknown or the record has none.
+    named ``consolidate`` may hold ``{{rules}}``, ``{{files}}``, ``{{append_only}}``,
+    ``{{missing}}``, ``{{synthesis}}``, ``{{period}}`` and ``{{count}}`` instead, and its record is
+    the notes. Raises ConfigError if a place is unknown or the record has none.
     """
 
     name: str

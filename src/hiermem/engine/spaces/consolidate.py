@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -262,9 +262,6 @@ class _Consolidation(Run[NoteBatch]):
         await self.journal.write(state.ended)
         if applied is None:
             return
-        if not applied.consumed:
-            await self._failed(batch, "; ".join(applied.failed), unplaced=applied.unplaced)
-            return
         after, writes = change.commit(
             tally.state,
             applied,
@@ -319,25 +316,20 @@ class _Consolidation(Run[NoteBatch]):
             await self._failed(batch, verdict.reason)
         return None, ""
 
-    async def _failed(
-        self, batch: NoteBatch, reason: str, *, unplaced: Sequence[Note] = ()
-    ) -> None:
+    async def _failed(self, batch: NoteBatch, reason: str) -> None:
         """Note that no answer for these notes could be used; they stay live.
 
-        ``unplaced`` are the notes that an answer left out. This ends the run, unless the batch was
-        a single note that is blocked for it.
+        This ends the run, unless the batch was a single note that is blocked for it.
         """
         blocked, writes = change.failed(
             self.tally.state,
             batch.notes,
             llm=self.llm.name,
             max_failures=self.policy.max_failures,
-            unplaced=unplaced,
         )
         if await self._commit(*writes):
             if not self.dry:
                 self.tally.state = await self.space.state()
-            self.tally.unplaced += tuple(unplaced)
             if blocked is not None:
                 self.tally.blocked.append(blocked)
             else:

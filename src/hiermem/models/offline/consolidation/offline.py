@@ -11,19 +11,19 @@ long as a smaller one is possible. No words are invented.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Final
 
-from hiermem.core.spaces.answer import MOST_EDITS, BankAnswer, DropAnswer, FileAnswer, SectionEdit
+from hiermem.core.spaces.answer import BankAnswer, DropAnswer, FileAnswer
 from hiermem.core.spaces.clean import folded, lines_of, tidy, visible
 from hiermem.core.spaces.rules import read_rules
-from hiermem.core.spaces.sections import apply_edit
 from hiermem.core.summaries import salience
 from hiermem.core.summaries.inputs import Count
 from hiermem.core.text import units
 from hiermem.core.text.measure import day
-from hiermem.models.offline.consolidation.placing import place, places_of
+from hiermem.models.offline.consolidation.placing import Placement, place, places_of
 from hiermem.types import Role, Unit
 from hiermem.types.bank import BankText, Note
 
@@ -49,7 +49,7 @@ def consolidate(bank: BankText, *, max_tokens: int, count: Count) -> BankAnswer:
     If needed, no missing file is created, then notes are cut to their weightiest sentences, ever
     shorter. Below some tens of tokens no answer fits at all.
     """
-    answer = BankAnswer(files=(), synthesis="")
+    answer = BankAnswer(bank_files=(), synthesis="")
     room = min(_SYNTHESIS, max_tokens // _SYNTHESIS_SHARE)
     for cut in _CUTS:
         answer = _Merge(bank, count, cut=cut).answer(room)
@@ -67,9 +67,8 @@ def write(answer: BankAnswer) -> str:
 class _Added:
     """The additions to one file: points by section, and their notes."""
 
-    points: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    points: dict[Placement, list[str]] = field(default_factory=dict[Placement, list[str]])
     notes: list[int] = field(default_factory=list[int])
-    new: set[str] = field(default_factory=set[str])
 
 
 class _Merge:
@@ -78,14 +77,16 @@ class _Merge:
     def __init__(self, bank: BankText, count: Count, *, cut: int | None) -> None:
         self._bank, self._count, self._cut = bank, count, cut
         self._files = dict(bank.files)
+        self._append_only = dict(bank.append_only)
         self._places = places_of(bank, read_rules(bank.rules))
         self._added: dict[str, _Added] = {}
         #: What each file says, and the sentences of all points.
+        texts = self._files | self._append_only
         self._said = {
-            name: {folded(_bare(line)) for line in lines_of(text)} for name, text in bank.files
+            name: {folded(_bare(line)) for line in lines_of(text)} for name, text in texts.items()
         }
         self._points: list[Unit] = []
-        for _, text in bank.files:
+        for text in texts.values():
             for line in text.split("\n"):
                 if line.startswith(_POINT) and _STRUCK not in line:
                     self._note(_bare(line), role="assistant", day=_day_of(line))
@@ -108,13 +109,13 @@ class _Merge:
                 reason = f"{name} says it already"
                 dropped += (DropAnswer(note=number, reason=reason) for number in added.notes)
         files += [
-            FileAnswer(name=name, action="create", content=text)
+            FileAnswer(filename=name, action="created", content=text)
             for name, text in self._bank.missing
             if name not in self._added
         ]
-        files.sort(key=lambda file: file.name)
+        files.sort(key=lambda file: file.filename)
         return BankAnswer(
-            files=tuple(files),
+            bank_files=tuple(files),
             dropped=tuple(dropped),
             synthesis=salience.select(self._points, max(1, room), self._count).text,
         )
@@ -128,9 +129,7 @@ class _Merge:
         if folded(text) in said:
             return
         said.add(folded(text))
-        points = added.points.setdefault(where.heading, [])
-        if where.new:
-            added.new.add(where.heading)
+        points = added.points.setdefault(where, [])
         when, who = _signed(note)
         self._note(text, role="user", day=when, who=who)
         points.append(_point(text, when, who))
@@ -150,31 +149,41 @@ class _Merge:
 
     def _file(self, name: str, added: _Added) -> FileAnswer | None:
         """Build the change of one file; None if it contains everything already."""
-        held = self._files.get(name)
-        outlined = any(name == other for other, _ in self._bank.outlines)
-        edits = tuple(
-            SectionEdit(
-                operation="insert" if heading in added.new else "append",
-                heading=heading,
-                text="\n".join(points),
-            )
-            for heading, points in added.points.items()
-            if heading
-        )
-        notes = tuple(added.notes)
-        loose = added.points.get("")
-        if held is not None and not added.points:
+        if not added.points and (name in self._files or name in self._append_only):
             return None
-        few = len(edits) <= MOST_EDITS and not loose
-        if outlined or (held is not None and few):
-            return FileAnswer(name=name, action="edit", edits=edits[:MOST_EDITS], notes=notes)
-        text = held if held is not None else dict(self._bank.missing)[name]
-        for edit in edits:
-            text = apply_edit(text, edit)
-        if loose:
-            text = tidy("\n".join([text.rstrip("\n"), *loose]))
-        action = "create" if held is None else "update"
-        return FileAnswer(name=name, action=action, content=text, notes=notes)
+        notes = tuple(added.notes)
+        if name in self._append_only:
+            said = [
+                "\n\n".join([at.heading, "\n".join(points)]) for at, points in added.points.items()
+            ]
+            return FileAnswer(filename=name, content="\n\n".join(said).strip(), notes=notes)
+        text = self._files.get(name) or dict(self._bank.missing).get(name, "")
+        # From the end, so that the lines before stay where they are.
+        for at in sorted(added.points, key=lambda at: -1e9 if at.end is None else -at.end):
+            text = _with_points(text, at, added.points[at])
+        return FileAnswer(filename=name, content=text, notes=notes)
+
+
+def _with_points(text: str, at: Placement, points: Sequence[str]) -> str:
+    """Return a file's text with points at the end of a section; the section is made if need be."""
+    lines = text.split("\n")
+    end = len(lines) if at.end is None else at.end
+    head, tail = "\n".join(lines[:end]).rstrip(), "\n".join(lines[end:]).strip("\n")
+    new = [at.heading] if at.end is None and at.heading else []
+    # A point that continues a list directly follows it; anything else is set off by a blank line.
+    gap = "\n" if not new and _ends_in_list(head) else "\n\n"
+    rest = "\n\n".join([*new, "\n".join(points), tail])
+    return tidy(f"{head}{gap}{rest}")
+
+
+def _ends_in_list(text: str) -> bool:
+    """Return whether a text ends in a point of a list."""
+    for line in reversed(text.split("\n")):
+        if _MARK.match(line):
+            return True
+        if not line.startswith((" ", "\t")):
+            return False
+    return False
 
 
 def _signed(note: Note) -> tuple[str, str]:
