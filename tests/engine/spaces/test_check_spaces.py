@@ -39,26 +39,6 @@ async def test_a_sound_space_has_nothing_to_find():
     assert "bank" in report.checked
 
 
-async def test_what_an_earlier_version_did_not_write_down_is_no_fault():
-    """A consumed note whose record says nothing of files, and figures that name no model."""
-    memory, records = await filled()
-    for record in await records.of_kind(kept.CONSUMED):
-        value = json.loads(record.body)
-        del value["files"], value["dropped"]
-        await written(records, kept.CONSUMED, record.key, json.dumps(value))
-    for kind, names in ((kept.META, ("model", "failed_alone")), (kept.REVISION, ("restored",))):
-        for record in await records.of_kind(kind):
-            value = json.loads(record.body)
-            for name in names:
-                del value[name]
-            await written(records, kind, record.key, json.dumps(value))
-    assert (await memory.check()).findings == ()
-    space = memory.space("x")
-    assert [note.files for note in await space.notes("consumed")] == [(), ()]
-    assert (await space.consolidate()).status == "ok"
-    assert (await memory.check()).findings == ()
-
-
 async def test_a_note_that_arrives_during_the_check_is_not_missed():
     memory, records = await filled()
     space, read = memory.space("x"), SpaceContext.of_kind

@@ -103,5 +103,5 @@ async def test_notes_are_taken_into_the_files_of_the_rules_and_twice_the_same():
     )
     first, second = [await ExtractiveLLM().complete(asked) for _ in range(2)]
     assert first == second
-    (file,) = read_answer(first.text).files
+    (file,) = read_answer(first.text).bank_files
     assert file.content == "# D\n\n## Why\n\n- 2026-03-01: Chose SQLite for the store. (ada)\n"
