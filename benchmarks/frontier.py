@@ -15,7 +15,7 @@ The rivals have the same duties: the newest turns stand verbatim, and a summary 
 extractive method. They pay nothing for frames. No model is called.
 
     HIERMEM_DATA=path/to/data python benchmarks/frontier.py [locomo] [beam] [million]
-        [--chats 0,1] [--budgets 4000,8000] [--set zone_rewrite=0.6,zone_limit=0.8]
+        [--chats 0,1] [--budgets 4000,8000] [--set turns=4]
         [--no-rivals] [--no-afresh] [--until MESSAGES] [--svg FILE]
 
 Without a corpus it runs LoCoMo and BEAM; ``--chats`` chooses from each by number. ``--set`` adds a

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from hiermem.config import ContextPolicy, HierarchyConfig, LevelConfig
+from hiermem.config import HierarchyConfig, LevelConfig
 from hiermem.errors import ConfigError, ConvergenceError
 
 
@@ -24,26 +24,6 @@ def test_p8_a_higher_threshold_does_not_make_room_for_a_higher_floor():
         HierarchyConfig.by_tokens(verbatim_tokens=5000, levels=levels)
     with pytest.raises(ConvergenceError):
         HierarchyConfig.by_tokens(levels=levels)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"zone_rewrite": 0.95},
-        {"zone_limit": 0.05},
-        {"watermark": 0.7},
-        {"watermark": 0.9},
-        {"replan": 0.05},
-        {"free": 0.4},
-    ],
-)
-def test_a_cut_that_frees_nothing_is_refused(wrong):
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
-        ContextPolicy(**wrong)
-
-
-def test_a_rewrite_up_to_the_limit_is_allowed():
-    assert ContextPolicy(zone_rewrite=0.3).zone_rewrite == 0.3
 
 
 @pytest.mark.parametrize("more", [{}, {"wiggle": 0.1}, {"group_chars": 500}])

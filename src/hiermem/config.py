@@ -205,25 +205,7 @@ _SMALL_TIMES, _SMALL_MOST = 1.5, 0.6
 
 
 class ContextPolicy(_Policy):
-    """The shares of a context's budget, each a fraction of it.
-
-    A context is a zone of summaries, then the newest messages verbatim. When it reaches the budget,
-    a collapse moves the oldest verbatim messages into the zone.
-
-    - ``watermark``: a collapse goes on down to this share of verbatim messages; the standing turns
-      stay in any case.
-    - ``piece``: a collapse appends one piece to the zone, of the messages' fair share of the
-      history, and at least this share of what the messages took. It is joined with the newest
-      pieces where that makes the zone smaller at little cost.
-    - ``zone_limit``, ``free``: the zone is rewritten when it would exceed the limit, or leave less
-      than ``free`` (or than a collapse sends again) to new messages.
-    - ``zone_rewrite``: the size of the zone after a rewrite.
-    - ``replan``: how full a collapse leaves the context, once the history is twice the budget.
-    - ``replan_cold``: how full the first plan is, and any plan where no provider cache can be lost;
-      ``verbatim`` is the part of it for the newest messages.
-
-    The limits of the zone are shares of the budget less the reserve for messages, or else less the
-    standing turns that a collapse sends again.
+    """The shares of a context's budget.
 
     - ``turns``: so many of the last turns stand verbatim where they take at most a third of the
       budget, else the newest one.
@@ -233,30 +215,9 @@ class ContextPolicy(_Policy):
       tokens at least; with 0, none are shown.
     """
 
-    watermark: float = Field(default=0.05, ge=0, le=1)
-    zone_limit: float = Field(default=0.90, gt=0, le=1)
-    zone_rewrite: float = Field(default=0.40, gt=0, le=1)
-    piece: float = Field(default=0.05, ge=0, le=1)
-    free: float = Field(default=0.05, ge=0, lt=1)
-    replan: float = Field(default=0.66, gt=0, le=1)
-    replan_cold: float = Field(default=0.95, gt=0, le=1)
-    verbatim: float = Field(default=0.25, ge=0, le=1)
     turns: int = Field(default=2, ge=1, le=100)
     recall: float = Field(default=0.40, ge=0, lt=1)
     pins: float = Field(default=0.10, ge=0, le=0.5)
-
-    @model_validator(mode="after")
-    def _check(self) -> ContextPolicy:
-        # A cut that frees nothing would be made again with every message.
-        if self.zone_rewrite > self.zone_limit:
-            raise ValueError(
-                f"zone_rewrite {self.zone_rewrite} is above zone_limit {self.zone_limit}"
-            )
-        if self.watermark >= self.replan:
-            raise ValueError(f"watermark {self.watermark} is not below replan {self.replan}")
-        if self.replan + self.free > 1:
-            raise ValueError(f"replan {self.replan} and free {self.free} are more than all of it")
-        return self
 
     def recall_share(self, budget: int) -> float:
         """Return the share of a budget of so many tokens that is kept for what answers."""

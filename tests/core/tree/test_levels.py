@@ -1,9 +1,9 @@
-"""The recursion of levels: what a node is allotted, when a group seals, and the close."""
+"""What a node is allotted and how high trees grow. ``test_fold`` holds the rules of groups."""
 
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sampling import params
 
 from hiermem.config import HierarchyConfig, LevelConfig
-from hiermem.core.tree.levels import Growth, Root, group_node, pack, unpack, weigh
+from hiermem.core.tree.levels import Growth, unpack, weigh
 from hiermem.core.tree.windows import Seal, Segment, micros
-from hiermem.types import Position, Span
+from hiermem.types import Position
 
 T0 = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)
 TOKENS, CHARS = HierarchyConfig.by_tokens(), HierarchyConfig.by_chars()
@@ -75,10 +75,6 @@ def test_a_node_is_allotted_its_ratio_within_floor_and_cap(level, size, expected
     assert weigh(level, size, verbatim=False) == expected
 
 
-def test_a_verbatim_node_is_allotted_its_input():
-    assert weigh(TOKENS.level(1), 200, verbatim=True) == 200
-
-
 @given(
     st.integers(2, 10**7),
     st.floats(0.001, 0.999),
@@ -105,79 +101,14 @@ def test_inputs_of_200_tokens_are_kept_word_for_word_and_of_201_are_not():
 # groups
 
 
-def test_a_group_seals_at_its_fan_in():
-    rule = LevelConfig(target_ratio=0.3, style="t", fan_in=5)
-    assert groups_of(*[100] * 14, level=rule) == [5, 5]
-
-
-def test_a_group_seals_when_its_size_reaches_the_maximum():
-    rule = LevelConfig(target_ratio=0.3, style="t", fan_in=9, max_size=100)
-    assert groups_of(80, 80, 40, 40, 40, level=rule) == [3]
-    assert groups_of(80, 80, 38, 2, level=rule) == [4]
-
-
-def test_a_child_that_would_overfill_a_group_of_two_starts_the_next():
-    rule = LevelConfig(target_ratio=0.3, style="t", fan_in=9, max_size=100)
-    assert groups_of(80, 80, 42, level=rule) == [2]
-    loose = LevelConfig(target_ratio=0.3, style="t", fan_in=9, max_size=100, tolerance=0.2)
-    assert groups_of(80, 80, 80, level=loose) == [3]
-    assert groups_of(80, 80, 82, level=loose) == [2]
-
-
 def test_a_group_of_the_tokens_preset_waits_until_its_size_is_reached():
     """Windows of 2,004 tokens weigh 1,002: three are no 4,000, and four are."""
     assert groups_of(*[2_004] * 8, level=TOKENS.level(2)) == [4, 4]
     assert groups_of(3_000, 3_000, 4_200, level=TOKENS.level(2)) == [2], "over 1.25 times the size"
 
 
-def test_there_is_never_a_group_of_one_however_large_a_child():
-    rule = LevelConfig(target_ratio=0.3, style="t", fan_in=9, max_size=100)
-    assert groups_of(900, 900, 900, 900, level=rule) == [2, 2]
-
-
-def test_a_group_seals_when_it_covers_the_maximum_of_messages():
-    rule = LevelConfig(target_ratio=0.3, style="t", fan_in=9, max_messages=100)
-    assert groups_of(9, 9, 9, 9, level=rule, messages=33) == [4]
-    assert groups_of(9, 9, level=rule, messages=50) == [2]
-    assert groups_of(9, 9, 9, level=rule, messages=150) == [2]
-
-
 def test_covered_messages_grow_fivefold_a_level_above_the_last_configured_one():
     assert [TOKENS.level(n).max_messages for n in (2, 3, 4, 5)] == [100, 500, 2500, 12_500]
-
-
-def test_a_group_node_is_the_hull_of_its_children():
-    tree = Tree()
-    tree.add(300, thread="side", at=50)
-    tree.fill(300, 300, 300, at=-20)
-    node = tree.growth.nodes
-    group = [Root.of(n) for n in node.values()]
-    made = group_node(2, 0, group, TOKENS)
-    assert made.span == Span(0, 4)
-    assert made.windows == (0, 4)
-    assert made.thread is None
-    assert made.input_size == made.input_tokens == 600
-    assert made.allotted == 180
-    assert made.first_at == T0 - timedelta(microseconds=20)
-    assert made.last_at == T0 + timedelta(microseconds=57)
-    assert group_node(2, 0, group[1:], TOKENS).thread == "main"
-
-
-def test_nodes_of_this_fold_bear_their_parent_and_older_ones_are_named():
-    before = Tree().fill(*[300] * 3)
-    after = Tree(ordinals=before.growth.ordinals(), groups=before.growth.groups())
-    after.fill(300, 300)
-    assert after.growth.parents == [(f"L1.{n}", "L2.0") for n in range(3)]
-    assert [(n.id, n.parent) for n in after.growth.nodes.values()] == [
-        ("L1.3", "L2.0"), ("L1.4", "L2.0"), ("L2.0", None),
-    ]  # fmt: skip
-
-
-@given(st.lists(st.integers(1, 9000), max_size=60))
-def test_an_open_group_survives_json(sizes):
-    groups = Tree().fill(*sizes).growth.groups()
-    assert tuple(pack(unpack(text)) for text in groups) == groups
-    assert all(groups[-1:]), "levels above the highest open group take no room"
 
 
 @pytest.mark.parametrize("size", params([2000, 150, 2900], 1))
@@ -202,22 +133,6 @@ def test_a_million_messages_never_have_more_than_27_roots(share):
 
 
 # the close
-
-
-def test_at_close_a_lone_node_joins_the_next_levels_group_as_it_is():
-    tree = Tree().fill(*[300] * 11)
-    tree.growth.finish()
-    top = tree.growth.nodes["L3.0"]
-    assert top.children == ("L2.0", "L2.1", "L1.10")
-    assert top.windows == (0, 11)
-    assert tree.growth.nodes["L1.10"].parent == "L3.0"
-
-
-def test_at_close_groups_of_two_or_more_are_sealed_upwards_to_one_root():
-    tree = Tree().fill(*[300] * 7)
-    tree.growth.finish()
-    assert tree.growth.nodes["L2.1"].children == ("L1.5", "L1.6")
-    assert tree.growth.nodes["L3.0"].children == ("L2.0", "L2.1")
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 6, 15, 16, 44, 46, 120])

@@ -1,10 +1,8 @@
-"""Exchange groups: when they open and end, what is flagged, and where a thread's end is safe."""
+"""The limits of exchange groups; ``test_fold`` holds the other rules against a slow reading."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-
-import pytest
 
 from hiermem.core.tree.turns import GROUP_LIMIT, LATE, Arrival, Slice, Turns, call_mark
 from hiermem.types import Message, StoredMessage, ToolCall
@@ -22,79 +20,6 @@ def told(*arrivals, turns=None):
     for arrival in arrivals:
         turns = turns.before(arrival, flags).after(arrival, flags)
     return turns, flags
-
-
-def test_a_group_ends_when_every_call_has_its_result():
-    calls = said(0, "assistant", "a", "b")
-    turns, flags = told(calls, said(1, "tool", result_of="b"))
-    assert turns.members == 2
-    turns, flags = told(calls, said(1, "tool", result_of="b"), said(2, "tool", result_of="a"))
-    assert turns.members == 0
-    assert flags == []
-    assert not turns.safe("turn"), "a result is not the assistant's word"
-    assert turns.safe("message")
-
-
-@pytest.mark.parametrize("role", ["user", "assistant"])
-def test_a_group_ends_before_the_next_user_or_call_less_assistant_message(role):
-    turns, flags = told(said(0, "assistant", "a", "b"), said(1, "tool", result_of="a"))
-    flags = []
-    ended = turns.before(said(2, role), flags)
-    assert ended.members == 0
-    assert flags == [(0, "missing_result")]
-    assert ended.late == ("b",)
-
-
-def test_calls_and_system_messages_inside_a_group_go_with_it():
-    turns, flags = told(
-        said(0, "assistant", "a"),
-        said(1, "system"),
-        said(2, "assistant", "b"),
-        said(3, "tool", result_of="a"),
-    )
-    assert (turns.members, turns.waiting) == (4, (("b", 2),))
-    assert flags == []
-
-
-def test_each_message_whose_call_is_unanswered_is_flagged_once():
-    turns, flags = told(said(0, "assistant", "a", "b"), said(1, "assistant", "c"), said(2, "user"))
-    assert flags == [(0, "missing_result"), (1, "missing_result")]
-    assert turns.late == ("a", "b", "c")
-
-
-def test_a_late_result_is_told_from_one_of_a_call_that_nobody_made():
-    _, flags = told(
-        said(0, "assistant", "a"),
-        said(1, "user"),
-        said(2, "tool", result_of="a"),
-        said(3, "tool", result_of="a"),
-        said(4, "tool", result_of="x"),
-        said(5, "tool"),
-    )
-    assert flags[1:] == [
-        (2, "late_result"), (3, "orphan_result"), (4, "orphan_result"), (5, "orphan_result"),
-    ]  # fmt: skip
-
-
-def test_a_result_that_answers_nothing_opens_no_group_and_stays_in_an_open_one():
-    turns, flags = told(said(0, "tool", result_of="x"))
-    assert turns.members == 0
-    turns, flags = told(said(0, "assistant", "a"), said(1, "tool", result_of="x"))
-    assert turns.members == 2
-    assert flags == [(1, "orphan_result")]
-
-
-def test_two_calls_of_one_id_need_two_results():
-    calls = said(0, "assistant", "", "")
-    assert told(calls, said(1, "tool", result_of=""))[0].members == 2
-    results = (said(1, "tool", result_of=""), said(2, "tool", result_of=""))
-    assert told(calls, *results) == (Turns(), [])
-
-
-def test_a_result_without_an_id_answers_the_oldest_unanswered_call():
-    turns, flags = told(said(0, "assistant", "a", "b"), said(1, "tool"))
-    assert turns.waiting == (("b", 0),)
-    assert flags == []
 
 
 def test_a_group_ends_at_its_hundredth_message():
@@ -123,21 +48,6 @@ def test_ten_users_in_a_row_are_safe_and_nine_are_not():
     assert told(*users, said(10, "user"))[0].safe("turn")
     assert not told(*users, said(10, "tool"))[0].safe("turn")
     assert not told(*users[:5], said(5, "assistant"), *users[:9])[0].safe("turn")
-
-
-def test_system_messages_are_skipped_in_a_run_of_users_but_not_after_an_assistant():
-    users = [said(n, "user") for n in range(10)]
-    assert told(*users[:4], said(4, "system"), *users[4:])[0].safe("turn")
-    assert told(*users, said(10, "system"))[0].safe("turn")
-    assert told(said(0, "assistant"))[0].safe("turn")
-    assert not told(said(0, "assistant"), said(1, "system"))[0].safe("turn")
-
-
-def test_what_json_gives_back_is_the_same():
-    turns, _ = told(said(0, "assistant", "a"), said(1, "user"), said(2, "assistant", "b", "c"))
-    run, assistant, members, waiting, late = turns
-    row = [run, assistant, members, [list(pair) for pair in waiting], list(late)]
-    assert Turns.unpack(row) == turns
 
 
 def test_an_arrival_is_taken_from_a_stored_message():

@@ -274,7 +274,7 @@ def _shown(stored):
 
 
 async def test_a_policy_says_how_many_turns_stand():
-    policy = ContextPolicy(turns=5, watermark=0)
+    policy = ContextPolicy(turns=5)
     found, _ = await live(talk_of(200, words=6), 2_000, context_policy=policy)
     assert min(len(each.recent_messages) for each in found[10:]) >= 10
 

@@ -36,6 +36,24 @@ from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Span, StoredMessage, Unit
 from hiermem.types.transaction import NeedLevel
 
+# The shares below are of the budget; ``benchmarks/frontier.py`` found them. Those of the zone are
+# of the budget less the reserve for messages, or less the standing turns that are sent again.
+#: A collapse goes on down to this share of verbatim messages; the standing turns stay in any case.
+_WATERMARK = 0.05
+#: The least size of a new piece of the zone, as a share of what its messages took.
+_LEAST_PIECE = 0.05
+#: The zone is rewritten if it would exceed this share, or would leave less than ``_FREE`` (or than
+#: a collapse sends again) to new messages; then it gets the size ``_ZONE_REWRITE``.
+_ZONE_LIMIT = 0.90
+_FREE = 0.05
+_ZONE_REWRITE = 0.40
+#: How full a collapse leaves the context, once the history is twice the budget. A cut that frees
+#: nothing would be made again with every message, so this and ``_FREE`` are less than all of it.
+_REPLAN = 0.66
+#: How full the first plan is, and any plan where no provider cache can be lost; the part of it that
+#: the newest messages have.
+_REPLAN_COLD = 0.95
+_VERBATIM = 0.25
 #: If the zone would be smaller than this fraction of the size that a rewrite would give it, it is
 #: rewritten instead of extended: a long turn has compressed it too much.
 _PRESSED = 0.75
@@ -206,7 +224,7 @@ class Planner:
         """
         self.tail = yield from newest_sealed(self.at.state)
         self.last = self.total - len(self.tail)
-        policy, previous = self.at.policy, self.previous
+        previous = self.previous
         if self.at.recall:
             whole = yield from self._whole()
             if whole is not None:
@@ -214,15 +232,15 @@ class Planner:
         if not self.at.sticky:
             return (yield from self.replan(1.0))
         if previous is None or self.at.cache_cold or self.at.budget <= 0:
-            return (yield from self.replan(policy.replan_cold))
+            return (yield from self.replan(_REPLAN_COLD))
         stood = sum(record.tokens for record in previous.pins)
         if previous.boundary > self.last or stood > self.at.pin_room:
-            return (yield from self.replan(policy.replan))
+            return (yield from self.replan(_REPLAN))
         windows = yield from self._newest_windows(_GAP * self.at.budget, begin=previous.boundary)
         if windows and windows[0].ordinal > previous.boundary:
-            return (yield from self.replan(policy.replan_cold))
+            return (yield from self.replan(_REPLAN_COLD))
         kept = yield from self.keep(previous, windows)
-        return kept or (yield from self.replan(policy.replan))
+        return kept or (yield from self.replan(_REPLAN))
 
     def _whole(self) -> Reading[Cut | None]:
         """Return a cut that shows the whole history verbatim, if that fits in place of recall."""
@@ -264,7 +282,6 @@ class Planner:
         Return None if the zone would exceed its limit, or would leave less room for new messages
         than each collapse sends again.
         """
-        policy = self.at.policy
         part = self._part(windows, shown, self._watermark)
         past = [item for item in part.past if not view.holds(item.message.index)]
         older = [item for item in part.older if not view.holds(item.message.index)]
@@ -274,13 +291,13 @@ class Planner:
         if self.at.levels is not None:
             return None  # A piece is made of messages, too.
         left, raw = self._left(shown), self.cost(part.raw)
-        share = int(policy.zone_rewrite * left)
+        share = int(_ZONE_REWRITE * left)
         again = self._again(part.raw)
-        free = max(int(policy.free * self.at.budget), again)
+        free = max(int(_FREE * self.at.budget), again)
         missing = self._least(shown) - raw - view.tokens
         stood = sum(piece.messages for piece in view.pieces)
         fair = share / max(1, stood + len(going))
-        least = max(int(policy.piece * self.cost(going)), VIEW_TOKENS // 2)
+        least = max(int(_LEAST_PIECE * self.cost(going)), VIEW_TOKENS // 2)
         size = max(int(fair * len(going)), least)
         anew = min(share, self._room(part.raw) - again)
         if view.tokens + size < _PRESSED * anew or missing > self.cost(going):
@@ -293,7 +310,7 @@ class Planner:
         added = sum(record.tokens for record in records) - sum(r.tokens for r in view.pins)
         size = max(size - max(0, added), VIEW_TOKENS // 2)
         grown = sum(piece.tokens for piece in (*records, *others)) + size
-        most = min(int(policy.zone_limit * left), self.at.budget - raw - free)
+        most = min(int(_ZONE_LIMIT * left), self.at.budget - raw - free)
         if grown > most:
             return None
         begin = joined[0].windows[0] if joined else view.boundary
@@ -341,7 +358,7 @@ class Planner:
     def _rewrite(self, view: View, windows: Sequence[Node], shown: Sequence[Shown]) -> Reading[Cut]:
         """Make the zone one pooled view again, from the tree and from its present lines."""
         part = self._part(windows, shown, self._watermark)
-        share = int(self.at.policy.zone_rewrite * self._left(shown))
+        share = int(_ZONE_REWRITE * self._left(shown))
         share = max(share, self._least(shown) - self.cost(part.raw))
         share = min(share, self._room(part.raw) - self._again(part.raw))
         if self.at.levels is not None:
@@ -359,13 +376,13 @@ class Planner:
         if history <= 2 * at.budget:
             return 0
         # The next line may be too long for the rest of a view, and the marks of gaps vary.
-        return min(int(at.policy.replan * at.budget) + 2 * pool.PIECE, at.budget)
+        return min(int(_REPLAN * at.budget) + 2 * pool.PIECE, at.budget)
 
     @property
     def _watermark(self) -> int:
         """Return the minimal number of tokens that stay verbatim when windows collapse."""
         reserve = self.at.reserve
-        return int(self.at.policy.watermark * self.at.budget) if reserve is None else reserve
+        return int(_WATERMARK * self.at.budget) if reserve is None else reserve
 
     def _left(self, shown: Sequence[Shown]) -> int:
         """Return the budget without the caller's reserve, or what each collapse sends again.
@@ -379,7 +396,7 @@ class Planner:
     def _room(self, raw: Sequence[Shown]) -> int:
         """Return the room for the zone next to ``raw``, less the part kept for new messages."""
         budget = self.at.budget
-        return budget - self.cost(raw) - int(self.at.policy.free * budget)
+        return budget - self.cost(raw) - int(_FREE * budget)
 
     def _again(self, raw: Sequence[Shown]) -> int:
         """Return the tokens of ``raw`` that a collapse sends again: all but the newest turn."""
@@ -460,7 +477,7 @@ class Planner:
         Everything is verbatim if that fits. Otherwise the newest messages take their share, and one
         pooled view of all other messages takes the remaining tokens.
         """
-        budget, policy = self.at.budget, self.at.policy
+        budget = self.at.budget
         windows = (yield from self._newest_windows(budget + self.at.notice)) or self.tail
         shown = yield from verbatim.read(self.at.state, windows)
         if (windows[0].ordinal if windows else self.total) == 0:
@@ -469,12 +486,12 @@ class Planner:
                 return cut
         yield from needs.at_length()
         limit = int(fullness * budget)
-        share = int(policy.verbatim * budget) if self.at.reserve is None else self.at.reserve
+        share = int(_VERBATIM * budget) if self.at.reserve is None else self.at.reserve
         part = self._part(windows, shown, min(share, limit))
         room = budget - self.cost(part.raw)
         below = yield from cover.inside(self.roots, 0, part.boundary)
         if room >= VIEW_TOKENS + pool.PIECE * (len(below) + bool(part.older)):
-            wish = max(limit - budget + room, int(policy.zone_rewrite * self._left(shown)))
+            wish = max(limit - budget + room, int(_ZONE_REWRITE * self._left(shown)))
             cut = yield from self._planned(part, min(room, wish))
             if cut.tokens < _FULL * limit and self.at.recent is None:
                 # All lines that there are take less than their share: messages take the rest.
