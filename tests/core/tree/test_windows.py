@@ -1,4 +1,4 @@
-"""A window's thresholds and its state. ``test_fold`` holds the five rules against a slow reading."""
+"""The thresholds of a window and its state. ``test_fold`` holds the five rules."""
 
 from __future__ import annotations
 
