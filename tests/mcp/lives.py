@@ -8,12 +8,14 @@ import json
 import anyio
 from mcp.shared.exceptions import MCPError
 
+from hiermem.mcp.tools import CORE
+
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
 ALL_PARAMETERS = {
     "slug": "trip", "strategy": "full", "windowChars": 2_000, "minFlushChars": 500,
     "overlapChars": 100, "groupChars": 4_000, "wiggle": 0.25, "ratioOnly": True, "concurrency": 2,
-    "batchDelayMs": 0, "sealPolicy": "hybrid", "flushAfterMs": 1_200_000, "maxCalls": 500,
-    "maxTokens": 10_000_000,
+    "batchDelayMs": 0, "sealPolicy": "hybrid", "flushAfterMs": 1_200_000, "max_calls": 500,
+    "max_tokens": 10_000_000,
 }  # fmt: skip
 
 
@@ -50,6 +52,11 @@ async def refused(client, name, arguments):
     return result.content[0].text
 
 
+async def found(client, **query):
+    """Search, and return what was found."""
+    return (await ask(client, "search_memory", **query))["passages"]
+
+
 async def read(client, uri):
     (content,) = (await client.read_resource(uri)).contents
     return content.text
@@ -69,7 +76,7 @@ async def life(client):
     """Lead a session and a space from the first message to the erasure, by every tool."""
     first = await ask(client, "append_messages", session="trip", messages=talk(0, 100), title="May")
     again = await ask(client, "append_messages", session="trip", messages=talk(90, 150))
-    assert (first["indices"], again["indices"]) == ([*range(100)], [*range(90, 150)])
+    assert (first["first"], first["last"], again["first"], again["last"]) == (0, 99, 90, 149)
     await ask(
         client,
         "append_messages",
@@ -78,7 +85,7 @@ async def life(client):
     )
 
     # Level 1 is made when the tool answers, the rest behind it.
-    done = await ask(client, "summaries_update", sessionId="trip")
+    done = await ask(client, "summaries_update", session="trip")
     assert done["state"] == "running"
     assert set(done["report"]["by_level"]) == {"1"}
     log = await ended(client, done["jobId"])
@@ -112,32 +119,26 @@ async def life(client):
     assert context["total_tokens"] <= 2_000
     assert context["messages"] == 150
     assert 33 in context["recalled"]
-    hits = (await ask(client, "search_memory", query="cabin 33 Hesper", session="trip"))["hits"]
+    hits = await found(client, query="cabin 33 Hesper", session="trip")
     assert hits[0]["id"] in ("m32", "m33")
-    summary = (
-        await ask(client, "search_memory", query="cabin 33", session="trip", levels=[1], limit=1)
-    )["hits"][0]
-    parts = (await ask(client, "expand_summary", session="trip", id=summary["id"]))["parts"]
+    (summary,) = await found(client, query="cabin 33", session="trip", levels=[1], limit=1)
+    parts = (await ask(client, "expand_summary", session="trip", id=summary["id"]))["passages"]
     assert [part["text"] for part in parts] == [said(part["first"]) for part in parts]
-    recalled = await ask(client, "recall_memory", query="What is cabin 33?", session="trip")
-    assert said(33) in recalled["text"]
 
     # In all conversations: the answer is in another one.
-    everywhere = await ask(client, "recall_memory", query="Which toner does the printer need?")
-    assert "needs toner 39A" in everywhere["text"]
-    assert everywhere["sources"][0] == {"session": "work", "message": 0}
-    hits = (await ask(client, "search_memory", query="printer toner", limit=3))["hits"]
+    hits = await found(client, query="Which toner does the printer need?", limit=3)
     assert (hits[0]["session"], hits[0]["id"]) == ("work", "m0")
+    assert "needs toner 39A" in hits[0]["text"]
 
     note = await ask(
         client, "live_note", space="office", text="Ada pays by invoice.", category="decision",
         agent="clerk", tags=["money"], rules=RULES,
     )  # fmt: skip
-    assert (await ask(client, "read_notes", space="office"))["notes"] == [note]
+    assert (await ask(client, "bank_read", space="office"))["notes"] == [note]
     outcome = await ask(client, "bank_consolidate", space="office")
     assert (outcome["status"], outcome["notes_remaining"]) == ("ok", 0)
-    assert (await ask(client, "bank_files"))["spaces"] == ["office"]
-    files = (await ask(client, "bank_files", space="office"))["files"]
+    assert (await ask(client, "bank_read"))["spaces"] == ["office"]
+    files = (await ask(client, "bank_read", space="office"))["files"]
     texts = [(await ask(client, "bank_read", space="office", file=file))["text"] for file in files]
     assert any("Ada pays by invoice." in text for text in texts)
     assert await read(client, f"hiermem://bank/office/{files[0]}") == texts[0]
@@ -156,12 +157,39 @@ async def life(client):
     receipt = await ask(client, "erase_messages", session="trip", messages=[33])
     assert receipt["removed"]["messages"] == 1
     for where in ({"session": "trip"}, {}):
-        recalled = await ask(client, "recall_memory", query="What is cabin 33?", **where)
-        assert {"session": "trip", "message": 33} not in recalled["sources"]
+        hits = await found(client, query="What is cabin 33?", **where)
+        assert ("trip", "m33") not in [(each["session"], each["id"]) for each in hits]
     await ask(client, "erase_session", session="trip", confirm="trip")
     assert "trip" not in await read(client, "hiermem://sessions")
     kinds = {run["kind"] for run in (await ask(client, "run_logs", limit=100))["runs"]}
     assert "erasure" in kinds
+
+
+async def everyday(client):
+    """Say what people say to an assistant, by the tools that it has: each takes one call."""
+    assert [each.name for each in (await client.list_tools()).tools] == list(CORE)
+    kept = await ask(client, "remember", text="I like tea")
+    assert kept["remembered"] == "I like tea"
+    await ask(client, "remember", text="Ada's flight leaves on 9 May at noon")
+    await ask(client, "append_messages", session="c1", messages=talk(0, 60), title="The ferry")
+    hits = await found(client, query="What did we say about cabin 33?")
+    assert (hits[0]["title"], hits[0]["session"]) == ("The ferry", "c1")
+    assert hits[0]["text"] in (said(32), said(33))
+    assert (await found(client, query="What do I like to drink: tea?"))[0]["text"] == "I like tea"
+
+    gone = await ask(client, "remember", forget="that I like tea")
+    assert gone["erased"] == ["I like tea"]
+    assert "tea" not in str(await found(client, query="tea"))
+    moved = await ask(client, "remember", text="Ada's flight leaves at one", forget="Ada's flight")
+    assert moved["erased"] == ["Ada's flight leaves on 9 May at noon"]
+    everything = await ask(client, "select_context", session="remembered")
+    assert "leaves at one" in everything["text"]
+    assert "noon" not in everything["text"]
+
+    # The server makes the summaries itself.
+    with anyio.fail_after(60):
+        while not await found(client, query="cabin", session="c1", levels=[1]):  # noqa: ASYNC110
+            await asyncio.sleep(0.25)
 
 
 HOSTILE = {
@@ -207,7 +235,10 @@ HOSTILE = {
     "an absolute path": ("bank_read", {"space": "h", "file": "/etc/passwd"}),
     "another space": ("bank_read", {"space": "../default", "file": "progress.md"}),
     "another session's confirmation": ("erase_session", {"session": "trip", "confirm": "work"}),
-    "two names for one session": ("summaries_update", {"sessionId": "h", "slug": "h"}),
+    "two names for one session": ("summaries_update", {"session": "h", "slug": "h"}),
+    "nothing to remember": ("remember", {}),
+    "nowhere to forget": ("remember", {"forget": "cabin", "session": "nowhere"}),
+    "a title for a confirmation": ("erase_session", {"session": "The trip", "confirm": "The trip"}),
     "levels of all sessions": ("search_memory", {"query": "ferry", "levels": [1]}),
     "no session": ("summaries_update", {"strategy": "full"}),
     "sizes that fit no session": (
@@ -247,11 +278,11 @@ async def attack(client):
         *(ask(client, "append_messages", session=f"h{n % 5}", messages=[said_by(n)])
           for n in range(50))
     )  # fmt: skip
-    assert sorted(one["indices"][0] for one in answers) == sorted([*range(10)] * 5)
+    assert sorted(one["first"] for one in answers) == sorted([*range(10)] * 5)
     # Cancelled half-way: as soon as there is progress, and once before there is any.
     for upto in (1, 0):
         await cancelled(client, upto)
-    update = await ask(client, "summaries_update", sessionId="h", wait=True)
+    update = await ask(client, "summaries_update", session="h", wait=True)
     assert update["report"]["failed"] == 0
     assert (await ask(client, "memory_metrics", session="h"))["queue"] == 0
 
@@ -275,6 +306,6 @@ async def cancelled(client, upto):
             asyncio.get_running_loop().call_later(0.005, scope.cancel)
         await client.call_tool(
             "summaries_update",
-            {"sessionId": "h", "strategy": "full", "windowChars": 400 + upto, "wait": True},
+            {"session": "h", "strategy": "full", "windowChars": 400 + upto, "wait": True},
             progress_callback=note,
         )

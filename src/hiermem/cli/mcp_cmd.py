@@ -6,14 +6,17 @@ Standard output belongs to the protocol, so nothing is printed there.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Final
 
 from typer import Option
 
-from hiermem import AsyncMemory, ConfigError, UpdatePolicy
-from hiermem.cli.options import Model, Place
+from hiermem import AsyncMemory, ConfigError, HierarchyConfig, UpdatePolicy
+from hiermem.cli.options import Caps, Model, Place
 from hiermem.cli.output import hint
 from hiermem.cli.screen import clean
 
@@ -42,9 +45,23 @@ def mcp(
     read_only: Annotated[
         bool, Option("--read-only", help="Offer no tool that changes the memory.")
     ] = False,
+    tools: Annotated[
+        str, Option(metavar="core|all|NAMES", help="The tools; names are separated by commas.")
+    ] = "core",
+    config: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help='Sizes of new sessions, as JSON with published names: {"windowChars": 6000}.',
+        ),
+    ] = None,
     model: Model,
+    caps: Caps,
 ) -> None:
-    """Serve the memory to an MCP client: tools to append, recall, summarise, note and erase."""
+    """Serve the memory to an MCP client: tools to remember, search, read and note.
+
+    The server makes the summaries itself; --max-calls and --max-tokens cap what that may take.
+    """
     try:
         from hiermem.mcp import Http, serve_http, serve_stdio
     except ModuleNotFoundError as error:
@@ -59,15 +76,27 @@ def mcp(
         tenant=place.tenant,
         llm=model.llm(),
         read_only=read_only,
+        config=None if config is None else _sizes(config),
         update_policy=model.policy(UpdatePolicy),
     )
+    settings = {"read_only": read_only, "tools": tools, **asdict(caps)}
     if http:
         served = Http(os.environ.get(VARIABLE, ""), host, port, tuple(allow_host or ()))
         hint(f"serving {clean(place.db)} at http://{host}:{port}/mcp")
-        work = serve_http(opening, served, read_only=read_only)
+        work = serve_http(opening, served, **settings)
     else:
-        work = serve_stdio(opening, read_only=read_only)
+        work = serve_stdio(opening, **settings)
     # psycopg does not work in the default loop of Windows.
     loop = asyncio.SelectorEventLoop if sys.platform == "win32" else None
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(work)
+
+
+def _sizes(path: Path) -> HierarchyConfig:
+    """Read the sizes of sessions from a file. Raises ConfigError."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is no JSON"
+        raise ConfigError(f"--config {clean(str(path))} cannot be read: {said}") from None
+    return HierarchyConfig.from_published(found)

@@ -1,24 +1,23 @@
 """The typed results of the tools: what a client gets as structured content, and as text.
 
-Every text in a list is cut to a length, and says so. Where a result is one text, a client that
-shows only text gets that text and no JSON around it.
+Every text in a list is cut to a length, and says so. A client that shows only text gets lines
+without JSON around them, where a result is text or a list of texts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
-from hiermem import Hit, Note, StoredMessage, Summary, TriVector
+from hiermem import Hit, Note, StoredMessage, Summary
 
 #: The most characters of one text in a list, the most items of a list, the most of a diff.
-SHORT = 4_000
-MOST_ITEMS = 500
-_MOST_IN_DIFF = 50_000
+SHORT: Final = 1_500
+MOST_ITEMS: Final = 500
+_MOST_IN_DIFF: Final = 10_000
 #: Where a line of a file would look like the one that ends a stretch of it.
 _GOES_ON = re.compile(r"^(?=\[goes on at offset)", re.MULTILINE)
 
@@ -28,9 +27,13 @@ def _cut(most: int) -> BeforeValidator:
     return BeforeValidator(lambda value: value[:most])
 
 
-Short = Annotated[str, _cut(SHORT)]
 Few = Annotated[list[str], _cut(MOST_ITEMS)]
 Count = Annotated[int, BeforeValidator(len)]
+
+
+def picked(value: object, *names: str) -> dict[str, Any]:
+    """Return attributes of a value by their names."""
+    return {name: getattr(value, name) for name in names}
 
 
 class Result(BaseModel):
@@ -43,42 +46,21 @@ class Result(BaseModel):
         return self.model_dump_json(exclude_none=True)
 
 
-class Appended(Result):
-    """The indices of the messages, in the order given."""
+class Stored(Result):
+    """The indices of the first and of the last message that was given."""
 
     session: str
-    indices: list[int]
+    first: int
+    last: int
 
 
-class Plan(Result):
-    """The work that an update would do."""
+class Remembered(Result):
+    """What was remembered, what was erased, and what fits what was to be forgotten."""
 
-    calls: int
-    calls_max: int
-    tokens_in: int
-    tokens_out: int
-    by_level: dict[int, int]
-    reused: int
-    seconds: float
-    cost: float | None
-
-
-class Made(Result):
-    """The work that an update did."""
-
-    run_id: str | None
-    made: int
-    reused: int
-    degraded: int
-    failed: int
-    by_level: dict[int, int]
-    calls: int
-    tokens_in: int
-    tokens_out: int
-    cost: float | None
-    stopped: str | None
-    retry_after: float | None
-    swapped: bool
+    remembered: str | None = None
+    erased: list[str] = []
+    fits: list[str] = []
+    note: str | None = None
 
 
 class Updated(Result):
@@ -89,8 +71,8 @@ class Updated(Result):
     jobId: str | None = None  # noqa: N815 - the published name
     log: str | None = None
     reconfigured: bool = False
-    report: Made | None = None
-    plan: Plan | None = None
+    report: dict[str, Any] | None = None
+    plan: dict[str, Any] | None = None
     note: str | None = None
 
 
@@ -106,38 +88,12 @@ class Job(Result):
     error: str | None = None
 
 
-class Run(Result):
-    """One journalled run."""
-
-    id: str
-    kind: str
-    subject: str
-    outcome: str
-    started_at: datetime
-    ended_at: datetime | None
-    detail: dict[str, Any]
-
-
-class Item(Result):
-    """One summary, chunk or batch of a run."""
-
-    id: str
-    state: str
-    attempts: int
-    reasons: list[Short]  # a reason may be a provider's text
-    tokens_in: int
-    tokens_out: int
-    seconds: float
-    model: str
-    cost: float | None
-
-
 class Logs(Result):
     """Runs, newest first; or one job, or one run with its items."""
 
-    runs: list[Run] = []
+    runs: list[dict[str, Any]] = []
     job: Job | None = None
-    items: list[Item] = []
+    items: list[dict[str, Any]] = []
     items_omitted: int = 0
 
 
@@ -159,67 +115,11 @@ class Selected(Result):
         return f"{self.text}\n\n[{self.explanation}]"
 
 
-class Found(Result):
-    """One message or summary that answers a search."""
+class Passage(Result):
+    """A message or a summary, or the beginning of one."""
 
     session: str
-    id: str
-    kind: Literal["message", "summary"]
-    level: int
-    first: int
-    last: int
-    role: str | None
-    at: datetime
-    score: float
-    text: str
-    truncated: bool
-
-    @classmethod
-    def of(cls, hit: Hit) -> Found:
-        """Return what a hit says."""
-        return cls(
-            session=hit.session_id,
-            id=hit.id,
-            kind=hit.kind,
-            level=hit.level,
-            first=hit.span.start,
-            last=hit.span.stop - 1,
-            role=hit.role,
-            at=hit.created_at,
-            score=hit.score,
-            text=hit.text[:SHORT],
-            truncated=len(hit.text) > SHORT,
-        )
-
-
-class Hits(Result):
-    """What was found, best first."""
-
-    hits: list[Found]
-
-
-class Source(Result):
-    """The place of one passage."""
-
-    session: str
-    message: int
-
-
-class Recalled(Result):
-    """Verbatim passages in the order they were said; ``sources`` are their places."""
-
-    text: str
-    total_tokens: int
-    sources: list[Source]
-
-    def plain(self) -> str:
-        """Return the passages."""
-        return self.text or "Nothing that was said answers this."
-
-
-class Part(Result):
-    """A summary or a message that a summary was made from."""
-
+    title: str | None = None
     id: str
     level: int
     first: int
@@ -227,45 +127,63 @@ class Part(Result):
     role: str | None
     name: str | None
     at: datetime | None
+    score: float | None = None
     text: str
     truncated: bool
 
     @classmethod
-    def of(cls, part: Summary | StoredMessage, room: int) -> Part:
+    def of(cls, part: Hit | Summary | StoredMessage, session: str, room: int = SHORT) -> Passage:
         """Return a part with at most ``room`` characters of its text."""
-        if isinstance(part, Summary):
-            text, span = part.text, part.span
-            what: Mapping[str, Any] = {
-                "id": part.id, "level": part.level, "first": span.start, "last": span.stop - 1,
-                "role": None, "name": None, "at": None,
-            }  # fmt: skip
+        found: StoredMessage | Summary | None = part.message if isinstance(part, Hit) else part
+        message = found if isinstance(found, StoredMessage) else None
+        text = part.text if not isinstance(part, StoredMessage) else message_text(part)
+        at = part.created_at if isinstance(part, (Hit, StoredMessage)) else part.node.last_at
+        if isinstance(part, StoredMessage):
+            place = {"id": f"m{part.index}", "level": 0, "first": part.index, "last": part.index}
         else:
-            text = message_text(part)
-            what = {
-                "id": f"m{part.index}", "level": 0, "first": part.index, "last": part.index,
-                "role": part.role, "name": part.name, "at": part.created_at,
-            }  # fmt: skip
-        return cls(**what, text=text[:room], truncated=len(text) > room)
+            place = picked(part, "id", "level")
+            place |= {"first": part.span.start, "last": part.span.stop - 1}
+        return cls(
+            **place,
+            session=session,
+            role=message and message.role,
+            name=message and message.name,
+            at=at,
+            score=part.score if isinstance(part, Hit) else None,
+            text=text[:room],
+            truncated=len(text) > room,
+        )
 
 
-class Expanded(Result):
-    """The parts of a summary, in order; ``omitted`` more did not fit."""
+class Passages(Result):
+    """What was found, best first, or the parts of a summary, in order; ``omitted`` did not fit."""
 
-    session: str
-    parts: list[Part]
-    omitted: int
+    passages: list[Passage]
+    omitted: int = 0
+
+    def plain(self) -> str:
+        """Return a paragraph for each: its place, its time, who spoke, and the text."""
+        lines = []
+        for each in self.passages:
+            where = f"{each.title} ({each.session})" if each.title else each.session
+            when = f", {each.at:%Y-%m-%d %H:%M}" if each.at else ""
+            who = f"{each.name or each.role}: " if each.role else ""
+            ends = f" […, expand_summary {each.id} has all of it]" if each.truncated else ""
+            lines.append(f"[{where}, {each.id}{when}] {who}{each.text}{ends}")
+        if self.omitted:
+            lines.append(f"[{self.omitted} more did not fit]")
+        return "\n\n".join(lines) or "Nothing was found."
 
 
 class Session(Result):
-    """One session of the memory."""
+    """One session; ``first`` and ``last`` are the times of its messages."""
 
     id: str
     title: str | None
     messages: int
-    created_at: datetime
-    last_activity: datetime
-    closed: bool
-    metadata: dict[str, str]
+    first: datetime
+    last: datetime
+    forks: list[str]
 
 
 class Sessions(Result):
@@ -274,6 +192,17 @@ class Sessions(Result):
     sessions: list[Session]
     total: int
     next: str | None
+
+    def plain(self) -> str:
+        """Return a line for each session."""
+        lines = [
+            f"{each.title or 'untitled'} (session {each.id}): {each.messages} messages, "
+            f"{each.first:%Y-%m-%d} to {each.last:%Y-%m-%d}"
+            + (f", forks: {', '.join(each.forks)}" if each.forks else "")
+            for each in self.sessions
+        ]
+        more = f"; the next page begins after {self.next}" if self.next else ""
+        return "\n".join([*lines, f"[{self.total} conversations{more}]"])
 
 
 class LiveNote(Result):
@@ -285,46 +214,34 @@ class LiveNote(Result):
     agent: str
     category: str
     tags: list[str]
-    state: str
     truncated: bool
 
     @classmethod
     def of(cls, note: Note) -> LiveNote:
         """Return a note with a short text."""
-        found = {name: getattr(note, name) for name in cls.model_fields if name != "truncated"}
-        return cls(**{**found, "text": note.text[:SHORT]}, truncated=len(note.text) > SHORT)
-
-
-class Notes(Result):
-    """Notes of a space, oldest first; ``omitted`` more were not listed."""
-
-    space: str
-    notes: list[LiveNote]
-    omitted: int
+        found = picked(note, "key", "timestamp", "agent", "category", "tags")
+        return cls(**found, text=note.text[:SHORT], truncated=len(note.text) > SHORT)
 
 
 class Bank(Result):
-    """The spaces; or one space with its files, its synthesis and its rules."""
+    """The spaces; or one space with its files and notes; or a stretch of one of its files."""
 
     spaces: list[str] = []
     space: str | None = None
-    files: list[str] = []
-    synthesis: str | None = None
     rules: str | None = None
-    revision: int | None = None
-
-
-class BankFile(Result):
-    """A stretch of a bank file; ``next_offset`` is None at its end."""
-
-    space: str
-    file: str
-    text: str
-    characters: int
-    next_offset: int | None
+    synthesis: str | None = None
+    files: list[str] = []
+    notes: list[LiveNote] = []
+    notes_omitted: int = 0
+    file: str | None = None
+    text: str | None = None
+    characters: int | None = None
+    next_offset: int | None = None
 
     def plain(self) -> str:
         """Return the file's text, and how to go on where it does not end there."""
+        if self.text is None:
+            return super().plain()
         if self.next_offset is None:
             return _GOES_ON.sub(" ", self.text)
         own = f"[goes on at offset {self.next_offset} of {self.characters}]"
@@ -341,14 +258,7 @@ class Consolidated(Result):
     notes_remaining: int
     files_created: list[str]
     files_updated: list[str]
-    files_unchanged: list[str]
-    lines_removed: int
-    failed: list[str]
     unplaced: list[str]
-    revision: int
-    dry_run: bool
-    run_id: str
-    metrics: dict[str, float]
     diff: Annotated[str, _cut(_MOST_IN_DIFF)]
 
 
@@ -365,25 +275,10 @@ class Extracted(Result):
     tokens_out: int
     cost: float | None
     stopped: str | None
-    model: str
     failures: list[str]
     entities: int
     relations: int
-    tri_vector: TriVector | None
-
-
-class Level(Result):
-    """The summaries of one level."""
-
-    level: int
-    nodes: int
-    made: int
-    degraded: int
-    queue: int
-    dirty: int
-    compression: float | None
-    fidelity: float | None
-    seconds: float | None
+    tri_vector: dict[str, Any] | None
 
 
 class Measured(Result):
@@ -409,7 +304,18 @@ class Measured(Result):
     ]
     prefix_reuse: float | None
     cost_spent: float | None
-    levels: list[Level]
+    levels: Annotated[
+        list[dict[str, Any]],
+        BeforeValidator(
+            lambda levels: [
+                picked(
+                    each, "level", "nodes", "made", "degraded", "queue", "dirty", "compression",
+                    "fidelity",
+                )
+                for each in levels
+            ]
+        ),
+    ]  # fmt: skip
 
 
 class Erased(Result):

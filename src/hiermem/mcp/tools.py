@@ -1,59 +1,98 @@
 """The tools: what a client may ask of the memory, in words that a model understands.
 
 The docstring of a tool and the descriptions of its parameters are what a model reads before it
-calls. A tool checks no more than sizes; the memory checks what it is given, and its errors say what
-would be right.
+calls, in each of its conversations: they are short. A tool checks no more than sizes; the memory
+checks what it is given, and its errors say what would be right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, time, timedelta
+from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from mcp.server.mcpserver import Context
 from mcp_types import ToolAnnotations
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from hiermem import (
     AsyncMemory,
+    AsyncSession,
     ExtractionOptions,
     HierarchyConfig,
     Message,
     NotFoundError,
+    RunRecord,
     RunReport,
     SessionRecord,
     ToolCall,
     UpdateProgress,
     UpdateReport,
     UsageError,
+    matched,
     published,
 )
 from hiermem.mcp import results
 from hiermem.mcp.jobs import Jobs, Report, progress_to
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: The tools that are served unless others are named: what an assistant's user asks for.
+CORE: Final = (
+    "remember", "append_messages", "select_context", "search_memory", "list_sessions",
+    "expand_summary", "live_note", "bank_read", "bank_consolidate",
+)  # fmt: skip
+#: The session that ``remember`` writes to.
+REMEMBERED: Final = "remembered"
+#: The rules of a space that is made by its first note.
+RULES: Final = """# Files
+- notes.md: what was noted, by subject
+- decisions.md: what was decided, and why
+- progress.md: what was done, and what is next"""
 #: The most characters of all the texts of one append, and of an expansion.
 MOST_IN_APPEND: Final = 3_000_000
 _MOST_IN_EXPANSION: Final = 400_000
 _MINUTE_MS: Final = 60_000
+#: Records that are read at once, and messages.
+_RECORDS, _READS = 500, 32
+#: How many messages are looked at for what is to be forgotten, and how many are named.
+_FITTING, _NAMED = 200, 10
+_NEAREST: Final = 3
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+def _next_day(value: object) -> object:
+    """Read a day as its end; anything else is left as it is."""
+    if isinstance(value, str) and _DAY.fullmatch(value):
+        try:
+            return datetime.combine(datetime.fromisoformat(value), time(), UTC) + timedelta(days=1)
+        except (ValueError, OverflowError):
+            return value
+    return value
+
+
+def _zoned(value: datetime) -> datetime:
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
 
 Name = Annotated[str, Field(min_length=1, max_length=512)]
 SessionId = Annotated[
-    str, Field(min_length=1, max_length=512, description="The id of the conversation.")
+    str, Field(min_length=1, max_length=512, description="Id or title of the conversation.")
 ]
 AnySession = Annotated[
     str | None,
-    Field(min_length=1, max_length=512, description="The id of one conversation; omit for all."),
+    Field(min_length=1, max_length=512, description="One conversation; all if omitted."),
 ]
-SpaceName = Annotated[
-    str, Field(min_length=1, max_length=512, description="The name of the space.")
-]
-Question = Annotated[
-    str, Field(min_length=1, max_length=10_000, description="The question, in plain words.")
-]
+SpaceName = Annotated[str, Field(min_length=1, max_length=512)]
+Text = Annotated[str, Field(min_length=1, max_length=100_000)]
 Limit = Annotated[int, Field(ge=1, le=100)]
+Since = Annotated[datetime | None, AfterValidator(lambda at: at and _zoned(at))]
+Until = Annotated[
+    datetime | None, BeforeValidator(_next_day), AfterValidator(lambda at: at and _zoned(at))
+]
 MaxCalls = Annotated[
     int | None, Field(ge=0, le=1_000_000, description="End before more calls of the model.")
 ]
@@ -138,6 +177,91 @@ class Tools:
 
     def __init__(self, memory: AsyncMemory, jobs: Jobs) -> None:
         self._memory, self._jobs = memory, jobs
+        # The times of a session's first and last message, for the version of its record.
+        self._times: dict[str, tuple[int, datetime, datetime]] = {}
+
+    async def found(self, name: str, *, whole: bool = False) -> AsyncSession:
+        """Return the session of that id, or of that title unless ``whole``.
+
+        Raises NotFoundError, with the sessions whose title or id is most like it, and UsageError
+        where several have the title.
+        """
+        session = self._memory.session(name)
+        if await session.count():
+            return session
+        records = await self._records()
+        if any(each.id == name for each in records):
+            return session
+        like: dict[str, list[SessionRecord]] = {}
+        for each in records:
+            for text in {_plain(each.id), _plain(each.title or each.id)}:
+                like.setdefault(text, []).append(each)
+        titled = [each for each in like.get(_plain(name), ()) if each.forked_from is None]
+        if len(titled) == 1 and not whole:
+            return self._memory.session(titled[0].id)
+        near = titled or [
+            each for text in get_close_matches(_plain(name), like, _NEAREST, 0.5)
+            for each in like[text]
+        ]  # fmt: skip
+        near += [each for text, held in like.items() if _plain(name) in text for each in held]
+        named = list(dict.fromkeys(f"{each.title or 'untitled'} ({each.id})" for each in near))
+        there = f"there is {', '.join(named[:_NEAREST])}" if named else "list_sessions finds others"
+        if len(titled) > 1 and not whole:
+            raise UsageError(f"several conversations have the title {name!r}: {there}; use an id")
+        raise NotFoundError(f"session {name!r} does not exist; {there}")
+
+    # -- Remembering
+
+    @tool("Remember or forget", destroys=True)
+    async def remember(
+        self,
+        *,
+        text: Annotated[Text | None, Field(description="What to remember, as a sentence.")] = None,
+        forget: Annotated[
+            Text | None,
+            Field(description="Words of what to forget; what has all of them is erased for good."),
+        ] = None,
+        session: Annotated[
+            Name | None,
+            Field(description="Forget in this conversation, not in what was remembered."),
+        ] = None,
+        all_matches: Annotated[
+            bool, Field(description="Forget each one that fits, if there are several.")
+        ] = False,
+    ) -> results.Remembered:
+        """Remember something the user asks you to remember, or forget it.
+
+        Returns what was erased. If several fit or none does, nothing is erased, and they are shown.
+        search_memory finds what was remembered, and select_context of session "remembered" has all.
+        """
+        if text is None and forget is None:
+            raise UsageError("give text, to remember it, or forget, to erase what was remembered")
+        if session is not None and (forget is None or text is not None):
+            raise UsageError("session goes with forget alone; append_messages writes to one")
+        done = results.Remembered()
+        if forget is not None:
+            place = (
+                self._memory.session(REMEMBERED) if session is None else await self.found(session)
+            )
+            fitting, near = await _fitting(place, forget)
+            if len(fitting) == 1 or (fitting and all_matches):
+                await place.erase(sorted(fitting))
+                done.erased = [each[: results.SHORT] for each in fitting.values()]
+            else:
+                done.fits = [each[: results.SHORT] for each in [*fitting.values(), *near][:_NAMED]]
+                done.note = (
+                    f"{len(fitting)} fit, and nothing was erased: call again with all words of one "
+                    "of them, or with all_matches"
+                    if fitting
+                    else "nothing there has all of these words, and nothing was erased"
+                )
+        if text is not None:
+            place = self._memory.session(REMEMBERED, title="Remembered")
+            known, _ = await _fitting(place, text) if await place.count() else ({}, [])
+            if _plain(text) not in map(_plain, known.values()):
+                await place.append(Message.user(text))
+            done.remembered = text
+        return done
 
     # -- Conversations
 
@@ -145,54 +269,104 @@ class Tools:
     async def append_messages(
         self,
         *,
-        session: SessionId,
+        session: Annotated[
+            Name, Field(description="Id of the conversation; the first call creates it.")
+        ],
         messages: Annotated[
             list[NewMessage], Field(min_length=1, max_length=500), AfterValidator(_within)
         ],
-        title: Annotated[
-            Name | None, Field(description="What a new conversation is about.")
-        ] = None,
-    ) -> results.Appended:
-        """Store messages of a conversation word for word and for good, in the order they were said.
+        title: Annotated[Name | None, Field(description="Title of a new conversation.")] = None,
+    ) -> results.Stored:
+        """Store messages of a conversation word for word, in the order they were said.
 
-        The first call creates the conversation. Either all messages are stored or none. A message
-        with a key that was stored before is not stored again. Keep a tool's call and its result in
-        one call. Call summaries_update now and then, so that older messages are summarised.
+        Either all are stored or none. Keep a tool's call and its result in one call.
         """
         indices = await self._memory.session(session, title=title).append(
             each.message() for each in messages
         )
-        return results.Appended(session=session, indices=indices)
+        return results.Stored(session=session, first=indices[0], last=indices[-1])
 
     @tool("List conversations", reads=True)
     async def list_sessions(
         self,
         *,
+        text: Annotated[
+            str | None, Field(max_length=512, description="Words of the title or the id.")
+        ] = None,
+        since: Since = None,
+        until: Until = None,
         after: Annotated[
             Annotated[str, Field(min_length=1, max_length=600)] | None,
-            Field(description="The `next` of the page before; omit for the first."),
+            Field(description="`next` of the page before."),
         ] = None,
         limit: Limit = 20,
-        order_by: Literal["last_activity", "created"] = "last_activity",
-        metadata: Annotated[
-            dict[Name, Annotated[str, Field(max_length=512)]] | None,
-            Field(max_length=64, description="Only those that have all of these labels."),
-        ] = None,
     ) -> results.Sessions:
-        """List the conversations that are stored, the one that was written to last first."""
-        read = partial(self._memory.sessions, order_by=order_by, metadata=metadata)
-        latest = order_by == "last_activity"
-        moment, last = _place(after)
-        found = await read(after=last, limit=limit)
-        if moment and [each.id for each in found[:1]] == [each.id for each in await read(limit=1)]:
-            # The session is gone, and the memory began again: go on behind where it stood.
-            found = await read(after=await _last_before(moment, read, latest=latest), limit=limit)
-        end = found[-1] if len(found) == limit else None
+        """List the conversations by title and dates of their messages, the newest first.
+
+        With since and until, those with messages in that time. search_memory finds them by content.
+        """
+        place = _place(after)
+        records = await self._records()
+        wanted = _plain(text or "").split()
+        families = _families(records)
+        chosen = [
+            (root, forks)
+            for root, forks in families
+            if all(word in _plain(f"{root.title or ''} {root.id}") for word in wanted)
+        ]
+        members = [each for root, forks in chosen for each in (root, *forks)]
+        await self._read_times(members)
+        listed = []
+        for root, forks in chosen:
+            times = [self._times[each.id] for each in (root, *forks)]
+            first, last = min(one[1] for one in times), max(one[2] for one in times)
+            if (since is None or last >= since) and (until is None or first < until):
+                listed.append((last, root.id, first, root, forks))
+        listed.sort(key=lambda each: (each[0], each[1]), reverse=True)
+        page = [each for each in listed if place is None or each[:2] < place][: limit + 1]
+        more = len(page) > limit
+        page = page[:limit]
         return results.Sessions(
-            sessions=[results.Session.model_validate(each) for each in found],
-            total=await self._memory.count_sessions(metadata=metadata),
-            next=end and f"{_stands(end, latest=latest).isoformat()} {end.id}",
+            sessions=[
+                results.Session(
+                    **results.picked(root, "id", "title", "messages"),
+                    first=first,
+                    last=last,
+                    forks=[each.id for each in forks[:_NAMED]],
+                )
+                for last, _, first, root, forks in page
+            ],
+            total=len(listed),
+            next=f"{page[-1][0].isoformat()} {page[-1][1]}" if more else None,
         )
+
+    async def _records(self) -> list[SessionRecord]:
+        """Return the records of all sessions."""
+        found: list[SessionRecord] = []
+        while page := await self._memory.sessions(
+            after=found[-1].id if found else None, limit=_RECORDS
+        ):
+            found += page
+        return found
+
+    async def _read_times(self, records: Iterable[SessionRecord]) -> None:
+        """Read the times of the sessions that were written to since they were read."""
+
+        async def read(record: SessionRecord) -> None:
+            session, times = self._memory.session(record.id), (record.created_at, record.created_at)
+            if record.messages:
+                ends = [
+                    await session.messages(at, at + 1) for at in (0, record.messages - 1)
+                ]  # fmt: skip
+                if all(ends):  # it may have been erased meanwhile
+                    times = (ends[0][0].created_at, ends[1][0].created_at)
+            self._times[record.id] = (record.version, *times)
+
+        new = [
+            each for each in records if self._times.get(each.id, (None,))[0] != each.version
+        ]  # fmt: skip
+        for begin in range(0, len(new), _READS):
+            await asyncio.gather(*map(read, new[begin : begin + _READS]))
 
     @tool("Read a conversation within a token budget", reads=True)
     async def select_context(
@@ -203,121 +377,98 @@ class Tools:
             int, Field(ge=100, le=200_000, description="The most tokens of the answer.")
         ] = 8_000,
         query: Annotated[
-            str | None,
-            Field(max_length=10_000, description="A question; what answers it comes last."),
-        ] = None,
-        recall_tokens: Annotated[
-            int | None, Field(ge=0, le=200_000, description="Of these, tokens for the question.")
+            str | None, Field(max_length=10_000, description="What you want to know from it.")
         ] = None,
         view: Annotated[
             Name, Field(description="Your own name, if several agents read differently.")
         ] = "default",
     ) -> results.Selected:
-        """Read a whole conversation, however long, within a token budget.
+        """Read a whole conversation, however long, within a token budget, to continue it.
 
-        The newest messages stand word for word; excerpts and summaries stand for the older ones.
-        Many of these have no line of their own: shown_messages counts those that have. Call this
-        first when you continue a conversation, and search for what is not there. With a query, the
-        older messages that answer it follow word for word.
+        The newest messages stand word for word, excerpts and summaries for the older ones. Not
+        every message has a line: shown_messages counts those that have. With a query, the messages
+        that answer it stand word for word, too.
         """
-        made = await self._memory.session(session).context(
-            max_tokens, query=query, recall_tokens=recall_tokens, view=view
-        )
+        place = await self.found(session)
+        made = await place.context(max_tokens, query=query, view=view)
         return results.Selected(
-            session=session,
+            **results.picked(made, "total_tokens", "max_tokens", "messages", "coverage"),
+            session=place.id,
             text=made.to_text(),
-            total_tokens=made.total_tokens,
-            max_tokens=made.max_tokens,
-            messages=made.messages,
-            coverage=made.coverage,
             shown_messages=len(made.shown.messages),
             recalled=[each.index for each in made.recall],
             explanation=made.explain(),
         )
 
-    @tool("Search", reads=True)
+    @tool("Search what was said", reads=True)
     async def search_memory(
         self,
         *,
-        query: Question,
+        query: Annotated[
+            str, Field(min_length=1, max_length=10_000, description="A question or words.")
+        ],
         session: AnySession = None,
-        limit: Annotated[int, Field(ge=1, le=50)] = 10,
+        limit: Annotated[int, Field(ge=1, le=50)] = 8,
         levels: Annotated[
             list[Annotated[int, Field(ge=0, le=64)]] | None,
             Field(
-                max_length=64,
-                description="Of one conversation: 0 for messages, 1 and up for summaries.",
+                max_length=64, description="With session: 0 is messages, 1 and up are summaries."
             ),
         ] = None,
         roles: Annotated[
             list[Literal["system", "user", "assistant", "tool"]] | None, Field(max_length=4)
         ] = None,
-        since: Annotated[datetime | None, Field(description="With a time zone.")] = None,
-        until: Annotated[datetime | None, Field(description="With a time zone.")] = None,
-    ) -> results.Hits:
-        """Find what matches a question, best first, in one conversation or in all of them.
+        since: Since = None,
+        until: Until = None,
+    ) -> results.Passages:
+        """Find what was said or remembered about something: messages word for word, best first.
 
-        In one, summaries are found too. Use recall_memory to read the answer itself. A hit's id
-        goes into expand_summary.
+        Each has its conversation, date and speaker. With a session, its summaries are found too.
         """
         if levels is not None and session is None:
             raise UsageError("levels goes with a session; messages of all sessions are searched")
-        filters = _filters(levels=levels, roles=roles, since=since, until=until)
-        place = self._memory if session is None else self._memory.session(session)
-        hits = await place.search(query, limit, **filters)
-        return results.Hits(hits=[results.Found.of(hit) for hit in hits])
-
-    @tool("Recall word for word", reads=True)
-    async def recall_memory(
-        self,
-        *,
-        query: Question,
-        session: AnySession = None,
-        max_tokens: Annotated[
-            int, Field(ge=50, le=50_000, description="The most tokens of the answer.")
-        ] = 1_500,
-        since: Annotated[datetime | None, Field(description="With a time zone.")] = None,
-        until: Annotated[datetime | None, Field(description="With a time zone.")] = None,
-    ) -> results.Recalled:
-        """Recall what was said about a question, word for word, with speakers and dates.
-
-        Without a session, all conversations are asked. The first time, that may take long.
-        """
-        filters = _filters(since=since, until=until)
-        place = self._memory if session is None else self._memory.session(session)
-        evidence = await place.recall(query, max_tokens, **filters)
-        return results.Recalled(
-            text=evidence.text,
-            total_tokens=evidence.total_tokens,
-            sources=[
-                results.Source(session=hit.session_id, message=hit.span.start) for hit in evidence
-            ],
+        filters = {"levels": levels, "roles": roles, "since": since, "until": until}
+        given: dict[str, Any] = {
+            name: value for name, value in filters.items() if value is not None
+        }
+        place = self._memory if session is None else await self.found(session)
+        hits = await place.search(query, limit, **given)
+        ids = list(dict.fromkeys(hit.session_id for hit in hits))
+        states = await asyncio.gather(*(self._memory.session(each).status() for each in ids))
+        titles = {each.id: each.title for each in states}
+        return results.Passages(
+            passages=[
+                results.Passage.of(hit, hit.session_id).model_copy(
+                    update={"title": titles[hit.session_id]}
+                )
+                for hit in hits
+            ]
         )
 
-    @tool("Open a summary", reads=True)
+    @tool("Open a summary or a message", reads=True)
     async def expand_summary(
         self,
         *,
         session: SessionId,
         id: Annotated[  # noqa: A002 - the name that a hit has
-            Name, Field(description="The id of a summary, such as L2.3, or of a message: m12.")
+            Name, Field(description="Of a summary, such as L2.3, or of a message: m12.")
         ],
         depth: Annotated[
-            int | None,
-            Field(ge=1, le=64, description="Levels to go down; null for the messages."),
+            int, Field(ge=1, le=64, description="Levels down; 64 reaches the messages.")
         ] = 1,
         max_chars: Annotated[int, Field(ge=100, le=_MOST_IN_EXPANSION)] = 20_000,
-    ) -> results.Expanded:
-        """Read what a summary was made from: summaries, or at level 1 the messages themselves."""
-        found = await self._memory.session(session).expand(id, depth)
-        parts: list[results.Part] = []
+    ) -> results.Passages:
+        """Read what a summary was made from, down to the messages; or a message in full."""
+        place = await self.found(session)
+        found = await place.expand(id, depth)
+        parts: list[results.Passage] = []
         room = max_chars
         for each in found[: results.MOST_ITEMS]:
             if room <= 0:
                 break
-            parts.append(results.Part.of(each, room))
+            parts.append(results.Passage.of(each, place.id, room))
             room -= len(parts[-1].text)
-        return results.Expanded(session=session, parts=parts, omitted=len(found) - len(parts))
+        return results.Passages(passages=parts, omitted=len(found) - len(parts))
 
     # -- Summaries
 
@@ -326,10 +477,7 @@ class Tools:
         self,
         *,
         context: Context[Any, Any],
-        sessionId: Annotated[
-            Name | None, Field(description="The id of the conversation; or give slug.")
-        ] = None,
-        slug: Annotated[Name | None, Field(description="Another name for sessionId.")] = None,
+        session: SessionId,
         strategy: Annotated[
             Literal["incremental", "full"],
             Field(description="Make what is missing or outdated; or re-pack all of it."),
@@ -373,12 +521,12 @@ class Tools:
             int | None,
             Field(ge=1, le=10**11, description="Milliseconds of silence that close a window."),
         ] = None,
-        dryRun: Annotated[
+        dry_run: Annotated[
             bool, Field(description="Only return the plan: what would be called, and its cost.")
         ] = False,
         wait: Annotated[bool, Field(description="Wait for all levels, not only level 1.")] = False,
-        maxCalls: MaxCalls = None,
-        maxTokens: MaxTokens = None,
+        max_calls: MaxCalls = None,
+        max_tokens: MaxTokens = None,
     ) -> results.Updated:
         """Make the summaries of a conversation that are missing or out of date.
 
@@ -387,14 +535,11 @@ class Tools:
         Sizes that differ are kept for new windows, or with strategy 'full' the whole conversation
         is summarised again with them.
         """
-        if (sessionId is None) == (slug is None):
-            raise UsageError("give sessionId or slug, and not both")
-        name = sessionId or slug or ""
-        session, full = self._memory.session(name), strategy == "full"
+        full = strategy == "full"
         if full and level is not None:
             raise UsageError("strategy 'full' makes all levels; leave level out")
-        if not await session.count():
-            raise NotFoundError(f"session {name!r} does not exist")
+        place = await self.found(session)
+        name = place.id
         given = {
             "windowChars": windowChars, "minFlushChars": minFlushChars,
             "overlapChars": overlapChars, "groupChars": groupChars, "wiggle": wiggle,
@@ -403,26 +548,36 @@ class Tools:
         sizes = {key: value for key, value in given.items() if value is not None}
         config = None
         if sizes:
-            present = (await session.status()).config
+            present = (await place.status()).config
             config = wanted(present, sizes, full=full)
             config = None if config == present else config
         update = partial(
-            session.update,
+            place.update,
             strategy=strategy,
             concurrency=concurrency,
             batch_delay=None if batchDelayMs is None else batchDelayMs / 1000,
             config=config if full else None,
         )
-        if dryRun:
+        if dry_run:
             plan = await update(level, dry_run=True)
             return results.Updated(
                 session=name,
                 state="planned",
-                plan=results.Plan.model_validate(plan),
+                plan=results.picked(
+                    plan,
+                    "calls",
+                    "calls_max",
+                    "tokens_in",
+                    "tokens_out",
+                    "by_level",
+                    "reused",
+                    "seconds",
+                    "cost",
+                ),
                 note=None if full or config is None else "the plan is for the present windows",
             )
         if config is not None and not full:
-            await session.reconfigure(config)
+            await place.reconfigure(config)
         job = self._jobs.begin(name)
 
         async def part(
@@ -441,19 +596,35 @@ class Tools:
             reconfigured=config is not None,
         )
         if full and not wait:
-            self._jobs.behind(job, part(None, maxCalls, maxTokens, _silent))
+            self._jobs.behind(job, part(None, max_calls, max_tokens, _silent))
             return answer(state="running")
         async with progress_to(context) as report:
-            made = await part(level if wait or full else 1, maxCalls, maxTokens, report)
+            made = await part(level if wait or full else 1, max_calls, max_tokens, report)
         goes_on = not (wait or full) and level != 1 and made.stopped is None
         if goes_on:
-            calls = None if maxCalls is None else max(0, maxCalls - made.calls)
-            tokens = None if maxTokens is None else max(0, maxTokens - made.tokens)
+            calls = None if max_calls is None else max(0, max_calls - made.calls)
+            tokens = None if max_tokens is None else max(0, max_tokens - made.tokens)
             self._jobs.behind(job, part(level, calls, tokens, _silent))
         else:
             job.state = "done"
         return answer(
-            state="running" if goes_on else "done", report=results.Made.model_validate(made)
+            state="running" if goes_on else "done",
+            report=results.picked(
+                made,
+                "run_id",
+                "made",
+                "reused",
+                "degraded",
+                "failed",
+                "by_level",
+                "calls",
+                "tokens_in",
+                "tokens_out",
+                "cost",
+                "stopped",
+                "retry_after",
+                "swapped",
+            ),
         )
 
     @tool("Read the log of runs", reads=True)
@@ -464,7 +635,7 @@ class Tools:
             Name | None, Field(description="A jobId or run_id; omit to list the newest runs.")
         ] = None,
         session: AnySession = None,
-        limit: Limit = 20,
+        limit: Limit = 10,
     ) -> results.Logs:
         """Read how far an update is, or what a run did, called and cost, and what failed.
 
@@ -474,9 +645,9 @@ class Tools:
             runs = await (
                 self._memory.runs(limit=limit)
                 if session is None
-                else self._memory.session(session).runs(limit=limit)
+                else (await self.found(session)).runs(limit=limit)
             )
-            return results.Logs(runs=[results.Run.model_validate(each) for each in runs])
+            return results.Logs(runs=[_run(each) for each in runs])
         job = self._jobs.get(id)
         reports: list[RunReport] = []
         for each in [id] if job is None else job.runs:
@@ -487,16 +658,16 @@ class Tools:
                     raise
         items = [item for report in reports for item in report.items]
         return results.Logs(
-            runs=[results.Run.model_validate(each.record) for each in reports],
+            runs=[_run(each.record) for each in reports],
             job=job,
-            items=[results.Item.model_validate(each) for each in items[:limit]],
+            items=[_item(each) for each in items[:limit]],
             items_omitted=max(0, len(items) - limit),
         )
 
     @tool("Measure a conversation", reads=True)
     async def memory_metrics(self, *, session: SessionId) -> results.Measured:
         """Measure how far a conversation is compressed, what that cost and how much was kept."""
-        return results.Measured.model_validate(await self._memory.session(session).metrics())
+        return results.Measured.model_validate(await (await self.found(session)).metrics())
 
     # -- Notes and the bank
 
@@ -505,7 +676,7 @@ class Tools:
         self,
         *,
         space: SpaceName,
-        text: Annotated[str, Field(min_length=1, max_length=100_000)],
+        text: Text,
         agent: Annotated[str, Field(max_length=512, description="Who writes.")] = "",
         category: Annotated[str, Field(max_length=512)] = "",
         tags: Annotated[list[Name], Field(max_length=64)] = [],  # noqa: B006 - never changed
@@ -513,65 +684,46 @@ class Tools:
             str | None,
             Field(
                 max_length=100_000,
-                description="For a new space only: Markdown that names the bank's files (such as "
-                "progress.md) and says what belongs into each.",
+                description="Of a new space: Markdown that names its files, such as progress.md, "
+                "and says what belongs into each.",
             ),
         ] = None,
     ) -> results.LiveNote:
-        """Write down a decision, a fact or a step while you work. Nothing is lost.
-
-        Notes are gathered in a space. bank_consolidate later writes them into its files.
-        """
-        note = await self._memory.space(space, rules=rules).note(
-            text, agent=agent, category=category, tags=tags
-        )
+        """Note a decision, a fact or a step of your work in a space, which the first note makes."""
+        known = rules is not None or space in await self._memory.spaces()
+        place = self._memory.space(space, rules=rules if known else RULES)
+        note = await place.note(text, agent=agent, category=category, tags=tags)
         return results.LiveNote.of(note)
 
-    @tool("Read notes", reads=True)
-    async def read_notes(
-        self,
-        *,
-        space: SpaceName,
-        state: Literal["live", "blocked", "consumed"] = "live",
-        limit: Limit = 50,
-    ) -> results.Notes:
-        """Read the newest notes of a space: those not consolidated yet, or those that were."""
-        found = await self._memory.space(space).notes(state)
-        return results.Notes(
-            space=space,
-            notes=[results.LiveNote.of(each) for each in found[-limit:]],
-            omitted=max(0, len(found) - limit),
-        )
-
-    @tool("List the bank", reads=True)
-    async def bank_files(
-        self, *, space: Annotated[Name | None, Field(description="Omit to list the spaces.")] = None
-    ) -> results.Bank:
-        """List the spaces; or the files of one space, with its rules and its synthesis."""
-        if space is None:
-            return results.Bank(spaces=await self._memory.spaces())
-        opened = self._memory.space(space)
-        return results.Bank(
-            space=space,
-            files=await opened.files(),
-            synthesis=await opened.synthesis(),
-            rules=await opened.rules(),
-            revision=(await opened.meta()).revision,
-        )
-
-    @tool("Read a bank file", reads=True)
+    @tool("Read notes and files", reads=True)
     async def bank_read(
         self,
         *,
-        space: SpaceName,
-        file: Annotated[Name, Field(description="The name of a file, such as progress.md.")],
+        space: Annotated[Name | None, Field(description="Omit to list the spaces.")] = None,
+        file: Annotated[
+            Name | None,
+            Field(description="Such as progress.md; omit for the list of files and the notes."),
+        ] = None,
         offset: Annotated[int, Field(ge=0, lt=2**53)] = 0,
-        max_chars: Annotated[int, Field(ge=100, le=_MOST_IN_EXPANSION)] = 50_000,
-    ) -> results.BankFile:
-        """Read a file of the bank, whole or a stretch of it."""
-        text = await self._memory.space(space).read(file)
+        max_chars: Annotated[int, Field(ge=100, le=_MOST_IN_EXPANSION)] = 20_000,
+    ) -> results.Bank:
+        """Read what a space knows: its files and the notes that no file has taken in yet."""
+        if space is None:
+            return results.Bank(spaces=await self._memory.spaces())
+        place = self._memory.space(space)
+        if file is None:
+            notes = await place.notes("live")
+            return results.Bank(
+                space=space,
+                rules=await place.rules(),
+                synthesis=await place.synthesis(),
+                files=await place.files(),
+                notes=[results.LiveNote.of(each) for each in notes[-_NAMED:]],
+                notes_omitted=max(0, len(notes) - _NAMED),
+            )
+        text = await place.read(file)
         end = offset + max_chars
-        return results.BankFile(
+        return results.Bank(
             space=space,
             file=file,
             text=text[offset:end],
@@ -588,10 +740,7 @@ class Tools:
         max_calls: MaxCalls = None,
         max_tokens: MaxTokens = None,
     ) -> results.Consolidated:
-        """Have the model write the live notes of a space into its bank files; this may take long.
-
-        A note stays live until a file has taken it in, whatever fails.
-        """
+        """Have the model write the notes of a space into its files; this may take long."""
         done = await self._memory.space(space).consolidate(
             dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens
         )
@@ -617,8 +766,9 @@ class Tools:
         The result has entities and relations, what is still open, and the direction of the work. It
         is kept, and what was paid for is not asked for again.
         """
+        place = await self.found(session)
         async with progress_to(context) as report:
-            done = await self._memory.session(session).extract(
+            done = await place.extract(
                 ExtractionOptions(on_chunk_failure=on_chunk_failure),
                 on_progress=lambda state: report(state.done, state.total),
                 max_calls=max_calls,
@@ -627,22 +777,26 @@ class Tools:
         graph = done.tri_vector
         kinds = ("entities", "relations", "deltas", "strategy")
         return results.Extracted(
-            session=session,
-            outcome=done.outcome,
-            run_id=done.run_id,
-            messages=done.messages,
+            **results.picked(
+                done,
+                "outcome",
+                "run_id",
+                "messages",
+                "calls",
+                "tokens_in",
+                "tokens_out",
+                "cost",
+                "stopped",
+            ),
+            session=place.id,
             chunks=len(done.chunks),
-            calls=done.calls,
-            tokens_in=done.tokens_in,
-            tokens_out=done.tokens_out,
-            cost=done.cost,
-            stopped=done.stopped,
-            model=done.model,
             failures=[f"{each.id}: {each.reason}" for each in done.failures[: results.MOST_ITEMS]],
             entities=len(graph.entities) if graph else 0,
             relations=len(graph.relations) if graph else 0,
             tri_vector=graph
-            and graph.model_copy(update={name: getattr(graph, name)[:most] for name in kinds}),
+            and graph.model_copy(
+                update={name: getattr(graph, name)[:most] for name in kinds}
+            ).model_dump(mode="json", exclude_none=True),
         )
 
     # -- Erasing
@@ -662,7 +816,7 @@ class Tools:
 
         Ask the user first.
         """
-        receipt = await self._memory.session(session).erase(messages, forks=forks)
+        receipt = await (await self.found(session)).erase(messages, forks=forks)
         return results.Erased.model_validate(receipt)
 
     @tool("Erase a conversation", destroys=True)
@@ -684,7 +838,8 @@ class Tools:
         """
         if confirm != session:
             raise UsageError("confirm must be the id of the conversation; nothing was erased")
-        receipt = await self._memory.erase_session(session, forks=forks)
+        place = await self.found(session, whole=True)
+        receipt = await self._memory.erase_session(place.id, forks=forks)
         return results.Erased.model_validate(receipt)
 
 
@@ -713,13 +868,13 @@ def wanted(config: HierarchyConfig, given: Mapping[str, Any], *, full: bool) -> 
     )
 
 
-def _place(after: str | None) -> tuple[datetime | None, str | None]:
+def _place(after: str | None) -> tuple[datetime, str] | None:
     """Return the time and the id of the session that ends a page, from the page's ``next``."""
     if after is None:
-        return None, None
-    time, _, session = after.partition(" ")
+        return None
+    given, _, session = after.partition(" ")
     try:
-        moment = datetime.fromisoformat(time)
+        moment = datetime.fromisoformat(given)
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None or not session:
@@ -727,28 +882,57 @@ def _place(after: str | None) -> tuple[datetime | None, str | None]:
     return moment, session
 
 
-def _stands(session: SessionRecord, *, latest: bool) -> datetime:
-    """Return the time by which a session is listed."""
-    return session.last_activity if latest else session.created_at
+def _families(records: Iterable[SessionRecord]) -> list[tuple[SessionRecord, list[SessionRecord]]]:
+    """Return each session that is no fork of another one here, with all of its forks."""
+    known = {each.id: each for each in records}
+    found: dict[str, list[SessionRecord]] = {}
+    for each in known.values():
+        root = each
+        while root.forked_from in known:
+            root = known[root.forked_from]
+        found.setdefault(root.id, [])
+        if root is not each:
+            found[root.id].append(each)
+    return [(known[name], forks) for name, forks in found.items()]
 
 
-async def _last_before(
-    moment: datetime, read: Callable[..., Awaitable[list[SessionRecord]]], *, latest: bool
-) -> str | None:
-    """Return the id of the last session that is listed before those of a time, if there is one."""
-    last: str | None = None
-    while page := await read(after=last):
-        for each in page:
-            time = _stands(each, latest=latest)
-            if (time <= moment) if latest else (time >= moment):
-                return last
-            last = each.id
-    return last
+async def _fitting(session: AsyncSession, said: str) -> tuple[dict[int, str], list[str]]:
+    """Return the messages that have all words of a text, by index, and the nearest others.
+
+    If some have these words and no others, it is these alone.
+    """
+    words = [word for word in said.split() if matched(word, word)]
+    hits = await session.search(said, _FITTING, levels=[0], semantic_dedup=False)
+    whole = {
+        hit.message.index: results.message_text(hit.message) for hit in hits if hit.message
+    }  # fmt: skip
+    fitting = {
+        index: text
+        for index, text in whole.items()
+        if words and all(matched(text, word) for word in words)
+    }
+    same = {index: text for index, text in fitting.items() if _plain(text) == _plain(said)}
+    near = [text for index, text in whole.items() if index not in fitting]
+    return same or fitting, near[:_NEAREST]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _run(record: RunRecord) -> dict[str, Any]:
+    return results.picked(
+        record, "id", "kind", "subject", "outcome", "started_at", "ended_at", "detail"
+    )
+
+
+def _item(item: Any) -> dict[str, Any]:
+    found = results.picked(
+        item, "id", "state", "attempts", "tokens_in", "tokens_out", "seconds", "model", "cost"
+    )
+    # A reason may be a provider's text.
+    return {**found, "reasons": [reason[: results.SHORT] for reason in item.reasons]}
 
 
 def _silent(_done: float, _total: float | None) -> None:
     """Report to nobody: the client has its answer."""
-
-
-def _filters(**given: Sequence[Any] | datetime | None) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
