@@ -120,7 +120,6 @@ def test_required_are_the_inputs_anchors_and_the_value_counts_them(text, output)
         ("к 15 апреля", "15.04."),
         ("截止日期是四月十五日", "4月15日前"),
         ("by December 15, 2023 and January 15, 2024", "Dec 15 and Jan 15 (2023, 2024)"),
-        ("by March 15, 2024", "by mid-March 2024"),
         ('the page "Design," comes first', "Design comes first"),
         ("call get_user()", "get_user is called"),
     ],
@@ -180,8 +179,6 @@ def test_fidelity_is_none_where_nothing_was_required():
     [
         ("since 4 years, we met on 2023-06-09", "Since 2019."),
         ("last year we painted it; 2023-06-09", "It was painted in 2022."),
-        ("120,000 in all, 80,000 for servers", "The rest, 40,000 in total, is for tests."),
-        ("It costs 25,900", "about 26,000"),
         ("It costs 25.000 to 38.000 Euro", "etwa 25 bis 38 Tausend Euro"),
         ("We talked at 13:56", "They spoke at 1:56 pm."),
         ("twelve of us", "12 people"),

@@ -65,13 +65,6 @@ _HAN_DATE: Final = re.compile(
 _DOTTED_DATE: Final = re.compile(
     r"(?<![\d.])(?P<d>\d{1,2})\.(?P<m>\d{1,2})\.(?:(?P<y>\d{4})\b)?(?!\d)"
 )
-#: The day that the middle of a month is read as.
-_MID_MONTH: Final = 15
-_MIDDLE: Final = re.compile(
-    r"[mM](?<!\w.)"  # a search skips quickly to a character, not to the beginning of a word
-    rf"(?i:(?:id[- ]|iddle of |itte |i-|ediados de )(?P<m>{_MONTH})"
-    r"(?: (?:de )?(?P<y>\d{4})\b)?)"
-)
 _MONTH_OF_YEAR: Final = re.compile(
     rf"\b(?P<m>{_MONTH})\.?,? (?:of |de )?(?P<y>(?:19|20)\d\d)\b", re.IGNORECASE
 )
@@ -113,19 +106,10 @@ _ASCII_WORDS: Final = re.compile(r"[a-z]+(?:-[a-z]+)?")
 _LEAST_CLAIM: Final = 10
 #: How much of an output is read for its figures, which is more than any summary has.
 MOST_READ: Final = 60_000
-#: What makes a figure approximate, and how much it may then differ.
-_HEDGED: Final = re.compile(rf"{either(_LISTS['hedge'])}\s*[$€£¥]?$", re.IGNORECASE)
-_TOLERANCE: Final = 0.15
-#: The fewest days that a date in a text may be from the day of a message that tells of it
-#: ("last Saturday"), and the most months of a month that is named.
+#: The most days that a date in a text may be from the day of a message that tells of it ("last
+#: Saturday"), and the most months of a month that is named.
 _NEAR_DAYS: Final = 15
 _NEAR_MONTHS: Final = 2
-#: The most numbers of a record that are added to each other in search of a total.
-_MOST_ADDED: Final = 48
-_ADDED: Final = re.compile(either(_LISTS["added"]), re.IGNORECASE)
-_LEAST_TOTAL: Final = 100
-#: How far from a number a word stands that says what kind of number it is.
-_BESIDE: Final = 40
 _YEARS: Final = range(1900, 2101)
 #: What makes a figure a part of a longer one: what may stand before it, and after it.
 _BEGUN: Final = re.compile(r"[\w.-]")
@@ -148,7 +132,7 @@ def date_keys(match: re.Match[str]) -> tuple[str, ...]:
     parts = {name[0]: part for name, part in match.groupdict().items() if part}
     written = parts["m"].lower()
     month = _MONTHS.get(written) or _whole(written)
-    days = [_whole(parts[name]) for name in ("d", "e") if name in parts] or [_MID_MONTH]
+    days = [_whole(parts[name]) for name in ("d", "e") if name in parts]
     if not 1 <= month <= 12 or not all(1 <= day <= 31 for day in days):
         return ()
     year = f"{parts['y']}-" if "y" in parts else ""
@@ -232,11 +216,10 @@ DATES: Final = (_NAMED_DATE, _ISO_DATE, _HAN_DATE)
 def dates(form: re.Pattern[str], text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
     """Yield the dates of one form in ``text``; ``places`` are those of its figures.
 
-    The name of a month stands before its figure. Chinese dates and the middle of a month may have
-    no digits.
+    The name of a month stands before its figure. Chinese dates may have no digits.
     """
-    if form is _HAN_DATE or form is _MIDDLE:
-        return form.finditer(text) if form is _MIDDLE or "月" in text else iter(())
+    if form is _HAN_DATE:
+        return form.finditer(text) if "月" in text else iter(())
     if form is _NAMED_DATE:
         places = sorted((*places, *_months_before(text, places)))
     return matches(form, text, places)
@@ -268,7 +251,7 @@ def _dates(text: str) -> tuple[list[Stated], str]:
     """Return the dates that ``text`` states, and the text with a blank for each of them."""
     found: list[Stated] = []
     begins = places(text)
-    for form in (*DATES, _DOTTED_DATE, _MIDDLE):
+    for form in (*DATES, _DOTTED_DATE):
         read = [(match, date_keys(match)) for match in dates(form, text, begins)]
         found += (
             Stated(match.group().strip(), key, match.start())
@@ -375,7 +358,7 @@ class Support:
         judged = [(each, True) for each in dates] + [(each, False) for each in claims.values()]
         for stated, is_date in judged:
             if quoted[stated.text] or (
-                self._holds_date(stated.key) if is_date else self._holds_number(stated, left)
+                self._holds_date(stated.key) if is_date else self._holds_number(stated.key)
             ):
                 supported.add(stated.key)
             else:
@@ -422,14 +405,12 @@ class Support:
             if not each.startswith("-")
         )
 
-    def _holds_number(self, stated: Stated, text: str) -> bool:
-        """Return whether a number of ``text`` is in the record, or follows from what it states.
+    def _holds_number(self, key: str) -> bool:
+        """Return whether a number is in the record, or follows from what it states.
 
-        A year may differ from a year in the record by a number of years that the record states. By
-        the words beside it in ``text``, a number may be rounded, or be the sum or the difference of
-        two. A multiplier may stand elsewhere in the line.
+        A year may differ from a year in the record by a number of years that the record states. A
+        multiplier may stand elsewhere in the line.
         """
-        key, begins = stated.key, stated.at
         if key in self._numbers:
             return True
         if ":" in key:
@@ -438,29 +419,13 @@ class Support:
         if not _is_plain(key):
             return False
         value = float(key)
-        return (
-            any(value * size in self._values for size in (1000, 10_000, 10**6))
-            or (value in _YEARS and self._counts_to(value))
-            or (
-                _HEDGED.search(text[max(0, begins - 20) : begins]) is not None
-                and any(abs(value - other) <= _TOLERANCE * other for other in self._values)
-            )
-            or (
-                value >= _LEAST_TOTAL
-                and _ADDED.search(text[max(0, begins - _BESIDE) : begins + _BESIDE]) is not None
-                and self._adds_up(value)
-            )
+        return any(value * size in self._values for size in (1000, 10_000, 10**6)) or (
+            value in _YEARS and self._counts_to(value)
         )
 
     def _counts_to(self, year: float) -> bool:
         """Return whether a year lies so many years from one of the record as the record says."""
         return any(abs(year - claimed) in {0, *self._small} for claimed in self._years)
-
-    def _adds_up(self, value: float) -> bool:
-        """Return whether a number is the sum or the difference of two of the record."""
-        largest = self._values[-_MOST_ADDED:]
-        known = set(largest)
-        return any(value - other in known or value + other in known for other in largest)
 
 
 def _is_plain(key: str) -> bool:
