@@ -37,6 +37,7 @@ CALLS = {
     "pin": ["pin", "-s", "talk"],
     "show": ["show", "-s", "talk"],
     "show --node": ["show", "-s", "talk", "--node", "L1.0"],
+    "view": ["view", "-o", "{new}"],
     "rename": ["rename", "talk", "Pumps"],
     "export": ["export", "{new}", "-s", "talk"],
     "delete": ["delete", "talk", "--yes"],

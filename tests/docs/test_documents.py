@@ -122,7 +122,7 @@ def test_the_guide_names_every_command_and_every_kind_of_block():
 
 
 def test_the_readmes_commands_do_what_they_say(tmp_path):
-    """Import, update, search, context and mcp, one after the other, as a newcomer types them."""
+    """From import to mcp, one after the other, as a newcomer types them."""
     pytest.importorskip("typer")
     from typer.testing import CliRunner
 
@@ -143,7 +143,7 @@ def test_the_readmes_commands_do_what_they_say(tmp_path):
             result = runner.invoke(app, words)
             assert result.exit_code == 0, f"{line}: {result.output}"
             ran.append(words[0])
-    assert ran == ["import", "update", "search", "context", "mcp"]
+    assert ran == ["import", "update", "search", "context", "view", "mcp"]
     assert (tmp_path / "hiermem.db").exists()
 
 

@@ -651,6 +651,17 @@ class AsyncMemory:
         """
         return await run_check(self._resources.opened())
 
+    async def to_html(self, *, text: bool = True, query: str | None = None) -> str:
+        """Return a page that shows all sessions and spaces of this tenant in a browser.
+
+        It is ``session.to_html`` for each session behind a list of them. Sessions that do not fit
+        64 MB, in the order of their creation, are listed only.
+        """
+        from hiermem.view.read import memory_page
+
+        arguments.switch(text, "text")
+        return await memory_page(self._resources.opened(), text=text, query=query)
+
     async def close(self) -> None:
         """Wait up to the drain time for background work, then close the store.
 

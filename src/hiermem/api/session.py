@@ -634,3 +634,16 @@ class AsyncSession:
         With ``prices`` the result also states savings and costs in money.
         """
         return await measuring.metrics(self._handle, self.id, prices)
+
+    async def to_html(self, *, text: bool = True, query: str | None = None) -> str:
+        """Return a page that shows the session in a browser: one HTML text that loads nothing.
+
+        It has the messages, the summaries above them, contexts of several budgets as they would be
+        sent (for ``query``, if one is given), pins, costs and errors, and the spaces whose notes
+        came from the session. With ``text=False`` it has structure, times and sizes only: lengths
+        stand for texts, and numbers for names. Nothing is written.
+        """
+        from hiermem.view.read import session_page
+
+        arguments.switch(text, "text")
+        return await session_page(self._handle, self.id, text=text, query=query)

@@ -217,6 +217,7 @@ class Session(BlockingFacade[AsyncSession]):
     status = blocking(AsyncSession.status)
     runs = blocking(AsyncSession.runs)
     metrics = blocking(AsyncSession.metrics)
+    to_html = blocking(AsyncSession.to_html)
 
 
 class Space(BlockingFacade[AsyncSpace]):
@@ -406,6 +407,7 @@ class Memory(BlockingFacade[AsyncMemory]):
     backup = blocking(AsyncMemory.backup)
     copy_to = blocking(AsyncMemory.copy_to)
     check = blocking(AsyncMemory.check)
+    to_html = blocking(AsyncMemory.to_html)
 
     def close(self) -> None:
         """Wait up to the drain time for background work, then close the store.

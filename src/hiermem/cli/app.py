@@ -23,6 +23,7 @@ from hiermem.cli import (
     sessions,
     show,
     update,
+    view,
 )
 from hiermem.cli.options import declared
 from hiermem.cli.output import Commands
@@ -47,6 +48,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "update": update.update,
     "extract": extract.extract,
     "show": show.show,
+    "view": view.view,
     "import": import_cmd.import_chats,
     "ingest": import_cmd.ingest,
     "sessions": sessions.sessions,

@@ -149,7 +149,7 @@ def export(
                 output.echo(text)
             return
         count = 0
-        with _new_file(target) as file, output.progress(session.id, "messages") as show:
+        with new_file(target) as file, output.progress(session.id, "messages") as show:
             total = session.count()
             for text in _exported(session, form):
                 file.write(text)
@@ -162,12 +162,12 @@ def export(
 
 
 @contextmanager
-def _new_file(target: Path) -> Iterator[TextIO]:
+def new_file(target: Path, *, replace: bool = False) -> Iterator[TextIO]:
     """Open a file that appears under its name when it is complete.
 
-    Raises UsageError where there is one of that name, or none can be made.
+    Raises UsageError where there is one of that name that it must not replace, or none can be made.
     """
-    if target.exists():
+    if target.exists() and not replace:
         raise hiermem.UsageError(f"{target} exists; name a new file")
     try:
         number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

@@ -68,6 +68,8 @@ class Request:
     query: str | None = None
     recall_tokens: int | None = None
     profile: ContextProfile | None = None
+    #: Without it, the cut goes on from the stored one and is not stored: nothing is written.
+    keep: bool = True
     #: The tokens of the system prompt and of the tools by counter name, a cache.
     _weights: dict[str, tuple[int, int]] = field(
         default_factory=dict[str, tuple[int, int]], init=False, compare=False, repr=False
@@ -281,7 +283,8 @@ async def _decide(
     deciding = excerpts(cut.Planner(situation, before).select())
     found = await handle.answer(session_id, deciding, prefetched=prefetched)
     found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
-    if request.sticky and record.messages and not found.omitted and found.view != before:
+    kept = request.sticky and request.keep and record.messages and not found.omitted
+    if kept and found.view != before:
         # The epoch keeps a view from restoring messages withdrawn since the record was read.
         await _keep(handle, record, name, found.view)
     return Decided(record, situation, found, name, seen)
@@ -299,7 +302,7 @@ async def _compared(
     now_seen, shared = _seen(found, count), _shared(found, seen)
     if recall is not None:
         shared = min(shared, now_seen.tokens + sum(tokens for _, tokens in now_seen.blocks))
-    is_kept = request.sticky and decided.record.messages and not found.omitted
+    is_kept = request.keep and request.sticky and decided.record.messages and not found.omitted
     if is_kept and decided.name and now_seen != seen:
         rendered = found.tokens + sum(each.tokens for each in found.lead)
         counted = now_seen.after(seen, rendered=rendered, shared=shared)

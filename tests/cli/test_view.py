@@ -1,0 +1,52 @@
+"""The command that writes a memory as a page."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from hiermem import Memory, Message
+from hiermem.cli.app import app
+
+
+@pytest.fixture
+def view(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Memory.open("hiermem.db") as memory:
+        memory.session("trip", title="A trip").append(Message.user("We go to Lisbon."))
+        memory.session("house").append(Message.user("The boiler is loud."))
+
+    def run(*args, code=0):
+        found = CliRunner().invoke(app, ["view", *args])
+        assert found.exit_code == code, found.output
+        return found
+
+    return run
+
+
+def test_all_sessions_or_one_are_written(view, tmp_path):
+    view()
+    page = (tmp_path / "memory.html").read_text(encoding="utf-8")
+    assert '"id":"trip"' in page
+    assert '"id":"house"' in page
+    found = view("trip", "-o", "trip.html", "--json")
+    page = (tmp_path / "trip.html").read_text(encoding="utf-8")
+    assert '"id":"house"' not in page
+    size = (tmp_path / "trip.html").stat().st_size
+    assert json.loads(found.stdout) == {"session_id": "trip", "file": "trip.html", "bytes": size}
+    assert "there is no session" in view("trap", code=1).output
+
+
+def test_a_page_is_replaced_and_another_file_is_not(view, tmp_path):
+    view()
+    view("--no-text")
+    assert "A trip" not in (tmp_path / "memory.html").read_text(encoding="utf-8")
+    (tmp_path / "letter.html").write_text("<p>Dear", encoding="utf-8")
+    assert "no page of" in view("-o", "letter.html", code=2).output
+    assert (tmp_path / "letter.html").read_text(encoding="utf-8") == "<p>Dear"
+    view("-o", str(tmp_path / "none" / "a.html"), code=2)
+
+
+def test_a_page_shows_the_contexts_for_a_question(view, tmp_path):
+    view("trip", "-q", "Lisbon?")
+    assert '"query":"Lisbon?"' in (tmp_path / "memory.html").read_text(encoding="utf-8")
