@@ -48,9 +48,8 @@ def open_bank(store: str) -> tuple[Memory, Space]:
 def keep(space: Space, folder: Path) -> ConsolidationResult:
     """Do what is scheduled: changes by hand in, notes in, the folder up to date."""
     if folder.exists():
-        loaded = space.load(folder)
-        for name in loaded.conflicts:
-            print(f"! {name} was changed in the folder and in the bank; merge it by hand")
+        # An error here says that a file changed in the folder and in the bank: merge it by hand.
+        space.load(folder)
     outcome = space.consolidate()
     print(f"{outcome.status}: {outcome.message}")
     for dropped in outcome.dropped:
@@ -62,8 +61,6 @@ def keep(space: Space, folder: Path) -> ConsolidationResult:
     for left in outcome.failed:
         print(f"! not taken: {left}")
     exported = space.export(folder)
-    for name in exported.kept:
-        print(f"! {name} was left alone in {folder}: somebody changed it there")
     print(f"{len(exported.written)} files written, {len(exported.unchanged)} unchanged")
     return outcome
 

@@ -94,7 +94,6 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.engine.worker.worker import AsyncWorker as AsyncWorker
     from hiermem.errors import BudgetTooSmallError as BudgetTooSmallError
     from hiermem.errors import ClockMovedError as ClockMovedError
-    from hiermem.errors import ConditionalWriteError as ConditionalWriteError
     from hiermem.errors import ConfigError as ConfigError
     from hiermem.errors import ConvergenceError as ConvergenceError
     from hiermem.errors import CounterMismatchError as CounterMismatchError
@@ -229,7 +228,7 @@ else:  # at run time, the same names by module
         "hiermem.engine.log.read": "SessionStatus Tree",
         "hiermem.engine.worker.worker": "AsyncWorker",
         "hiermem.errors": (
-            "BudgetTooSmallError ClockMovedError ConditionalWriteError ConfigError "
+            "BudgetTooSmallError ClockMovedError ConfigError "
             "ConvergenceError CounterMismatchError EmbedderMismatchError FolderError "
             "ForkedProcessError HiermemError HistoryRewrittenError InvalidAnswerError "
             "InvalidMessageError InvalidTextError InvalidVectorError MemoryClosedError "

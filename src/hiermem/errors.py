@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias
 __all__ = [
     "BudgetTooSmallError",
     "ClockMovedError",
-    "ConditionalWriteError",
     "ConfigError",
     "ConvergenceError",
     "CounterMismatchError",
@@ -283,10 +282,6 @@ class FolderError(HiermemError):
     Each file in a folder is complete, and object storage holds one whole revision. ``retryable`` is
     set where object storage gave no answer, or a passing one.
     """
-
-
-class ConditionalWriteError(FolderError):
-    """An object storage ignores the conditions of writes; nothing of the bank was written."""
 
 
 class UnreadableFileError(UsageError):

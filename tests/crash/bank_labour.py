@@ -54,11 +54,13 @@ def consolidated(request) -> str | None:
             if note.category == category
         ]
         if notes:
-            text = (held.get(name) or begin[name]).rstrip()
+            lines = "".join(f"\n- {said}" for _, said in notes)
+            # An answer adds to a file that is too long for it; any other is written whole.
+            text = (held.get(name) or begin.get(name, "")).rstrip()
             files.append(
                 {
                     "filename": name,
-                    "content": text + "".join(f"\n- {said}" for _, said in notes) + "\n",
+                    "content": f"{text}{lines}\n",
                     "notes": [number for number, _ in notes],
                 }
             )

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
 
 SECRET = "a-SECRET-key-of-nobody"
 
@@ -81,8 +80,6 @@ def _handler(server: ObjectServer):
             if self.command == "DELETE":
                 held.pop(key, None)
                 return 204, b"", {}
-            if "list-type" in query:
-                return 200, self._list(held, query.get("prefix", [""])[0]), {}
             found = held.get(key)
             tag = f'"{hashlib.md5(found[0]).hexdigest()}"' if found else None
             if self.command == "PUT":
@@ -95,7 +92,7 @@ def _handler(server: ObjectServer):
                 kept = {
                     name.lower(): value
                     for name, value in self.headers.items()
-                    if name.lower().startswith("x-amz-meta-") or name.lower() == "content-type"
+                    if name.lower() == "content-type"
                 }
                 held[key] = (data, kept)
                 return 200, b"", {"ETag": f'"{hashlib.md5(data).hexdigest()}"'}
@@ -103,17 +100,6 @@ def _handler(server: ObjectServer):
                 return 404, b"<Error><Code>NoSuchKey</Code></Error>", {}
             when = formatdate(usegmt=True)
             return 200, found[0], {"ETag": tag, "Last-Modified": when, **found[1]}
-
-        def _list(self, held, prefix) -> bytes:
-            entries = "".join(
-                f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size><ETag>x</ETag>"
-                "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
-                for key, (data, _) in sorted(held.items())
-                if key.startswith(prefix)
-            )
-            return (
-                f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
-            ).encode()
 
         do_GET = do_PUT = do_DELETE = _handle  # noqa: N815
 

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import pytest
 from sampling import params
 
-from hiermem import Memory
-from hiermem.core.spaces.folder import MANIFEST, ExchangedBank
+from hiermem import FolderError, Memory
+from hiermem.core.spaces.exchange import META, ExchangedBank, Pointer, plan, text_hash
 from hiermem.core.spaces.rules import check_file_name, fold, names_in
 from hiermem.engine.spaces import folder_io
 from hiermem.errors import HiermemError
@@ -127,9 +127,12 @@ def test_a_folder_of_drawn_names_holds_those_files_and_nothing_is_written_elsewh
     once = {fold(name): name for name in drawn(7, share(10_000)) if check_file_name(name) is None}
     bank = {name: f"# {number}\n" for number, name in enumerate(once.values())}
     before = tree(tmp_path)
-    folder_io.export_to(str(folder), ExchangedBank("x", bank.keys(), bank, revision=1))
+    pointer = Pointer("x", "o", 1, {name: text_hash(text) for name, text in bank.items()})
+    written = ExchangedBank(pointer, bank.keys(), bank)
+    folder_io.read_from(str(folder), written.touched, create=True)
+    folder_io.write_to(str(folder), written, plan(written, {}), None)
     after = tree(tmp_path)
-    assert {path.name for path in folder.iterdir()} == {*bank, MANIFEST}
+    assert {path.name for path in folder.iterdir()} == {*bank, META}
     inside = {str(path.relative_to(tmp_path)) for path in folder.iterdir()}
     assert {name for name in after if name not in inside} == {*before, str(Path("deep", "bank"))}
 
@@ -160,7 +163,7 @@ def test_a_hostile_name_in_an_answer_is_asked_about_once_and_then_refused(
     assert any(reason in repair for reason in reasons)
     assert len(name) < 4 or name not in told.message
     assert {*tree(tmp_path)} <= {"folder", str(Path("folder", "bank")),
-                                 str(Path("folder", "bank", MANIFEST))}  # fmt: skip
+                                 str(Path("folder", "bank", META))}  # fmt: skip
 
 
 def test_ten_thousand_drawn_names_in_answers_make_no_file_but_those_of_the_rules(
@@ -198,9 +201,9 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
         space = memory.space("x", rules=RULES)
         space.note("Login works.")
         assert space.consolidate().status == "ok"
-        told = space.export(folder)
-        assert told.kept == ("progress.md",)
-        space.export(folder, overwrite=True)
-        space.load(folder, overwrite=True)
+        for call in (space.export, space.load):
+            for overwrite in (False, True):
+                with pytest.raises(FolderError, match="no plain file"):
+                    call(folder, overwrite=overwrite)
         assert "mine" not in space.read("progress.md")
     assert target.read_text() == "mine"

@@ -179,17 +179,17 @@ class AsyncSpace:
     ) -> ExportReport:
         """Write the bank's files into a folder or object storage, and return what was written.
 
-        The folder may be under version control: only files of the bank, ``_synthesis.md``,
-        ``_meta.json`` and one manifest are written, and no link is followed. A file that somebody
-        changed in the folder since the last export is left alone and listed under ``kept``, unless
-        ``overwrite`` is set.
+        The folder may be under version control: only files of the bank, ``_synthesis.md`` and
+        ``_meta.json`` are written, and no link is followed. If a file there is not what the last
+        export wrote, nothing is written, unless ``overwrite`` is set.
 
         ``folder`` may be a URL ``s3://BUCKET/PREFIX``, ``gs://``, ``az://`` or ``memory://``, with
-        ``options`` for endpoint, region and credentials. There a revision is switched as a whole,
-        and a later one is never replaced: ``superseded_by`` is its number then.
+        ``options`` for endpoint, region and credentials. There a revision is switched as a whole.
 
-        Raises FolderError, ConditionalWriteError for an object storage that ignores the conditions
-        of writes, and UsageError where the place holds the bank of another space.
+        A later revision of the space is never replaced: ``superseded_by`` is its number then.
+
+        Raises FolderError, and UsageError where the place holds the bank of another space, or a
+        file that somebody changed.
         """
         return await space_engine.export(self._context, folder, overwrite, options, open_storage)
 
@@ -202,14 +202,12 @@ class AsyncSpace:
     ) -> LoadReport:
         """Read the changed files of a folder or object storage as a new revision; return them.
 
-        Only files that the rules name or the bank has are read. A file that changed both there and
-        in the bank is left alone and listed under ``conflicts``, unless ``overwrite`` is set. A
-        file that is missing there stays in the bank. To watch a folder, call this again.
+        Only files that the rules name or the bank has are read. A file that is missing there stays
+        in the bank. To watch a folder, call this again. ``folder`` and ``options`` are those of
+        ``export``.
 
-        ``folder`` and ``options`` are those of ``export``. From object storage one whole revision
-        is read, and the copies that a person changed.
-
-        Raises FolderError, SpaceBusyError, and UsageError for a file that is not text or too long.
+        Raises FolderError, SpaceBusyError, and UsageError for a file that is not text or too long,
+        or that changed both there and in the bank since the export, unless ``overwrite`` is set.
         """
         return await space_engine.load(self._context, folder, overwrite, options, open_storage)
 

@@ -250,11 +250,6 @@ def export(
                 f"{done.folder} holds revision {done.superseded_by}, which is later than revision "
                 f"{done.revision} of this memory; nothing was written"
             )
-        if done.kept:
-            raise hiermem.FolderError(
-                f"changed there since, and left alone: {', '.join(done.kept)}; 'bank load' imports "
-                "the changes, --overwrite discards them"
-            )
 
 
 def load(
@@ -282,10 +277,6 @@ def load(
             f"{len(done.unchanged)} unchanged{where}.\n"
         )
         _print_text({"space": space.name, **asdict(done)}, line)
-        if left := (*done.conflicts, *done.skipped):
-            raise hiermem.FolderError(
-                f"left alone: {', '.join(left)}; changed on both sides, or not plain files"
-            )
 
 
 def erase(place: OneSpace, *, yes: Yes = False) -> None:

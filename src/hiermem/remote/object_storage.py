@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
-from hiermem.core.spaces.objects import BankUrl
+from hiermem.core.spaces.bank_url import BankUrl
 from hiermem.engine.spaces.object_io import ObjectPlace, StoredObject
 from hiermem.errors import FolderError, UsageError
 from hiermem.remote.optional import require
@@ -36,7 +35,6 @@ _SECONDS: Final = "timeout"
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 #: Answers after which the same request may succeed.
 _PASSING: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507})
-_PORTION: Final = 200
 #: The buckets of ``memory://``, which live as long as the process.
 _MEMORY: dict[str, Any] = {}
 
@@ -119,31 +117,33 @@ class _Bucket:
             except FileNotFoundError:
                 return None
             data = None if found.meta["size"] > most else bytes(found.bytes())
-            return StoredObject(data, _version(found.meta), dict(found.attributes))
+            version = {name: found.meta.get(name) for name in ("e_tag", "version")}
+            return StoredObject(data, {name: each for name, each in version.items() if each})
 
         return await self._request("read", read)
 
     async def put(
-        self,
-        key: str,
-        data: bytes,
-        *,
-        replacing: Mapping[str, str] | None,
-        metadata: Mapping[str, str] | None = None,
-        content_type: str = "application/octet-stream",
-    ) -> Mapping[str, str] | None:
-        """Write where the stored version is ``replacing``, or nothing is stored."""
-        mode = "create" if replacing is None else dict(replacing)
-        attributes = {"Content-Type": content_type, **(metadata or {})}
+        self, key: str, data: bytes, *, over: Mapping[str, str] | None, content_type: str
+    ) -> bool:
+        """Write if ``over`` is None, the stored version, or empty and nothing is stored."""
+        attributes = {"Content-Type": content_type}
 
-        def write() -> Mapping[str, str] | None:
+        def write(mode: Any) -> bool:
             try:
-                done = self._obstore.put(self._store, key, data, mode=mode, attributes=attributes)
+                self._obstore.put(self._store, key, data, mode=mode, attributes=attributes)
             except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
-                return None
-            return _version(done)
+                return False
+            return True
 
-        return await self._request("written", write)
+        def write_over() -> bool:
+            if over is None:
+                return write("overwrite")
+            try:
+                return write(dict(over) or "create")
+            except (self._errors.NotSupportedError, NotImplementedError):
+                return write("overwrite")
+
+        return await self._request("written", write_over)
 
     async def delete(self, key: str) -> None:
         """Delete what is stored under ``key``, if anything is."""
@@ -155,12 +155,6 @@ class _Bucket:
                 return
 
         await self._request("deleted", remove)
-
-    async def list(self, prefix: str) -> AsyncIterator[list[tuple[str, datetime]]]:
-        """Yield the keys below ``prefix`` in portions, with when each was last changed."""
-        stream = self._obstore.list(self._store, prefix=prefix, chunk_size=_PORTION)
-        while portion := await self._request("listed", lambda: next(stream, None)):
-            yield [(each["path"], each["last_modified"]) for each in portion]
 
     async def _request(self, what: str, request: Callable[[], T]) -> T:
         """Make a blocking request in a thread, and turn its error into ours."""
@@ -191,8 +185,3 @@ class _Bucket:
         failed = FolderError(f"{self._url} cannot be {what}: {why} ({type(error).__name__})")
         failed.retryable = status is None or status in _PASSING
         return failed
-
-
-def _version(of: Mapping[str, Any]) -> dict[str, str]:
-    """Return what tells one version of an object from another, as far as the storage has it."""
-    return {name: of[name] for name in ("e_tag", "version") if of.get(name) is not None}

@@ -175,11 +175,10 @@ class SpaceMeta:
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What an export did in ``folder``, a path or a URL, by the names of files.
+    """What an export did in ``folder``, a path or a URL, by the names of the bank's files.
 
-    ``kept`` files were left alone: somebody changed them there since, or they are no plain files.
-    Of ``_synthesis.md`` and ``_meta.json`` nothing is told but that they were kept. Where object
-    storage holds a later revision already, ``superseded_by`` is its number and nothing was written.
+    If the place holds a later revision of the space already, ``superseded_by`` is its number and
+    nothing was written.
     """
 
     folder: str
@@ -187,7 +186,6 @@ class ExportReport:
     written: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
     superseded_by: int | None = None
 
 
@@ -195,8 +193,7 @@ class ExportReport:
 class LoadReport:
     """What a load took from ``folder``, a path or a URL, by the names of files.
 
-    ``revision`` is the new revision, None if nothing changed. ``conflicts`` changed both there and
-    in the bank, and were left alone on both sides; ``skipped`` are no plain files.
+    ``revision`` is the new revision, None if nothing changed.
     """
 
     folder: str
@@ -204,6 +201,4 @@ class LoadReport:
     created: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
-    conflicts: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
     diff: str = ""

@@ -724,7 +724,7 @@ class Erratic(ScriptedLLM):
         luck, bank = self.luck, request.bank
         if luck.random() < 0.1:
             return luck.choice(("no", "{", '{"bank_files": [], "synthesis": "x", "more": 1}'))
-        if luck.random() < 0.3:
+        if luck.random() < 0.4:
             return None
         names = luck.sample((*NAMES, "other.md", "../up.md"), luck.randrange(4))
         return answer(*(self._file(name, bank) for name in names), synthesis=luck.choice("ab "))

@@ -9,27 +9,15 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hiermem import AsyncMemory, FolderError, UsageError
-from hiermem.core.spaces import folder as mirror
-from hiermem.core.spaces import record as kept
-from hiermem.core.spaces.folder import (
-    COMPANIONS,
-    MANIFEST,
-    META,
-    SYNTHESIS,
-    ExchangedBank,
-    Manifest,
-    text_hash,
-)
+from hiermem.core.spaces.exchange import META, SYNTHESIS, text_hash
 from hiermem.engine.spaces import folder_io
-from hiermem.engine.spaces.records import SpaceContext
+from hiermem.engine.spaces import space as space_engine
 from hiermem.stores.memory import MemoryStore
 
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
-NAMES = ("a.md", "b.md", "c.md")
+BESIDE = {META, SYNTHESIS}
 
 
 @pytest.fixture
@@ -66,7 +54,7 @@ async def test_an_export_touches_its_own_files_alone(space, tmp_path):
     assert done.written == ("decisions.md", "progress.md")
     found = everything(repository)
     assert {name: found[name] for name in theirs} == theirs
-    assert set(found) == {*theirs, "progress.md", "decisions.md", MANIFEST, *COMPANIONS}
+    assert set(found) == {*theirs, "progress.md", "decisions.md", *BESIDE}
     assert found["progress.md"].decode() == await space.read("progress.md")
     times = {name: (repository / name).stat().st_mtime_ns for name in found}
     again = await space.export(repository)
@@ -80,14 +68,14 @@ async def test_synthesis_and_figures_lie_beside_the_files(space, tmp_path):
     assert (tmp_path / SYNTHESIS).read_text().rstrip("\n") == await space.synthesis()
     figures = json.loads((tmp_path / META).read_text())
     assert (figures["revision"], figures["notes_processed"]) == (1, 1)
-    assert figures["files"] == ["decisions.md", "progress.md"]
+    held = {name: text_hash(path.read_text()) for name in ("decisions.md", "progress.md", SYNTHESIS)
+            if (path := tmp_path / name)}  # fmt: skip
+    assert figures["files"] == held
     (tmp_path / SYNTHESIS).write_text("mine\n")
     assert (await space.load(tmp_path)).revision is None
-    await space.note("it works twice")
-    await space.consolidate()
-    assert (await space.export(tmp_path)).kept == (SYNTHESIS,)
+    with pytest.raises(UsageError, match=SYNTHESIS):
+        await space.export(tmp_path)
     assert (tmp_path / SYNTHESIS).read_text() == "mine\n"
-    assert json.loads((tmp_path / META).read_text())["revision"] == 2
     own = AsyncMemory(store=MemoryStore()).space("x", rules=f"- {SYNTHESIS}: what works")
     await own.note("the bank's own")
     await own.consolidate()
@@ -96,39 +84,86 @@ async def test_synthesis_and_figures_lie_beside_the_files(space, tmp_path):
     assert (tmp_path / "own" / SYNTHESIS).read_text() == await own.read(SYNTHESIS)
 
 
-async def test_a_file_that_somebody_changed_is_left_alone(space, tmp_path):
+async def grown(space, text="it works twice"):
+    await space.note(text, category="progress")
+    await space.consolidate()
+
+
+@pytest.mark.parametrize("data", [b"by hand\n", b"\xff\xfe", b"a\x00b", b"x" * 262_145])
+async def test_an_export_is_refused_over_what_it_did_not_write(space, tmp_path, data):
     """An edit by hand is not committed yet; writing over it would lose it for good."""
     await space.export(tmp_path)
     mine = tmp_path / "progress.md"
-    mine.write_text("by hand\n")
-    await space.note("it works twice")
-    await space.consolidate()
-    done = await space.export(tmp_path)
-    assert done.kept == ("progress.md",)
-    assert mine.read_text() == "by hand\n"
-    loaded = await space.load(tmp_path)
-    assert (loaded.conflicts, loaded.revision) == (("progress.md",), None)
+    mine.write_bytes(data)
+    await grown(space)
+    before = everything(tmp_path)
+    with pytest.raises(UsageError, match=r"progress\.md .* is not what the last export wrote"):
+        await space.export(tmp_path)
+    assert everything(tmp_path) == before, "half an export"
     done = await space.export(tmp_path, overwrite=True)
     assert done.written == ("progress.md",)
     assert mine.read_text() == await space.read("progress.md")
 
 
-async def test_a_file_that_was_there_before_is_somebody_elses(space, tmp_path):
-    """Without a manifest nobody can know that a file was the bank's."""
-    (tmp_path / "progress.md").write_text("my own notes\n")
-    done = await space.export(tmp_path)
-    assert (done.written, done.kept) == (("decisions.md",), ("progress.md",))
-    assert (tmp_path / "progress.md").read_text() == "my own notes\n"
+@pytest.mark.parametrize("name", ["progress.md", SYNTHESIS, META])
+async def test_a_file_that_was_there_before_is_somebody_elses(space, tmp_path, name):
+    """Without a pointer nobody can know that a file was the bank's."""
+    (tmp_path / name).write_text("my own notes\n")
+    with pytest.raises(UsageError, match=name):
+        await space.export(tmp_path)
+    assert everything(tmp_path) == {name: b"my own notes\n"}
 
 
-async def test_only_what_it_wrote_and_nobody_changed_is_removed(space, tmp_path):
-    """A file that left the bank leaves the folder, unless somebody worked on it."""
+async def test_a_file_that_left_the_bank_leaves_the_folder(space, tmp_path):
     await space.export(tmp_path)
     (tmp_path / "decisions.md").write_text("kept by hand")
     await space.rollback(to=0)
-    done = await space.export(tmp_path)
-    assert (done.removed, done.kept) == (("progress.md",), ("decisions.md",))
-    assert set(everything(tmp_path)) == {"decisions.md", MANIFEST, META}
+    with pytest.raises(UsageError, match=r"decisions\.md"):
+        await space.export(tmp_path)
+    (tmp_path / "decisions.md").unlink()
+    assert (await space.export(tmp_path)).removed == ("progress.md",)
+    assert set(everything(tmp_path)) == {META}
+
+
+async def test_a_later_revision_of_the_space_is_never_replaced(space, tmp_path):
+    """A late exporter would turn the folder back."""
+    await space.export(tmp_path)
+    pointer = json.loads((tmp_path / META).read_text())
+    (tmp_path / META).write_text(json.dumps(pointer | {"revision": 7}))
+    before = everything(tmp_path)
+    await grown(space)
+    done = await space.export(tmp_path, overwrite=True)
+    assert (done.superseded_by, done.written) == (7, ())
+    assert everything(tmp_path) == before
+
+
+async def test_an_export_that_was_killed_is_in_no_later_ones_way(space, tmp_path, monkeypatch):
+    """It wrote files and no pointer; they are the bank's all the same."""
+    await space.export(tmp_path)
+    await grown(space)
+    real = folder_io._Folder.write
+
+    def dies(folder, name, text):
+        if name == META:
+            raise KeyboardInterrupt
+        real(folder, name, text)
+
+    monkeypatch.setattr(folder_io._Folder, "write", dies)
+    with pytest.raises(KeyboardInterrupt):
+        folder_io.write_to(*await planned(space, tmp_path))
+    monkeypatch.undo()
+    assert "twice" in (tmp_path / "progress.md").read_text()
+    await grown(space, "it works three times")
+    assert "progress.md" in (await space.export(tmp_path)).written
+
+
+async def planned(space, folder):
+    """Return what an export would write."""
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folder_io, "write_to", lambda *given: made.append(given))
+        await space.export(folder)
+    return made[0]
 
 
 async def test_a_folder_is_watched_by_loading_it_again(space, tmp_path):
@@ -148,8 +183,21 @@ async def test_a_folder_is_watched_by_loading_it_again(space, tmp_path):
     assert (await space.export(tmp_path)).written == ("decisions.md",)
     await space.note("it works again")
     await space.consolidate()
-    assert (await space.load(tmp_path)).conflicts == (), "only the bank changed"
-    assert (await space.export(tmp_path)).kept == ()
+    assert (await space.load(tmp_path)).revision is None, "only the bank changed"
+    assert (await space.export(tmp_path)).written
+
+
+async def test_what_changed_on_both_sides_is_refused(space, tmp_path):
+    """Nothing is merged here; and what a consolidation said must not go silently."""
+    await space.export(tmp_path)
+    (tmp_path / "progress.md").write_text("by hand\n")
+    (tmp_path / "decisions.md").write_text("by hand too\n")
+    await grown(space)
+    with pytest.raises(UsageError, match=r"progress\.md changed both"):
+        await space.load(tmp_path)
+    assert (await space.meta()).revision == 2
+    done = await space.load(tmp_path, overwrite=True)
+    assert done.updated == ("decisions.md", "progress.md")
 
 
 async def test_a_load_during_an_export_is_not_taken_back_by_it(space, tmp_path, monkeypatch):
@@ -157,20 +205,18 @@ async def test_a_load_during_an_export_is_not_taken_back_by_it(space, tmp_path, 
     await space.export(tmp_path)
     by_hand = tmp_path / "progress.md"
     by_hand.write_text("changed by hand\n")
-    read, loads = SpaceContext.of_kind, []
+    real, loads = space_engine._export_to_folder, []
 
-    async def meanwhile(records, kind):
-        if kind == kept.LOADED and not loads:
-            loads.append(kind)
-            assert (await space.load(tmp_path)).updated == ("progress.md",)
-        return await read(records, kind)
+    async def meanwhile(*given):
+        if not loads:
+            loads.append(await space.load(tmp_path))
+        return await real(*given)
 
-    monkeypatch.setattr(SpaceContext, "of_kind", meanwhile)
-    await space.export(tmp_path)
-    assert loads
-    assert by_hand.read_text() == "changed by hand\n"
-    await space.load(tmp_path)
-    assert await space.read("progress.md") == "changed by hand\n"
+    monkeypatch.setattr(space_engine, "_export_to_folder", meanwhile)
+    with pytest.raises(UsageError, match="last export"):
+        await space.export(tmp_path)
+    assert by_hand.read_text() == await space.read("progress.md") == "changed by hand\n"
+    assert (await space.export(tmp_path)).unchanged == ("decisions.md", "progress.md")
 
 
 async def test_an_existing_bank_comes_in_from_a_folder(tmp_path):
@@ -196,17 +242,14 @@ async def test_links_are_never_followed(space, tmp_path):
     secret.write_text("secret")
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / "progress.md").symlink_to(secret)
-    (folder / "decisions.md").symlink_to(outside / "not-there")
-    done = await space.export(folder, overwrite=True)
-    assert set(done.kept) == {"decisions.md", "progress.md"}
-    assert (await space.load(folder)).skipped == ("decisions.md", "progress.md")
-    assert everything(outside) == {"secret": b"secret"}
-    (folder / MANIFEST).unlink()
-    (folder / MANIFEST).symlink_to(secret)
-    for call in (space.export(folder), space.load(folder)):
-        with pytest.raises(FolderError):
-            await call
+    for name, target in (("progress.md", secret), (META, secret), (SYNTHESIS, outside / "none")):
+        (folder / name).symlink_to(target)
+        calls = [space.export(folder, overwrite=True), space.export(folder)]
+        calls += [space.load(folder)] if name != SYNTHESIS else []
+        for call in calls:
+            with pytest.raises(FolderError, match=f"{name} in .* is no plain file"):
+                await call
+        (folder / name).unlink()
     link = tmp_path / "link"
     link.symlink_to(outside)
     for place in (link, f"{link}/"):
@@ -216,13 +259,13 @@ async def test_links_are_never_followed(space, tmp_path):
     assert everything(outside) == {"secret": b"secret"}
 
 
-async def test_what_is_no_plain_file_is_left_alone(space, tmp_path):
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+async def test_what_is_no_plain_file_is_said_so(space, tmp_path, make):
     """Opening a pipe would wait for ever; a folder of that name is somebody's."""
-    os.mkfifo(tmp_path / "progress.md")
-    (tmp_path / "decisions.md").mkdir()
-    done = await asyncio.wait_for(space.export(tmp_path, overwrite=True), 20)
-    assert set(done.kept) == {"decisions.md", "progress.md"}
-    assert (await space.load(tmp_path)).skipped == ("decisions.md", "progress.md")
+    make(tmp_path / "progress.md")
+    for call in (space.export(tmp_path, overwrite=True), space.load(tmp_path)):
+        with pytest.raises(FolderError, match="no plain file"):
+            await asyncio.wait_for(call, 20)
 
 
 @pytest.mark.parametrize(
@@ -261,31 +304,6 @@ async def test_a_merge_that_is_not_finished_is_not_loaded(space, tmp_path, merge
     assert min(before) in (await space.load(folder)).updated
 
 
-@pytest.mark.parametrize(
-    "data", [b"\xff\xfe", b"a\x00b", b"x" * 262_145], ids=["utf8", "nul", "long"]
-)
-async def test_a_file_that_is_no_text_is_in_no_exports_way(space, tmp_path, data):
-    """It is somebody's like any other change: kept and named, and replaced where that is asked."""
-    bad = tmp_path / "progress.md"
-    bad.write_bytes(data)
-    done = await space.export(tmp_path)
-    assert (done.written, done.kept) == (("decisions.md",), ("progress.md",))
-    assert bad.read_bytes() == data
-    assert (await space.export(tmp_path, overwrite=True)).written == ("progress.md",)
-    assert bad.read_text() == await space.read("progress.md")
-    bad.write_bytes(data)
-    await space.rollback(to=0)
-    assert (await space.export(tmp_path)).kept == ("progress.md",)
-    assert bad.read_bytes() == data
-
-
-async def test_a_manifest_that_is_no_text_says_nothing(space, tmp_path):
-    """As one that is damaged in any other way: what is there counts as somebody's."""
-    (tmp_path / MANIFEST).write_bytes(b"\xff\xfe")
-    (tmp_path / "progress.md").write_text("somebody's")
-    assert (await space.export(tmp_path)).kept == ("progress.md",)
-
-
 @pytest.mark.parametrize("folder", [5, None, "", "a\0b", b"x"])
 async def test_a_folder_is_a_path(space, folder):
     for call in (space.export(folder), space.load(folder)):
@@ -312,38 +330,22 @@ async def test_another_spaces_folder_is_refused(space, tmp_path):
             await call
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "{", "[" * 100_000, "null", '{"format": 2}', '{"format": 1, "files": 3}',
-        '{"format": 1}',
-        json.dumps({"format": 1, "space": 5, "revision": True, "files": {"progress.md": "x"}}),
-        json.dumps({"format": 1, "space": "x", "files": {"../../up.md": ["h"], "a/b.md": ["h"]}}),
-    ],
-)  # fmt: skip
-async def test_a_manifest_is_data(space, tmp_path, text):
-    """Anybody may have written it: it can make nothing be removed, nor anything outside be read."""
+async def test_a_pointer_is_data(space, tmp_path):
+    """Anybody may have written it: it can make nothing outside the bank be removed or written."""
     folder = tmp_path / "in"
-    folder.mkdir()
+    await space.export(folder)
     (tmp_path / "up.md").write_text("outside")
-    (folder / MANIFEST).write_text(text)
-    (folder / "progress.md").write_text("somebody's")
-    done = await space.export(folder)
-    assert (done.written, done.kept, done.removed) == (("decisions.md",), ("progress.md",), ())
-    assert (tmp_path / "up.md").read_text() == "outside"
-
-
-async def test_a_manifest_cannot_name_what_the_bank_never_had_for_removal(space, tmp_path):
-    """A repository of somebody else may list any file of it, with the very hash it has."""
-    texts = {"README.md": "# Read me\n", "progress.md": "as exported\n"}
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
-    listed = {name: [text_hash(text)] for name, text in texts.items()}
-    (tmp_path / MANIFEST).write_text(json.dumps({"format": 1, "space": "x", "files": listed}))
+    (folder / "README.md").write_text("# Read me\n")
+    pointer = json.loads((folder / META).read_text())
+    pointer["files"] |= {
+        "../up.md": text_hash("outside"), "README.md": text_hash("# Read me\n"),
+    }  # fmt: skip
+    (folder / META).write_text(json.dumps(pointer))
     await space.rollback(to=0)
-    done = await space.export(tmp_path)
-    assert (done.removed, done.kept) == (("progress.md",), ())
-    assert (tmp_path / "README.md").read_text() == texts["README.md"]
+    done = await space.export(folder)
+    assert done.removed == ("decisions.md", "progress.md")
+    assert (tmp_path / "up.md").read_text() == "outside"
+    assert (folder / "README.md").read_text() == "# Read me\n"
 
 
 async def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(space, tmp_path, monkeypatch):
@@ -367,7 +369,7 @@ async def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(space, tmp_p
     monkeypatch.undo()
     assert target.read_text() == before
     assert {path.name for path in tmp_path.iterdir()} == {
-        "progress.md", "decisions.md", MANIFEST, *COMPANIONS,
+        "progress.md", "decisions.md", *BESIDE,
     }  # fmt: skip
     assert (await space.export(tmp_path)).written == ("progress.md",)
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
@@ -387,68 +389,3 @@ async def test_systems_without_open_folders_do_the_same(space, tmp_path, monkeyp
         await space.export(link)
     await space.rollback(to=0)
     assert (await space.export(tmp_path)).removed == ("decisions.md", "progress.md")
-
-
-# -- the decisions alone
-
-TEXTS = st.sampled_from(["one", "two", "three", "two\r\nlines", "two\nlines"])
-BANKS = st.dictionaries(
-    st.sampled_from(NAMES),
-    st.tuples(TEXTS, st.one_of(st.none(), TEXTS.map(text_hash))),
-)
-FOLDERS = st.dictionaries(st.sampled_from(NAMES), st.one_of(TEXTS, st.none(), st.just(False)))
-FOLDERS_OF_ALL_KINDS = st.dictionaries(
-    st.sampled_from(NAMES),
-    st.one_of(TEXTS, st.none(), st.just(False), st.builds(UsageError, TEXTS)),
-)
-MANIFESTS = st.builds(
-    Manifest,
-    st.just("x"),
-    st.just(1),
-    st.dictionaries(st.sampled_from(NAMES), st.lists(TEXTS.map(text_hash), max_size=2).map(tuple)),
-)
-
-
-def exchanged(bank, **more):
-    texts = {name: text for name, (text, _) in bank.items()}
-    loaded = {name: known for name, (_, known) in bank.items() if known is not None}
-    return ExchangedBank("x", set(NAMES), texts, loaded, revision=1, **more)
-
-
-@settings(max_examples=300)
-@given(BANKS, FOLDERS_OF_ALL_KINDS, MANIFESTS)
-def test_nothing_unknown_is_written_over_or_removed(bank, folder, manifest):
-    """Whatever both sides hold: what an export takes away, the bank knew."""
-    plan = mirror.export(exchanged(bank), folder, manifest)
-    for name in (*plan.written, *plan.removed):
-        theirs = folder.get(name)
-        assert theirs is None or isinstance(theirs, str)
-        known = {*manifest.files.get(name, ()), bank[name][1] if name in bank else None}
-        assert theirs is None or text_hash(theirs) in known
-    assert set(plan.removed) <= manifest.files.keys() - bank.keys()
-    assert {*plan.written, *plan.unchanged, *plan.kept} >= bank.keys()
-    after = folder | {name: bank[name][0] for name in plan.written}
-    for name in plan.removed:
-        del after[name]
-    listed = {name: (text_hash(bank[name][0]),) for name in (*plan.written, *plan.unchanged)}
-    kept = {name: manifest.files[name] for name in plan.kept if name in manifest.files}
-    again = mirror.export(exchanged(bank), after, Manifest("x", 2, listed | kept))
-    assert (again.written, again.removed) == ((), ()), "a second export has something left to do"
-
-
-@settings(max_examples=300)
-@given(BANKS, FOLDERS, MANIFESTS)
-def test_a_load_takes_what_only_the_folder_changed(bank, folder, manifest):
-    """What is taken replaces a text that was agreed on; both sides' changes are a conflict."""
-    plan, texts = mirror.load(exchanged(bank), folder, manifest)
-    assert texts.keys() == {*plan.created, *plan.updated}
-    named = (*plan.created, *plan.updated, *plan.unchanged, *plan.conflicts, *plan.skipped)
-    assert sorted(named) == sorted(name for name, text in folder.items() if text is not None)
-    for name in plan.updated:
-        known = {*manifest.files.get(name, ()), bank[name][1]}
-        assert text_hash(bank[name][0]) in known
-    for name in plan.conflicts:
-        known = {*manifest.files.get(name, ()), bank[name][1]}
-        assert not {text_hash(bank[name][0]), text_hash(folder[name])} & known
-    again, _ = mirror.load(exchanged(bank, overwrite=True), folder, manifest)
-    assert again.conflicts == ()

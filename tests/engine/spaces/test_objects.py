@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import UsageError
-from hiermem.core.spaces import objects
-from hiermem.core.spaces.folder import COMPANIONS, MANIFEST, ExchangedBank
+from hiermem.core.spaces.bank_url import read_options, read_url
+from hiermem.core.spaces.exchange import (
+    META,
+    SYNTHESIS,
+    ExchangedBank,
+    Pointer,
+    load,
+    read_pointer,
+    text_hash,
+)
 from hiermem.engine.spaces import object_io
 from hiermem.engine.spaces.object_io import ObjectPlace, StoredObject
 from hiermem.errors import FolderError
 
 NAMES = {"a.md", "b.md", "c.md"}
-URL = objects.read_url("s3://bank/team")
+URL = read_url("s3://bank/team")
 
 
 class Died(BaseException):
@@ -33,8 +41,8 @@ class Shelf:
     """Objects in a dict; between two requests anything may happen, and a client may die."""
 
     def __init__(self, luck: Random) -> None:
-        self.held: dict[str, tuple[bytes, str, dict[str, str]]] = {}
-        self.luck, self.count, self.check = luck, 0, lambda: None
+        self.held: dict[str, bytes] = {}
+        self.luck, self.check = luck, lambda: None
 
     def client(self, lives: int = 10**9, loses: float = 0.0):
         return Client(self, lives, loses)
@@ -65,37 +73,30 @@ class Client:
 
     async def get(self, key, *, most):
         await self._turn()
-        found = self.shelf.held.get(key)
+        data = self.shelf.held.get(key)
         self._answered()
-        if found is None:
+        if data is None:
             return None
-        data, version, metadata = found
-        return StoredObject(data if len(data) <= most else None, {"e_tag": version}, metadata)
+        return StoredObject(data if len(data) <= most else None, version_of(data))
 
-    async def put(self, key, data, *, replacing, metadata=None, content_type=""):
+    async def put(self, key, data, *, over, content_type):
         await self._turn()
         found = self.shelf.held.get(key)
-        if (found and found[1]) != (replacing and replacing["e_tag"]):
-            self._answered()
-            return None
-        self.shelf.count += 1
-        # As with S3, the version is made from the content alone.
-        version = objects.content_hash(data)
-        self.shelf.held[key] = (data, version, dict(metadata or {}))
+        right = over is None or over == ({} if found is None else version_of(found))
+        if right:
+            self.shelf.held[key] = data
         self._answered()
-        return {"e_tag": version}
+        return right
 
     async def delete(self, key):
         await self._turn()
         self.shelf.held.pop(key, None)
         self._answered()
 
-    async def list(self, prefix):
-        await self._turn()
-        keys = sorted(key for key in self.shelf.held if key.startswith(prefix))
-        for at in range(0, len(keys), 2):
-            yield [(key, datetime.now(UTC)) for key in keys[at : at + 2]]
-            await self._turn()
+
+def version_of(data: bytes) -> dict[str, str]:
+    """As with S3, the version is made from the content alone."""
+    return {"e_tag": hashlib.sha256(data).hexdigest()}
 
 
 def texts(number: int) -> dict[str, str]:
@@ -106,38 +107,42 @@ def texts(number: int) -> dict[str, str]:
     return files
 
 
-async def exported(storage, number: int, *, owner="o", overwrite=False, bank=None):
-    exchanged = ExchangedBank(
-        "x", NAMES | COMPANIONS, bank or texts(number), {}, overwrite, number, owner
-    )
-    return await object_io.export_to(ObjectPlace(URL, storage), exchanged)
+def bank_of(number: int, *, owner="o", overwrite=False, bank=None):
+    held = bank or texts(number)
+    hashes = {name: text_hash(text) for name, text in held.items()}
+    pointer = Pointer("x", owner, number, hashes)
+    return ExchangedBank(pointer, NAMES, held, {}, overwrite)
 
 
-async def loaded(storage, bank=None):
-    exchanged = ExchangedBank("x", NAMES, bank or {})
-    return await object_io.read_from(ObjectPlace(URL, storage), exchanged)
+async def exported(storage, number: int, **more):
+    return await object_io.export_to(ObjectPlace(URL, storage), bank_of(number, **more))
 
 
-def manifest_of(shelf: Shelf) -> dict | None:
-    found = shelf.held.get(f"team/{MANIFEST}")
-    return json.loads(found[0]) if found else None
+async def loaded(storage):
+    return (await object_io.read_from(ObjectPlace(URL, storage), NAMES))[1]
+
+
+def pointer_of(shelf: Shelf) -> Pointer | None:
+    found = shelf.held.get(f"team/{META}")
+    return read_pointer(found.decode()) if found else None
 
 
 def whole(shelf: Shelf) -> None:
-    """Check what is promised at every moment: the manifest names objects that are there."""
-    if (manifest := manifest_of(shelf)) is None:
-        return
-    held = {
-        name: shelf.held[f"team/objects/{key}"][0].decode()
-        for name, key in manifest["objects"].items()
-    }
-    assert held == texts(manifest["revision"])
+    """Check what is promised at every moment: the pointer names files that are there."""
+    if (pointer := pointer_of(shelf)) is not None:
+        held = {name: shelf.held[f"team/{pointer.key(name)}"].decode() for name in pointer.files}
+        assert held == texts(pointer.revision)
 
 
-@pytest.fixture
-def at_once(monkeypatch):
+def at_once(patch) -> None:
     """Wait no time between tries."""
-    monkeypatch.setattr(object_io, "_FIRST_PAUSE", 0)
+    for name in ("_PAUSES", "_BETWEEN"):
+        patch.setattr(object_io, name, (0.0, 0.0))
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    at_once(monkeypatch)
 
 
 @drawn(1_500, 40)
@@ -148,9 +153,9 @@ def at_once(monkeypatch):
     loses=st.sampled_from((0.0, 0.05)),
 )
 def test_exporters_that_come_between_each_other_and_die_end_right(seed, revisions, lives, loses):
-    """Broken, a manifest names what another's cleaning took away, or an older revision wins."""
+    """Broken, a pointer names what another's cleaning took away, or an older revision wins."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(object_io, "_FIRST_PAUSE", 0)
+        at_once(patch)
 
         async def run():
             shelf = Shelf(Random(seed))
@@ -158,7 +163,7 @@ def test_exporters_that_come_between_each_other_and_die_end_right(seed, revision
 
             def check():
                 whole(shelf)
-                now = (manifest_of(shelf) or {"revision": 0})["revision"]
+                now = found.revision if (found := pointer_of(shelf)) else 0
                 assert now >= seen[0], "an older revision replaced a newer one"
                 seen[0] = now
 
@@ -175,37 +180,38 @@ def test_exporters_that_come_between_each_other_and_die_end_right(seed, revision
 
             async def read():
                 try:
-                    plan, found = await loaded(shelf.client(loses=loses))
+                    found = await loaded(shelf.client(loses=loses))
                 except FolderError as error:
                     assert "holds no bank" in str(error)
                     return
                 assert found in [texts(number) for number in revisions]
-                assert set(plan.created) == set(found)
 
             done = await asyncio.gather(
                 *(one(at, number) for at, number in enumerate(revisions)),
                 *(read() for _ in range(3)),
             )
             most = max(each for each in done if each is not None)
-            assert manifest_of(shelf)["revision"] >= most
-            # One more export of the newest makes good what the dead left behind.
-            last = max(manifest_of(shelf)["revision"], *revisions)
+            assert pointer_of(shelf).revision >= most
+            last = max(pointer_of(shelf).revision, *revisions)
             await exported(shelf.client(), last)
-            copies = {
-                key.removeprefix("team/"): data.decode()
-                for key, (data, _, _) in shelf.held.items()
-                if key.endswith(".md")
-            }
-            assert copies == texts(last)
-            named = {f"team/objects/{key}" for key in manifest_of(shelf)["objects"].values()}
-            left = {key for key in shelf.held if key.startswith("team/objects/")}
-            assert {key for key in left if "probe-" not in key} == named
-            assert (await loaded(shelf.client()))[1] == texts(last)
+            assert await loaded(shelf.client()) == texts(last)
 
         asyncio.run(run())
 
 
-async def test_an_export_may_die_at_every_request(at_once):
+async def test_what_a_replaced_pointer_named_is_deleted():
+    shelf = Shelf(Random(0))
+    for number in (1, 2, 5):
+        await exported(shelf.client(), number)
+        pointer = pointer_of(shelf)
+        named = {f"team/{pointer.key(name)}" for name in pointer.files}
+        assert shelf.held.keys() == {f"team/{META}", *named}
+    assert (await exported(shelf.client(), 2)).superseded_by == 5
+    assert (await exported(shelf.client(), 5)).written == ()
+    assert len(shelf.held) == 1 + len(texts(5))
+
+
+async def test_an_export_may_die_at_every_request():
     """The revision before it stays whole until the new one is, and the next export goes on."""
     clean = Shelf(Random(0))
     counting = clean.client()
@@ -217,64 +223,16 @@ async def test_an_export_may_die_at_every_request(at_once):
         await exported(shelf.client(), 1)
         with contextlib.suppress(Died):
             await exported(shelf.client(lives), 5)
-        found = (await loaded(shelf.client()))[1]
+        found = await loaded(shelf.client())
         assert found in (texts(1), texts(5))
         switched.append(found == texts(5))
         await exported(shelf.client(), 5)
-        assert (await loaded(shelf.client()))[1] == texts(5)
+        assert await loaded(shelf.client()) == texts(5)
     assert switched == sorted(switched), "a request after the switch took it back"
     assert {True, False} == set(switched)
 
 
-async def test_a_late_copy_does_not_replace_a_later_one(at_once):
-    """An exporter that slept after its switch finds the copies of the next revision."""
-    shelf = Shelf(Random(1))
-    slow = shelf.client()
-    real, waits = slow.put, []
-
-    async def put(key, data, **more):
-        if key == "team/a.md" and not waits:
-            waits.append(key)
-            await exported(shelf.client(), 2)
-        return await real(key, data, **more)
-
-    slow.put = put
-    plan = await exported(slow, 1)
-    assert waits
-    assert (plan.kept, plan.superseded_by) == ((), None)
-    assert shelf.held["team/a.md"][0] == b"a 2\n"
-    assert manifest_of(shelf)["revision"] == 2
-
-
-async def test_what_a_person_made_of_a_copy_is_kept_and_loaded(at_once):
-    """It is in no bank yet; the revision is whole all the same."""
-    shelf = Shelf(Random(1))
-    await exported(shelf.client(), 1)
-    shelf.held["team/a.md"] = (b"by hand\n", "v", {})
-    plan, found = await loaded(shelf.client(), texts(1))
-    assert (plan.updated, found) == (("a.md",), {"a.md": "by hand\n"})
-    plan = await exported(shelf.client(), 2)
-    assert plan.kept == ("a.md",)
-    assert shelf.held["team/a.md"][0] == b"by hand\n"
-    whole(shelf)
-    plan, found = await loaded(shelf.client(), texts(2))
-    assert (plan.conflicts, found) == (("a.md",), {})
-    plan = await exported(shelf.client(), 2, overwrite=True)
-    assert plan.written == ("a.md",)
-    assert shelf.held["team/a.md"][0] == b"a 2\n"
-
-
-async def test_copies_are_known_without_metadata(at_once):
-    """Some storages drop it; the manifest's hashes say the same of all but concurrent exports."""
-    shelf = Shelf(Random(1))
-    await exported(shelf.client(), 1)
-    for key, (data, version, _) in list(shelf.held.items()):
-        shelf.held[key] = (data, version, {})
-    plan = await exported(shelf.client(), 2)
-    assert (plan.kept, plan.written) == ((), ("a.md", "c.md"))
-
-
-async def test_the_bank_of_another_store_is_not_replaced(at_once):
+async def test_the_bank_of_another_store_is_not_replaced():
     """Revision numbers of two stores say nothing about which is newer."""
     shelf = Shelf(Random(1))
     await exported(shelf.client(), 7)
@@ -283,44 +241,106 @@ async def test_the_bank_of_another_store_is_not_replaced(at_once):
             await exported(shelf.client(), number, owner="restored elsewhere")
     with pytest.raises(UsageError, match="another revision 7"):
         await exported(shelf.client(), 7, bank=texts(8))
-    assert manifest_of(shelf)["revision"] == 7
-    assert (await exported(shelf.client(), 6)).superseded_by == 7
+    assert pointer_of(shelf).revision == 7
+    assert (await exported(shelf.client(), 6, overwrite=True)).superseded_by == 7
     await exported(shelf.client(), 2, owner="new", overwrite=True)
-    assert (manifest_of(shelf)["revision"], manifest_of(shelf)["generation"]) == (2, 2)
+    assert (pointer_of(shelf).revision, pointer_of(shelf).owner) == (2, "new")
     whole(shelf)
 
 
-async def test_damage_is_said_not_loaded(at_once):
+async def test_damage_is_said_not_loaded():
     """Half a revision, or one that somebody changed, would become the bank's."""
     shelf = Shelf(Random(1))
     await exported(shelf.client(), 1)
-    key = "team/objects/" + manifest_of(shelf)["objects"]["a.md"]
-    del shelf.held["team/a.md"]
-    shelf.held[key] = (b"forged\n", "v", {})
-    with pytest.raises(UsageError, match=r"damaged.*a\.md"):
-        await loaded(shelf.client())
-    del shelf.held[key]
-    with pytest.raises(FolderError, match="damaged"):
-        await loaded(shelf.client())
+    key = f"team/{pointer_of(shelf).key('a.md')}"
+    for wrong in (b"forged\n", b"\xff", None):
+        shelf.held |= {key: wrong} if wrong else {}
+        if wrong is None:
+            del shelf.held[key]
+        with pytest.raises(FolderError, match=r"damaged: a\.md"):
+            await loaded(shelf.client())
     await exported(shelf.client(), 1, overwrite=True)
     whole(shelf)
-    assert (await loaded(shelf.client()))[1] == texts(1)
-    shelf.held[f"team/{MANIFEST}"] = (b'{"format": 2}', "v", {})
+    assert await loaded(shelf.client()) == texts(1)
+    shelf.held[f"team/{META}"] = b'{"format": 2}'
     for call in (loaded(shelf.client()), exported(shelf.client(), 2)):
-        with pytest.raises(UsageError, match="cannot be read"):
+        with pytest.raises(FolderError, match="no bank's"):
             await call
 
 
-@settings(max_examples=50)
-@given(st.text(max_size=9), st.text("0129af/.", max_size=70))
-def test_a_manifest_names_no_key_outside_its_objects(name, key):
-    """Anybody may have written it: else a load reads, and cleaning deletes, what is another's."""
-    text = json.dumps(
-        {"format": 1, "space": "x", "revision": 1, "owner": "o", "generation": 1,
-         "objects": {name: key}}
-    )  # fmt: skip
-    with pytest.raises(UsageError, match="cannot be read"):
-        objects.read_manifest(text, space="x", known={name}, place="s3://bank")
+async def test_a_pointer_names_no_key_outside_the_banks_files():
+    """Anybody may have written it: else a load reads, and an export deletes, what is another's."""
+    shelf = Shelf(Random(1))
+    name, digest = "../other/secret", text_hash("x")
+    secret = f"team/{name}/1-{digest}"
+    shelf.held[secret] = b"x"
+    pointer = {"space": "x", "owner": "o", "revision": 1, "files": {name: digest}}
+    shelf.held[f"team/{META}"] = json.dumps(pointer).encode()
+    assert await loaded(shelf.client()) == {}
+    await exported(shelf.client(), 2)
+    assert secret in shelf.held
+
+
+HASHES = st.sampled_from([text_hash("x"), "", "0" * 63, 5, None])
+
+
+@drawn(50)
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "space": st.sampled_from(["x", 5]), "owner": st.sampled_from(["o", None]),
+            "revision": st.sampled_from([1, -1, True, 1.5, "1"]),
+            "files": st.dictionaries(st.text(max_size=4), HASHES) | st.just([1]),
+        },
+    )
+)  # fmt: skip
+def test_a_pointer_is_data(value):
+    found = read_pointer(json.dumps(value))
+    fit = (
+        len(value) == 4
+        and (value["space"], value["owner"]) == ("x", "o")
+        and value["revision"] is not True
+        and value["revision"] == 1
+        and isinstance(value["files"], dict)
+        and all(each == text_hash("x") for each in value["files"].values())
+    )
+    assert (found is not None) == fit
+    assert read_pointer("[" * 100_000) is read_pointer("{") is read_pointer('"x"') is None
+
+
+TEXTS = st.sampled_from(["one\n", "two\n", "two\r\n", "three\n"])
+
+
+@drawn(200)
+@given(
+    st.dictionaries(st.sampled_from(sorted(NAMES)), TEXTS),
+    st.dictionaries(st.sampled_from(sorted(NAMES)), TEXTS | st.none()),
+    st.dictionaries(st.sampled_from(sorted(NAMES)), TEXTS.map(text_hash)),
+    st.sets(st.sampled_from(sorted(NAMES))),
+    st.booleans(),
+)
+def test_a_load_takes_nothing_over_what_the_bank_changed_since(bank, found, known, newer, over):
+    """Else what a consolidation said would be gone from the bank, and nobody would be told."""
+    held, both = Pointer("x", "o", 1, known), set()
+    for name, text in found.items():
+        if text is not None and name in bank and text_hash(text) != text_hash(bank[name]):
+            both |= {name} if name in newer and known.get(name) != text_hash(text) else set()
+    ours = bank_of(2, bank=bank or {"z.md": ""}, overwrite=over)
+    if both and not over:
+        with pytest.raises(UsageError, match="changed both"):
+            load(ours, found, held, newer, place="there")
+        return
+    told, taken = load(ours, found, held, newer, place="there")
+    for name, text in found.items():
+        if text is None:
+            assert name not in taken
+            continue
+        same = name in bank and text_hash(bank[name]) == text_hash(text)
+        stale = not over and name in newer and name in bank
+        assert (name in taken) == (not same and not stale)
+    assert {*told.created, *told.updated} == taken.keys()
+    assert SYNTHESIS not in taken
 
 
 @pytest.mark.parametrize(
@@ -333,19 +353,19 @@ def test_a_manifest_names_no_key_outside_its_objects(name, key):
 def test_a_url_of_no_use_is_refused_without_repeating_it(url):
     """It may hold credentials, and an error goes into logs."""
     with pytest.raises(UsageError) as told:
-        objects.read_url(url)
+        read_url(url)
     assert "SECRET" not in str(told.value)
 
 
 @pytest.mark.parametrize("path", ["bank", "./s3/x", "/tmp/a:b", "C:\\bank", "s3:bank", 5, None])
 def test_a_path_is_no_url(path):
-    assert objects.read_url(path) is None
+    assert read_url(path) is None
 
 
 def test_a_url_that_became_a_path_is_no_folder():
     """Broken if a bank were exported into a folder "s3:" beside the program."""
     with pytest.raises(UsageError, match="a path makes one slash"):
-        objects.read_url(Path("s3://bank/x"))
+        read_url(Path("s3://bank/x"))
 
 
 @pytest.mark.parametrize(
@@ -355,5 +375,5 @@ def test_a_url_that_became_a_path_is_no_folder():
 )  # fmt: skip
 def test_options_of_no_use_are_refused_without_repeating_them(options):
     with pytest.raises(UsageError, match="option") as told:
-        objects.read_options(options)
+        read_options(options)
     assert "SECRET" not in str(told.value)

@@ -14,7 +14,6 @@
 | ``consolidation`` | number | which notes went into which model answer, and its cost |
 | ``bank-lease`` | | who consolidates, until when |
 | ``bank-export`` | folder or URL | where the bank was exported to |
-| ``bank-loaded`` | file name | the hash of the text that was last loaded into it |
 
 All have the scope ``SPACE_SCOPE``, which no session can have: a record whose scope is a session's
 id is deleted with that session. All kinds but the first include the space's name (``kind_of``).
@@ -57,12 +56,11 @@ REVISION: Final = "bank-revision"
 CONSOLIDATION: Final = "consolidation"
 LEASE: Final = "bank-lease"
 EXPORT: Final = "bank-export"
-LOADED: Final = "bank-loaded"
 _ARRIVAL: Final = re.compile(r"Z-(\d{10,19})-[0-9a-f]+\Z")
 #: All kinds that include the space's name.
 KINDS: Final = (
     SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, SYNTHESIS, META, REVISION, CONSOLIDATION, LEASE,
-    EXPORT, LOADED,
+    EXPORT,
 )  # fmt: skip
 
 
@@ -213,6 +211,21 @@ def read_journal(record: Record) -> JournalEntry | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class RevisionTexts:
+    """What one revision wrote: the texts that changed, None for a file that went; the synthesis."""
+
+    number: int
+    kind: RevisionKind
+    texts: Mapping[str, str | None]
+    synthesis: str
+
+
+def read_texts(record: Record) -> RevisionTexts:
+    """Return what a revision wrote, from its record of kind ``bank-revision``."""
+    return _read(record, _revision_texts)
+
+
 def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], str]:
     """Return the texts of the files, and the synthesis, as revision ``number`` left them.
 
@@ -220,18 +233,12 @@ def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], st
     """
     files: dict[str, str | None] = {}
     synthesis = ""
-
-    def written(value: dict[str, Any]) -> tuple[dict[str, Any], str] | None:
-        if int(value["number"]) > number:
-            return None
-        return {**value["texts"]}, str(value["synthesis"])
-
-    for record in records:
-        if (found := _read(record, written)) is None:
+    for revision in map(read_texts, records):
+        if revision.number > number:
             break
-        files |= found[0]
-        synthesis = found[1]
-    return {name: str(text) for name, text in files.items() if text is not None}, synthesis
+        files |= revision.texts
+        synthesis = revision.synthesis
+    return {name: text for name, text in files.items() if text is not None}, synthesis
 
 
 # ---------------------------------------------------------------------------------------------
@@ -401,6 +408,16 @@ def _revision(value: dict[str, Any]) -> BankRevision:
         files=FrozenDict({str(k): str(v) for k, v in value["files"].items()}),
         to=value["to"],
         restored=tuple(map(str, value["restored"])),
+    )
+
+
+def _revision_texts(value: dict[str, Any]) -> RevisionTexts:
+    texts: dict[str, Any] = {**value["texts"]}
+    return RevisionTexts(
+        int(value["number"]),
+        value["kind"],
+        {name: text if text is None else str(text) for name, text in texts.items()},
+        str(value["synthesis"]),
     )
 
 

@@ -2,8 +2,8 @@
 
 Only the names that the caller passes are ever touched, each as an entry of the one folder that was
 opened, and no link is followed. A file is written under a temporary name and moved into place
-whole. ``core.spaces.folder`` decides which files are written; ``core.spaces.rules`` has checked the
-names.
+whole. ``core.spaces.exchange`` decides which files are written; ``core.spaces.rules`` has checked
+the names.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Final
 
-from hiermem.core.spaces import folder as folder_plan
+from hiermem.core.spaces import exchange
+from hiermem.core.spaces.exchange import Entry, ExchangedBank, Plan, Pointer
 from hiermem.errors import FolderError, UsageError
-from hiermem.types.bank import ExportReport, LoadReport
 
 #: On systems without these flags, or without names relative to an open folder, whole paths are
 #: used, with a check before each step.
@@ -46,38 +46,32 @@ def absolute_path(path: str) -> str:
     return os.path.abspath(path)
 
 
-def export_to(path: str, bank: folder_plan.ExchangedBank) -> ExportReport:
-    """Update the folder at ``path`` to the bank; create it where it does not exist.
+def read_from(path: str, names: Collection[str], *, create: bool) -> tuple[dict[str, Entry], Entry]:
+    """Read the files of those names, as far as they exist, and the pointer's text.
 
-    Raises FolderError where the folder cannot be read or written, UsageError where it holds another
-    space's bank. Wherever this ends, each file is whole.
+    Raises FolderError if the folder cannot be read, is missing and not to be created, or has one of
+    the names for something that is no plain file.
     """
     with _folder_errors(path):
-        os.makedirs(path, exist_ok=True)
+        if create:
+            os.makedirs(path, exist_ok=True)
         with _open_folder(path) as folder:
-            manifest = folder.manifest(bank)
-            found = folder.read({*bank.texts, *manifest.files})
-            plan = folder_plan.export(bank, found, manifest)
-            if plan.written or plan.removed:
-                folder.note(folder_plan.under_way(plan, bank, manifest))
-            for name in plan.written:
-                folder.write(name, bank.texts[name])
-            for name in plan.removed:
-                folder.remove(name)
-            after = folder_plan.exported(plan, bank, manifest)
-            if after != manifest:
-                folder.note(after)
-            return plan
+            found = {name: folder.read(name) for name in sorted(names)}
+            return found, folder.read(exchange.META)
 
 
-def read_from(path: str, bank: folder_plan.ExchangedBank) -> tuple[LoadReport, dict[str, str]]:
-    """Read the files of the bank's names; return what is loaded, and its texts.
+def write_to(path: str, bank: ExchangedBank, plan: Plan, held: Pointer | None) -> None:
+    """Write and remove files as planned, then the pointer. Raises FolderError.
 
-    Nothing is written. Raises FolderError where the folder cannot be read, UsageError where it
-    holds another space's bank or a file that is not text.
+    Wherever this ends, each file is whole.
     """
     with _folder_errors(path), _open_folder(path) as folder:
-        return folder_plan.load(bank, folder.read(bank.names), folder.manifest(bank))
+        for name in plan.write:
+            folder.write(name, bank.texts[name])
+        for name in plan.remove:
+            folder.remove(name)
+        if held != bank.pointer:
+            folder.write(exchange.META, exchange.write_pointer(bank))
 
 
 @contextmanager
@@ -116,25 +110,6 @@ class _Folder:
     def __init__(self, path: str, handle: int | None) -> None:
         self._path, self._handle = path, handle
 
-    def manifest(self, bank: folder_plan.ExchangedBank) -> folder_plan.Manifest:
-        """Read the folder's manifest; an empty one where there is none."""
-        text = self._text(folder_plan.MANIFEST)
-        if text is None:
-            return folder_plan.Manifest(bank.space)
-        if text is False:
-            raise FolderError(f"{folder_plan.MANIFEST} in {self._path} is no plain file; remove it")
-        if isinstance(text, UsageError):
-            text = ""  # As damaged as any other, so that it says nothing.
-        return folder_plan.read_manifest(text, space=bank.space, known=bank.names)
-
-    def read(self, names: Collection[str]) -> dict[str, folder_plan.FolderEntry]:
-        """Read the files of those names, as far as they exist."""
-        return {name: self._text(name) for name in sorted(names)}
-
-    def note(self, manifest: folder_plan.Manifest) -> None:
-        """Write the manifest."""
-        self.write(folder_plan.MANIFEST, folder_plan.write_manifest(manifest))
-
     def write(self, name: str, text: str) -> None:
         """Write a file under a temporary name and move it into place; it keeps its permissions."""
         temporary = f".hiermem-{uuid.uuid4().hex}.tmp"
@@ -163,26 +138,30 @@ class _Folder:
         """Remove an entry; a link itself, not its target."""
         os.unlink(self._at(name), dir_fd=self._handle)
 
-    def _text(self, name: str) -> folder_plan.FolderEntry:
-        """Read one file; None where there is none, False where it is not a plain file."""
+    def read(self, name: str) -> Entry:
+        """Read one file; None if there is none. Raises FolderError if it is no plain file."""
         if (before := self._stat(name)) is None:
             return None
+        # Not opened first: opening a pipe would wait for its writer.
         if not stat.S_ISREG(before.st_mode):
-            return False
+            raise self._no_plain_file(name)
         try:
             handle = self._open(name, os.O_RDONLY | _NO_LINK | _NO_WAIT)
         except FileNotFoundError:
             return None
         except OSError as error:
             if error.errno == errno.ELOOP:
-                return False
+                raise self._no_plain_file(name) from None
             raise
         with open(handle, "rb") as file:
             # Checked again: the entry may have changed since the first check.
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return False
-            data = file.read(folder_plan.MAX_BYTES + 1)
-        return folder_plan.read_entry(name, data)
+                raise self._no_plain_file(name)
+            data = file.read(exchange.MAX_BYTES + 1)
+        return exchange.read_entry(name, data, place=self._path)
+
+    def _no_plain_file(self, name: str) -> FolderError:
+        return FolderError(f"{name} in {self._path} is no plain file; remove it")
 
     def _open(self, name: str, flags: int, mode: int = 0o777) -> int:
         return os.open(self._at(name), flags, mode, dir_fd=self._handle)

@@ -50,6 +50,12 @@ class SpaceContext:
     note_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     header: Record | None = None
 
+    @property
+    def identity(self) -> str:
+        """What tells the space from all others, also of its name, once its rules were read."""
+        assert self.header is not None
+        return bank_record.identity(self.header)
+
     async def rules(self, *, reread: bool = False) -> Rules:
         """Return the rules of the space; create it where rules were given and it does not exist.
 

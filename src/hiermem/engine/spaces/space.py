@@ -19,16 +19,15 @@ from typing import Any, Final, TypeAlias
 from hiermem.config import BankPolicy
 from hiermem.core import arguments
 from hiermem.core.check import Finding
-from hiermem.core.spaces import change, objects
-from hiermem.core.spaces import folder as folder_plan
+from hiermem.core.spaces import change, exchange
 from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces import sources as source_links
+from hiermem.core.spaces.bank_url import BankUrl, read_options, read_url
 from hiermem.core.spaces.check import KINDS, faults
+from hiermem.core.spaces.exchange import ExchangedBank, Pointer
 from hiermem.core.spaces.files import diff
-from hiermem.core.spaces.folder import ExchangedBank
-from hiermem.core.spaces.objects import BankUrl
-from hiermem.core.spaces.record import BankState, subject_of
-from hiermem.core.spaces.rules import Rules, check_file_name
+from hiermem.core.spaces.record import RevisionTexts, subject_of
+from hiermem.core.spaces.rules import check_file_name
 from hiermem.core.spaces.sources import SourceLink
 from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
 from hiermem.engine.calls.store_retry import shielded
@@ -329,19 +328,10 @@ async def _bank_lease(space: SpaceContext) -> AsyncGenerator[Lease]:
 # Folders and object storage
 
 
-def _names(rules: Rules, state: BankState) -> set[str]:
-    """Return the names that a file of the bank may have had; a space's rules never change."""
-    return {*rules.names, *state.texts}
-
-
-async def _loaded(space: SpaceContext) -> dict[str, str]:
-    return {record.key: record.body for record in await space.of_kind(bank_record.LOADED)}
-
-
 def _target(folder: Any, options: Any, open_storage: OpenStorage) -> str | ObjectPlace:
     """Return the path of a folder, or the place in object storage that a URL names."""
-    given = objects.read_options(options)
-    if (url := objects.read_url(folder)) is not None:
+    given = read_options(options)
+    if (url := read_url(folder)) is not None:
         return open_storage(url, given)
     if options is not None:
         raise UsageError(
@@ -353,34 +343,52 @@ def _target(folder: Any, options: Any, open_storage: OpenStorage) -> str | Objec
 async def export(
     space: SpaceContext, folder: Any, overwrite: Any, options: Any, open_storage: OpenStorage
 ) -> ExportReport:
-    """Update a folder, or object storage, to the bank. Raises FolderError and UsageError for it."""
+    """Write the bank into a folder, or to object storage. Raises FolderError and UsageError."""
     arguments.switch(overwrite, "overwrite")
     target = _target(folder, options, open_storage)
-    # In this order: what a load brings in meanwhile must not look as if the bank had it before.
-    loaded = await _loaded(space)
     state = await space.state()
-    rules, revision = await space.rules(), state.meta.revision
     # The target is on record before anything is written there, so that an erasure can name it.
     where = str(target) if isinstance(target, ObjectPlace) else folder_io.absolute_path(target)
-    write = bank_record.write_of(bank_record.EXPORT, space.name, where, str(revision))
+    write = bank_record.write_of(bank_record.EXPORT, space.name, where, str(state.meta.revision))
     if not await space.put([write]):
         raise await space.refused()
-    assert space.header is not None
-    names = _names(rules, state)
-    bank = ExchangedBank(
-        space.name,
-        names | folder_plan.COMPANIONS,
-        folder_plan.exported_texts(state),
-        loaded,
-        overwrite=overwrite,
-        revision=revision,
-        owner=bank_record.identity(space.header),
-    )
+    bank = exchange.exchanged(state, space.identity, overwrite=overwrite, export=True)
     if isinstance(target, ObjectPlace):
         report = await object_io.export_to(target, bank)
     else:
-        report = await asyncio.to_thread(folder_io.export_to, target, bank)
-    return replace(folder_plan.without_companions(report, names), folder=str(target))
+        report = await _export_to_folder(space, target, bank)
+    return replace(report, folder=str(target))
+
+
+async def _export_to_folder(space: SpaceContext, path: str, bank: ExchangedBank) -> ExportReport:
+    """Write the bank into a folder, unless it has a later revision or files that are not ours."""
+    found, text = await asyncio.to_thread(folder_io.read_from, path, bank.touched, create=True)
+    held = exchange.read_pointer(text) if isinstance(text, str) else None
+    if (later := exchange.superseding(bank, held, place=path)) is not None:
+        return ExportReport("", bank.pointer.revision, superseded_by=later)
+    there = exchange.hashes_of(found)
+    names = exchange.strange(bank, there, held)
+    if names and not bank.overwrite:
+        names -= exchange.recognised(names, there, await _since(space, bank, held))
+    if text is not None and held is None:
+        names.add(exchange.META)
+    if not bank.overwrite:
+        exchange.refuse(names, place=path)
+    plan = exchange.plan(bank, there)
+    await asyncio.to_thread(folder_io.write_to, path, bank, plan, held)
+    return plan.report
+
+
+async def _since(
+    space: SpaceContext, bank: ExchangedBank, held: Pointer | None
+) -> list[RevisionTexts]:
+    """Return what the revisions after the one that a place holds wrote; all, if it holds none."""
+    first = held.revision if held is not None and held.owner == bank.pointer.owner else 0
+    found = [
+        await space.one(bank_record.REVISION, bank_record.number_key(number))
+        for number in range(bank.pointer.revision, first, -1)
+    ]
+    return [bank_record.read_texts(record) for record in found if record is not None]
 
 
 async def load(
@@ -392,25 +400,26 @@ async def load(
     """
     arguments.switch(overwrite, "overwrite")
     target = _target(folder, options, open_storage)
-    rules = await space.rules()
+    await space.rules()
     async with _bank_lease(space) as lease:
         state = await space.state()
-        names, loaded = _names(rules, state), await _loaded(space)
-        bank = ExchangedBank(space.name, names, state.texts, loaded, overwrite)
+        bank = exchange.exchanged(state, space.identity, overwrite=overwrite, export=False)
+        held: Pointer | None
         if isinstance(target, ObjectPlace):
-            report, texts = await object_io.read_from(target, bank)
+            held, found = await object_io.read_from(target, bank.names)
         else:
-            report, texts = await asyncio.to_thread(folder_io.read_from, target, bank)
+            found, text = await asyncio.to_thread(
+                folder_io.read_from, target, bank.names, create=False
+            )
+            held = exchange.read_pointer(text) if isinstance(text, str) else None
+        exchange.check_space(bank, held, place=str(target))
+        newer = set[str]()
+        if held is not None and held.owner == bank.pointer.owner:
+            newer = exchange.changed_by(await _since(space, bank, held))
+        report, texts = exchange.load(bank, found, held, newer, place=str(target))
         after, writes = change.put(state, texts, kind="load", now=space.handle.clock())
-        if writes:
-            hashes = [
-                bank_record.write_of(
-                    bank_record.LOADED, space.name, name, folder_plan.text_hash(text)
-                )
-                for name, text in texts.items()
-            ]
-            if not await shielded(lease.commit([*writes, *hashes])):
-                raise await space.refused()
+        if writes and not await shielded(lease.commit(writes)):
+            raise await space.refused()
     before = state.texts
     return replace(
         report,
