@@ -6,16 +6,13 @@ hit its length limit is not: the missing part was not written.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from hiermem.core.calls.bounded_json import ParsedAnswer, parse
 from hiermem.core.calls.failures import cause_of, finish_cause
 from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.extraction import prompt
-from hiermem.core.summaries.assess import MOST_ANCHORS, is_extract, source_of
-from hiermem.core.summaries.checks import Answer, check
-from hiermem.core.summaries.repair import repair
+from hiermem.core.summaries.assess import MOST_ANCHORS, Standard, assess, source_of
 from hiermem.errors import InvalidAnswerError
 from hiermem.protocols import LLMRequest, LLMResponse
 
@@ -49,29 +46,16 @@ def judge_joined(
     limit: int | None,
 ) -> Verdict[str]:
     """Judge one summary in place of several, of ``input_tokens`` together."""
-    extracted = is_extract(response, request=request)
-    if not extracted:
-        response = repair(replace(response, units=()), request=request)
+    standard = Standard(source_of(request, limit=MOST_ANCHORS), input_tokens)
+    draft = assess(request, standard, response)
+    if draft.fit:
+        return Accepted(draft.text.strip(), draft.model)
     if (ended := finish_cause(response)) is not None:
         return Rejected(ended[1], *ended)
-    tokens = request.counter.count(response.text)
-    source = None if extracted else source_of(request, limit=MOST_ANCHORS)
-    problems = check(
-        Answer(
-            response,
-            request,
-            tokens,
-            input_tokens,
-            record=source.prose_of_inputs if source else (),
-            fidelity=source.fidelity(response.text) if source else None,
-        )
-    )
-    if not problems:
-        return Accepted(response.text.strip(), response.model)
-    reason = ",".join(problem.kind for problem in problems)
+    reason = ",".join(problem.kind for problem in draft.problems)
     if not repairs:
         return Rejected(reason, "provider", reason)
     again = partial(
         judge_joined, request, input_tokens=input_tokens, repairs=repairs - 1, limit=limit
     )
-    return Retry(prompt.repair_join(request, problems, limit=limit), reason, again)
+    return Retry(prompt.repair_join(request, draft.problems, limit=limit), reason, again)
