@@ -417,8 +417,7 @@ class Script:
         while begin < size:
             # Slices of unequal sizes, as cuts at paragraphs give.
             length = min(size - begin, max(1, target - (7 * len(pieces)) % max(1, target // 2)))
-            end = begin + length if begin + length < size else None
-            pieces.append(Slice(begin, end, length, self.tokens(length)))
+            pieces.append(Slice(begin, length, self.tokens(length)))
             begin += length
         return tuple(pieces)
 
@@ -865,9 +864,7 @@ def test_a_loop_of_80_tool_messages_in_one_turn_closes_on_the_way_between_groups
 
 
 def test_one_message_of_300_kilobytes_is_sliced_and_covered():
-    pieces = tuple(
-        Slice(n * 8_000, (n + 1) * 8_000 if n < 37 else None, 2_000, 2_000) for n in range(38)
-    )
+    pieces = tuple(Slice(n * 8_000, 2_000, 2_000) for n in range(38))
     log = [*chat(2), Arrival(2, "main", "user", 76_000, 76_000, T0, slices=pieces)]
     session = Session(TOKENS).run([*log, *chat(2, start=3, first="assistant")])
     windows = [n for n in session.nodes.values() if n.level == 1]
@@ -941,7 +938,6 @@ def test_an_edit_changes_sizes_only_and_the_next_arrival_looks_at_them():
     state = session.state.with_size("main", 1, size=2_500, tokens=2_500)
     assert state.with_size("other", 1, size=5, tokens=5) == state
     assert state.open_windows()[0].size == 2_560
-    assert state.open_windows()[0].safe_size == 2_540
     folded = arrive(state, chat(1, start=3), TOKENS)
     assert [n.span for n in folded.nodes] == [Span(0, 2)]
     assert folded.nodes[0].input_size == 2_540

@@ -53,7 +53,7 @@ def test_ten_users_in_a_row_are_safe_and_nine_are_not():
 def test_an_arrival_is_taken_from_a_stored_message():
     message = Message.assistant("Look.", created_at=T0, tool_calls=[ToolCall("a", "find")])
     stored = StoredMessage(7, message, 12, 11, "sha256:0")
-    piece = Slice(0, None, 11, 12)
+    piece = Slice(0, 11, 12)
     assert Arrival.of(stored, [piece]) == Arrival(
         7, "main", "assistant", 11, 12, T0, (call_mark("a"),), None, (piece,)
     )

@@ -64,10 +64,8 @@ class OpenWindow:
     """The open window of a thread, as data: the content of the thread's next L1 so far.
 
     The window begins at ``begin`` and ends with message ``last_index``, the last of its thread.
-    ``safe_messages`` and ``safe_size`` count the part before the last safe point,
-    ``whole_messages`` the part before the last whole point. ``group_messages`` is the number of
-    messages in the open exchange group, 0 where none is open. ``linked`` is True where the window
-    shares a message or an exchange group with the sealed window before it in its thread.
+    ``linked`` is True where the window shares a message or an exchange group with the sealed window
+    before it in its thread.
     """
 
     thread: str
@@ -80,16 +78,12 @@ class OpenWindow:
     due: bool
     first_at: datetime
     last_at: datetime
-    safe_messages: int
-    safe_size: int
-    whole_messages: int
-    group_messages: int
     strand: Strand = field(repr=False)
 
     @classmethod
     def of(cls, thread: str, strand: Strand) -> OpenWindow | None:
         """Return the open window of ``thread`` from its state; None where no window is open."""
-        turns, window = strand
+        window = strand.window
         content = window.content
         if not content.messages:
             return None
@@ -104,10 +98,6 @@ class OpenWindow:
             due=window.due,
             first_at=moment(content.first_at),
             last_at=moment(window.last_at),
-            safe_messages=window.safe.messages,
-            safe_size=window.safe.size,
-            whole_messages=window.whole.messages,
-            group_messages=turns.members,
             strand=strand,
         )
 

@@ -61,10 +61,9 @@ def marks_of(message: Message) -> tuple[tuple[str, ...], str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A slice of an oversize message, up to, not with, ``end_char``; None is the message's end."""
+    """A slice of an oversize message, from ``begin_char`` to the beginning of the next one."""
 
     begin_char: int
-    end_char: int | None
     size: int
     tokens: int
 

@@ -211,12 +211,7 @@ class Window(NamedTuple):
     @property
     def safe(self) -> Segment:
         """Return the part before the last safe point."""
-        return self._before(_SAFE)
-
-    @property
-    def whole(self) -> Segment:
-        """Return the part before the last whole point."""
-        return self._before(_WHOLE)
+        return _joined(self.segments[: self._count(_SAFE)])
 
     @property
     def messages(self) -> int:
@@ -267,9 +262,6 @@ class Window(NamedTuple):
             if self.segments[count - 1].ends & point:
                 return count
         return 0
-
-    def _before(self, point: int) -> Segment:
-        return _joined(self.segments[: self._count(point)])
 
     def _close(
         self, content: Segment, left: tuple[Segment, ...], reason: Reason, seals: list[Seal]
@@ -483,6 +475,6 @@ def cut(
 def slices_at(points: Sequence[int], sizes: Sequence[tuple[int, int]]) -> tuple[Slice, ...]:
     """Return the slices between ``points``; ``sizes`` holds the size and tokens of each slice."""
     return tuple(
-        Slice(begin, end, size, tokens)
-        for begin, end, (size, tokens) in zip((0, *points), (*points, None), sizes, strict=True)
+        Slice(begin, size, tokens)
+        for begin, (size, tokens) in zip((0, *points), sizes, strict=True)
     )

@@ -49,13 +49,10 @@ _NUMBERED: Final = re.compile(r"^[ \t]*\d{1,6}:")
 _DEFINES: Final = re.compile(
     r"^[ \t]*(?:(?:export|public|private|protected|static|abstract|default|async|pub) ){0,4}"
     r"(?P<word>def|class|function|func|fn|interface|struct|trait|enum) (?P<name>[A-Za-z_]\w{1,80})"
-    r"(?:\((?P<base>[A-Za-z_][\w.]{0,80})?)?"
 )
 _TABLE: Final = re.compile(
     r"^[ \t]*CREATE TABLE (?:IF NOT EXISTS )?[\"'`]?(?P<name>\w{2,80})", re.IGNORECASE
 )
-_OPENED: Final = re.compile(r"^\[File: (?P<path>[^\s\]]{1,200}) ")
-_COMMENT: Final = re.compile(r"^[ \t]*(?:#|//|--|<!--|/\*)[ \t]*(?P<rest>.{1,120})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +89,11 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A function, class or table that code in message ``index`` defines, in ``file`` if known."""
+    """A function, class or table that code in message ``index`` defines."""
 
     kind: Literal["function", "class", "identifier"]
     name: str
     index: int
-    file: str = ""
-    base: str = ""
 
 
 def composed(source: SourceText) -> SourceText:
@@ -200,30 +195,19 @@ def paths(source: SourceText) -> Iterator[str]:
 
 
 def definitions(source: SourceText, index: int) -> Iterator[Definition]:
-    """Yield what the code in message ``index`` defines.
-
-    The file is known if a comment with its name opens the block, or a tool says what it shows.
-    """
+    """Yield what the code in message ``index`` defines."""
     blocks = source.text.split(_FENCE)[1::2] if source.role != "tool" else [source.text]
     left = _LINES
     for block in blocks:
-        file = ""
         for line in block.splitlines()[:left]:
             left -= 1
             line = _NUMBERED.sub("", line[:_LINE])  # noqa: PLW2901 - a shorter form of itself
-            if opened := _OPENED.match(line):
-                file = opened["path"]
-                continue
-            if (comment := _COMMENT.match(line)) and (named := FILE.search(comment["rest"])):
-                file = named.group()
-                continue
             if found := _DEFINES.match(line):
                 word, name = found["word"], found["name"]
                 kind: Literal["function", "class"] = (
                     "function" if word in ("def", "function", "func", "fn") else "class"
                 )
                 if not name.startswith("__"):
-                    base = (found["base"] or "") if kind == "class" else ""
-                    yield Definition(kind, name, index, file, base)
+                    yield Definition(kind, name, index)
             elif found := _TABLE.match(line):
-                yield Definition("identifier", found["name"], index, file)
+                yield Definition("identifier", found["name"], index)
