@@ -16,7 +16,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from lives import ask, ended, refused, said, talk
+from lives import ask, refused, said, settled, talk
 from mcp.shared.exceptions import MCPError
 from typer.testing import CliRunner
 
@@ -28,13 +28,11 @@ from hiermem import (
     LLMResponse,
     Memory,
     Message,
-    StoreBusyError,
     TiktokenCounter,
     UsageError,
 )
 from hiermem.cli.app import app
 from hiermem.mcp import Http, memory_server
-from hiermem.mcp.jobs import Jobs
 from hiermem.mcp.tools import CORE, Tools, hints_of, wanted
 from mcp import Client
 
@@ -306,9 +304,7 @@ async def test_the_server_makes_summaries_by_itself(tmp_path):
     """Broken, a conversation is never summarised unless a model thinks of it."""
     async with Served(tmp_path / "m.db", max_calls=None) as client:
         await ask(client, "append_messages", session="s", messages=talk(0, 60))
-        with anyio.fail_after(30):
-            while (await ask(client, "memory_metrics", session="s"))["queue"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+        await settled(client, "s")
         assert (await ask(client, "memory_metrics", session="s"))["levels"][0]["made"] == 6
 
 
@@ -405,9 +401,8 @@ async def test_a_cancelled_update_keeps_what_was_made_and_the_next_one_makes_the
         (run,) = (await ask(client, "run_logs", session="s"))["runs"]
         assert run["outcome"] in ("partial", "error", "interrupted")
         model.closed_for = ()
-        made = await ask(client, "summaries_update", session="s", batchDelayMs=0)
-        await ended(client, made["jobId"])
-        assert (await ask(client, "memory_metrics", session="s"))["queue"] == 0
+        await ask(client, "summaries_update", session="s", batchDelayMs=0)
+        await settled(client, "s")
 
 
 @pytest.mark.parametrize("most", [1, 2])
@@ -436,66 +431,26 @@ async def test_sizes_reconfigure_once_and_none_given_change_nothing():
         assert outcomes[0]["report"]["by_level"]["1"] >= 3
 
 
-async def test_a_level_and_a_full_re_pack_behind():
+async def test_a_level_a_cap_and_a_full_re_pack():
     async with Served() as client:
         await ask(client, "append_messages", session="s", messages=talk(0, 60))
+        capped = await ask(client, "summaries_update", session="s", max_calls=0)
+        assert (capped["state"], capped["report"]["stopped"]) == ("done", "max_calls")
         one = await ask(client, "summaries_update", session="s", level=1)
         assert one["state"] == "done"
-        capped = await ask(client, "summaries_update", session="s", max_calls=0)
-        log = await ended(client, capped["jobId"])
-        assert "max_calls" in log["job"]["error"]
         two = await ask(client, "summaries_update", session="s", level=2)
-        assert (await ended(client, two["jobId"]))["runs"][-1]["detail"]["by_level"] == {"2": 1}
+        assert two["state"] == "running"
+        await settled(client, "s")
+        run = (await ask(client, "run_logs", session="s"))["runs"][0]
+        assert run["detail"]["by_level"] == {"2": 1}
         full = await ask(client, "summaries_update", session="s", strategy="full", windowChars=700)
-        assert full["state"] == "running"
-        assert full["report"] is None
-        log = await ended(client, full["jobId"])
-        assert log["job"]["state"] == "done"
-        assert log["runs"][0]["detail"]["made"] >= 5
+        assert (full["state"], full["report"]["swapped"]) == ("done", True)
+        log = await ask(client, "run_logs", id=full["jobId"], limit=3)
+        assert (len(log["items"]), log["items_omitted"] > 0) == (3, True)
         text = await refused(
             client, "summaries_update", {"session": "s", "strategy": "full", "level": 1}
         )
         assert "level" in text
-
-
-async def test_a_job_that_fails_says_why_in_its_log(monkeypatch, caplog):
-    async def busy(*_, **__):
-        raise StoreBusyError("the store is busy")
-
-    async def broken(*_, **__):
-        raise RuntimeError("SECRET")
-
-    async with Served() as client:
-        await ask(client, "append_messages", session="s", messages=talk(0, 30))
-        for update, error in ((busy, "the store is busy"), (broken, "see the server's log")):
-            monkeypatch.setattr(AsyncSession, "update", update)
-            started = await ask(client, "summaries_update", session="s", strategy="full")
-            job = (await ended(client, started["jobId"]))["job"]
-            assert (job["state"], job["error"]) == ("failed", error)
-    assert "SECRET" in caplog.text
-
-
-async def test_jobs_are_bounded_and_end_with_the_server():
-    jobs, forever = Jobs(), asyncio.Event()
-
-    async def work(_progress):
-        await forever.wait()
-
-    begun = []
-    while True:
-        try:
-            begun.append(jobs.begin("s"))
-        except UsageError as error:
-            assert "wait until one has ended" in str(error)
-            break
-        jobs.behind(begun[-1], jobs.run(begun[-1], work, lambda *_: None))
-        assert len(begun) < 1_000
-    await asyncio.sleep(0)
-    await jobs.end(0)
-    assert {each.state for each in begun} == {"interrupted"}
-    for _ in range(2_000):
-        jobs.begin("s").state = "done"
-    assert jobs.get(begun[0].id) is None
 
 
 # ---------------------------------------------------------------------------------------------
@@ -524,7 +479,7 @@ def test_a_window_given_later_is_the_window_given_at_first(target, other):
 @pytest.mark.parametrize("name", ["windowChars", "minFlushChars", "overlapChars", "groupChars"])
 def test_sizes_in_characters_need_a_session_in_characters(name):
     tokens = HierarchyConfig.by_tokens()
-    with pytest.raises(UsageError, match=f"{name}: .*strategy 'full'"):
+    with pytest.raises(ConfigError, match=f"{name}.*base is in tokens"):
         wanted(tokens, {name: 300}, full=False)
     assert wanted(tokens, {name: 300}, full=True).unit == "chars"
     assert wanted(tokens, {"wiggle": 0.1}, full=False).level(2).tolerance == 0.1

@@ -7,6 +7,7 @@ without JSON around them, where a result is text or a list of texts.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -31,9 +32,9 @@ Few = Annotated[list[str], _cut(MOST_ITEMS)]
 Count = Annotated[int, BeforeValidator(len)]
 
 
-def picked(value: object, *names: str) -> dict[str, Any]:
-    """Return attributes of a value by their names."""
-    return {name: getattr(value, name) for name in names}
+def picked(value: object, names: str) -> dict[str, Any]:
+    """Return attributes of a value by their names, which stand between spaces."""
+    return {name: getattr(value, name) for name in names.split()}
 
 
 class Result(BaseModel):
@@ -64,7 +65,7 @@ class Remembered(Result):
 
 
 class Updated(Result):
-    """A started update: done, or running behind under ``jobId``; or only planned."""
+    """An update: done, or with higher levels that follow; or only planned. ``jobId`` is its run."""
 
     session: str
     state: Literal["done", "running", "planned"]
@@ -76,23 +77,10 @@ class Updated(Result):
     note: str | None = None
 
 
-class Job(Result):
-    """An update that this server started; ``runs`` are the ids of its journalled runs."""
-
-    id: str
-    session: str
-    state: Literal["running", "done", "failed", "interrupted"]
-    done: int = 0
-    total: int = 0
-    runs: list[str] = []
-    error: str | None = None
-
-
 class Logs(Result):
-    """Runs, newest first; or one job, or one run with its items."""
+    """Runs, newest first; or one run with its items."""
 
-    runs: list[dict[str, Any]] = []
-    job: Job | None = None
+    runs: list[dict[str, Any]]
     items: list[dict[str, Any]] = []
     items_omitted: int = 0
 
@@ -132,7 +120,13 @@ class Passage(Result):
     truncated: bool
 
     @classmethod
-    def of(cls, part: Hit | Summary | StoredMessage, session: str, room: int = SHORT) -> Passage:
+    def of(
+        cls,
+        part: Hit | Summary | StoredMessage,
+        session: str,
+        titles: Mapping[str, str | None] = {},
+        room: int = SHORT,
+    ) -> Passage:
         """Return a part with at most ``room`` characters of its text."""
         found: StoredMessage | Summary | None = part.message if isinstance(part, Hit) else part
         message = found if isinstance(found, StoredMessage) else None
@@ -141,11 +135,12 @@ class Passage(Result):
         if isinstance(part, StoredMessage):
             place = {"id": f"m{part.index}", "level": 0, "first": part.index, "last": part.index}
         else:
-            place = picked(part, "id", "level")
+            place = picked(part, "id level")
             place |= {"first": part.span.start, "last": part.span.stop - 1}
         return cls(
             **place,
             session=session,
+            title=titles.get(session),
             role=message and message.role,
             name=message and message.name,
             at=at,
@@ -219,7 +214,7 @@ class LiveNote(Result):
     @classmethod
     def of(cls, note: Note) -> LiveNote:
         """Return a note with a short text."""
-        found = picked(note, "key", "timestamp", "agent", "category", "tags")
+        found = picked(note, "key timestamp agent category tags")
         return cls(**found, text=note.text[:SHORT], truncated=len(note.text) > SHORT)
 
 
@@ -266,15 +261,7 @@ class Extracted(Result):
     """What an extraction did, and the graph with as many items of each kind as were asked for."""
 
     session: str
-    outcome: str
-    run_id: str
-    messages: int
-    chunks: int
-    calls: int
-    tokens_in: int
-    tokens_out: int
-    cost: float | None
-    stopped: str | None
+    report: dict[str, Any]
     failures: list[str]
     entities: int
     relations: int
@@ -304,18 +291,11 @@ class Measured(Result):
     ]
     prefix_reuse: float | None
     cost_spent: float | None
-    levels: Annotated[
-        list[dict[str, Any]],
-        BeforeValidator(
-            lambda levels: [
-                picked(
-                    each, "level", "nodes", "made", "degraded", "queue", "dirty", "compression",
-                    "fidelity",
-                )
-                for each in levels
-            ]
-        ),
-    ]  # fmt: skip
+    levels: Annotated[list[dict[str, Any]], BeforeValidator(lambda each: [*map(_level, each)])]
+
+
+def _level(level: object) -> dict[str, Any]:
+    return picked(level, "level nodes made degraded queue dirty compression fidelity")
 
 
 class Erased(Result):

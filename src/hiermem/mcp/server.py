@@ -25,14 +25,11 @@ import hiermem
 from hiermem import AsyncMemory, HiermemError, NotFoundError, UsageError
 from hiermem.mcp import results
 from hiermem.mcp.http import Http, serve
-from hiermem.mcp.jobs import Jobs
 from hiermem.mcp.tools import CORE, NewMessage, Tools, hints_of
 
 P = ParamSpec("P")
 #: Characters of a summary that a resource shows.
 _MOST_IN_RESOURCE: Final = 100_000
-#: Seconds that jobs may take to end when the server does.
-DRAIN: Final = 30.0
 INSTRUCTIONS: Final = """\
 A memory of conversations that never forgets and never grows too long. remember keeps what the user
 asks you to remember, and forgets it again. search_memory finds what was said or remembered. A
@@ -215,10 +212,10 @@ def _add_resources(server: MCPServer[Any], tools: Tools) -> None:
         """Return the newest runs: updates, extractions, consolidations and erasures."""
         return (await tools.run_logs(limit=100)).plain()
 
-    @server.resource("logs://{id}", name="run", title="One run or job", **as_json)
+    @server.resource("logs://{id}", name="run", title="One run", **as_json)
     @_reading
     async def run(id: str) -> str:  # noqa: A002 - the name in the address
-        """Return what a run or a job did, called and cost, and what failed."""
+        """Return what a run did, called and cost, and what failed."""
         return (await tools.run_logs(id=id, limit=100)).plain()
 
     @server.resource("hiermem://sessions", name="sessions", title="Conversations", **as_json)
@@ -299,15 +296,13 @@ async def memory_server(
     ``tools`` are "core", "all", or names with commas. A worker makes the summaries of all
     conversations; ``max_calls`` and ``max_tokens`` cap its work, and with 0 calls there is none.
     With ``read_only`` the server has no tool that changes anything and no worker; open the memory
-    in the same way. At the end, jobs that still run have 30 seconds, and then the memory is closed.
+    in the same way. At the end the memory is closed, which waits for work under way.
 
     Raises UsageError for a tool that does not exist.
     """
     names = chosen(tools)
     async with opening as memory, AsyncExitStack() as stack:
-        jobs = Jobs()
-        stack.push_async_callback(jobs.end, DRAIN)
-        served = Tools(memory, jobs)
+        served = Tools(memory)
         methods = [(getattr(served, name), hints_of(getattr(Tools, name))) for name in names]
         server: MCPServer[Any] = MCPServer(
             "hiermem",

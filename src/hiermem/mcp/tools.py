@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, time, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -26,18 +27,14 @@ from hiermem import (
     HierarchyConfig,
     Message,
     NotFoundError,
-    RunRecord,
-    RunReport,
     SessionRecord,
     ToolCall,
-    UpdateProgress,
-    UpdateReport,
     UsageError,
     matched,
     published,
 )
 from hiermem.mcp import results
-from hiermem.mcp.jobs import Jobs, Report, progress_to
+from hiermem.mcp.progress import progress_to
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: The tools that are served unless others are named: what an assistant's user asks for.
@@ -55,27 +52,29 @@ RULES: Final = """# Files
 #: The most characters of all the texts of one append, and of an expansion.
 MOST_IN_APPEND: Final = 3_000_000
 _MOST_IN_EXPANSION: Final = 400_000
-_MINUTE_MS: Final = 60_000
 #: Records that are read at once, and messages.
 _RECORDS, _READS = 500, 32
 #: How many messages are looked at for what is to be forgotten, and how many are named.
 _FITTING, _NAMED = 200, 10
 _NEAREST: Final = 3
+_REPORTED: Final = """run_id made reused degraded failed by_level calls tokens_in tokens_out cost
+    stopped retry_after swapped"""
+_EXTRACTED: Final = "outcome run_id messages calls tokens_in tokens_out cost stopped"
+_RUN: Final = "id kind subject outcome started_at ended_at detail"
+_ITEM: Final = "id state attempts reasons tokens_in tokens_out seconds model cost"
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def _next_day(value: object) -> object:
-    """Read a day as its end; anything else is left as it is."""
-    if isinstance(value, str) and _DAY.fullmatch(value):
-        try:
-            return datetime.combine(datetime.fromisoformat(value), time(), UTC) + timedelta(days=1)
-        except (ValueError, OverflowError):
-            return value
-    return value
+def _day_as_time(after: int) -> BeforeValidator:
+    """Read a day as its beginning, or that of the day ``after``; a time is left as it is."""
 
+    def read(value: object) -> object:
+        if isinstance(value, str) and _DAY.fullmatch(value):
+            with suppress(ValueError, OverflowError):
+                return datetime.fromisoformat(value).replace(tzinfo=UTC) + timedelta(days=after)
+        return value
 
-def _zoned(value: datetime) -> datetime:
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
+    return BeforeValidator(read)
 
 
 Name = Annotated[str, Field(min_length=1, max_length=512)]
@@ -89,17 +88,15 @@ AnySession = Annotated[
 SpaceName = Annotated[str, Field(min_length=1, max_length=512)]
 Text = Annotated[str, Field(min_length=1, max_length=100_000)]
 Limit = Annotated[int, Field(ge=1, le=100)]
-Since = Annotated[datetime | None, AfterValidator(lambda at: at and _zoned(at))]
-Until = Annotated[
-    datetime | None, BeforeValidator(_next_day), AfterValidator(lambda at: at and _zoned(at))
-]
+Since = Annotated[datetime | None, _day_as_time(0)]
+Until = Annotated[datetime | None, _day_as_time(1)]
 MaxCalls = Annotated[
     int | None, Field(ge=0, le=1_000_000, description="End before more calls of the model.")
 ]
 MaxTokens = Annotated[
     int | None, Field(ge=0, le=10**12, description="End before more tokens of the model.")
 ]
-Chars = Annotated[int | None, Field(ge=0, le=10_000_000)]
+Size = Annotated[int | None, Field(ge=0, le=10_000_000)]
 Indices = Annotated[
     list[Annotated[int, Field(ge=0, lt=2**53)]],
     Field(min_length=1, max_length=10_000, description="The indices of the messages."),
@@ -175,8 +172,8 @@ def tool(
 class Tools:
     """The tools over one memory; tenant and store were fixed when it was opened."""
 
-    def __init__(self, memory: AsyncMemory, jobs: Jobs) -> None:
-        self._memory, self._jobs = memory, jobs
+    def __init__(self, memory: AsyncMemory) -> None:
+        self._memory = memory
         # The times of a session's first and last message, for the version of its record.
         self._times: dict[str, tuple[int, datetime, datetime]] = {}
 
@@ -199,10 +196,8 @@ class Tools:
         titled = [each for each in like.get(_plain(name), ()) if each.forked_from is None]
         if len(titled) == 1 and not whole:
             return self._memory.session(titled[0].id)
-        near = titled or [
-            each for text in get_close_matches(_plain(name), like, _NEAREST, 0.5)
-            for each in like[text]
-        ]  # fmt: skip
+        texts = get_close_matches(_plain(name), like, _NEAREST, 0.5)
+        near = titled or [each for text in texts for each in like[text]]
         near += [each for text, held in like.items() if _plain(name) in text for each in held]
         named = list(dict.fromkeys(f"{each.title or 'untitled'} ({each.id})" for each in near))
         there = f"there is {', '.join(named[:_NEAREST])}" if named else "list_sessions finds others"
@@ -240,9 +235,9 @@ class Tools:
             raise UsageError("session goes with forget alone; append_messages writes to one")
         done = results.Remembered()
         if forget is not None:
-            place = (
-                self._memory.session(REMEMBERED) if session is None else await self.found(session)
-            )
+            place = self._memory.session(REMEMBERED)
+            if session is not None:
+                place = await self.found(session)
             fitting, near = await _fitting(place, forget)
             if len(fitting) == 1 or (fitting and all_matches):
                 await place.erase(sorted(fitting))
@@ -305,66 +300,51 @@ class Tools:
 
         With since and until, those with messages in that time. search_memory finds them by content.
         """
-        place = _place(after)
-        records = await self._records()
-        wanted = _plain(text or "").split()
-        families = _families(records)
-        chosen = [
-            (root, forks)
-            for root, forks in families
-            if all(word in _plain(f"{root.title or ''} {root.id}") for word in wanted)
+        place, words = _place(after), _plain(text or "").split()
+        families = [
+            (root, [root, *forks])
+            for root, forks in _families(await self._records())
+            if all(word in _plain(f"{root.title or ''} {root.id}") for word in words)
         ]
-        members = [each for root, forks in chosen for each in (root, *forks)]
-        await self._read_times(members)
-        listed = []
-        for root, forks in chosen:
-            times = [self._times[each.id] for each in (root, *forks)]
-            first, last = min(one[1] for one in times), max(one[2] for one in times)
-            if (since is None or last >= since) and (until is None or first < until):
-                listed.append((last, root.id, first, root, forks))
-        listed.sort(key=lambda each: (each[0], each[1]), reverse=True)
-        page = [each for each in listed if place is None or each[:2] < place][: limit + 1]
-        more = len(page) > limit
-        page = page[:limit]
-        return results.Sessions(
-            sessions=[
-                results.Session(
-                    **results.picked(root, "id", "title", "messages"),
-                    first=first,
-                    last=last,
-                    forks=[each.id for each in forks[:_NAMED]],
-                )
-                for last, _, first, root, forks in page
-            ],
-            total=len(listed),
-            next=f"{page[-1][0].isoformat()} {page[-1][1]}" if more else None,
-        )
+        await self._read_times([each for _, family in families for each in family])
+        listed: list[results.Session] = []
+        for root, family in families:
+            _, first, last = zip(*(self._times[each.id] for each in family), strict=True)
+            if (since and max(last) < since) or (until and min(first) >= until):
+                continue
+            forks = [each.id for each in family[1 : _NAMED + 1]]
+            about = results.picked(root, "id title messages")
+            listed.append(results.Session(**about, first=min(first), last=max(last), forks=forks))
+        listed.sort(key=lambda each: (each.last, each.id), reverse=True)
+        left = [each for each in listed if place is None or (each.last, each.id) < place]
+        page = left[:limit]
+        ends = f"{page[-1].last.isoformat()} {page[-1].id}" if len(left) > limit else None
+        return results.Sessions(sessions=page, total=len(listed), next=ends)
 
     async def _records(self) -> list[SessionRecord]:
         """Return the records of all sessions."""
-        found: list[SessionRecord] = []
-        while page := await self._memory.sessions(
-            after=found[-1].id if found else None, limit=_RECORDS
-        ):
-            found += page
-        return found
+        found: dict[str, SessionRecord] = {}
+        last: str | None = None
+        while page := await self._memory.sessions(after=last, limit=_RECORDS):
+            last = page[-1].id
+            if last in found:
+                break  # a session was erased meanwhile, and the list began again
+            found |= {each.id: each for each in page}
+        return list(found.values())
 
     async def _read_times(self, records: Iterable[SessionRecord]) -> None:
         """Read the times of the sessions that were written to since they were read."""
 
         async def read(record: SessionRecord) -> None:
-            session, times = self._memory.session(record.id), (record.created_at, record.created_at)
-            if record.messages:
-                ends = [
-                    await session.messages(at, at + 1) for at in (0, record.messages - 1)
-                ]  # fmt: skip
-                if all(ends):  # it may have been erased meanwhile
-                    times = (ends[0][0].created_at, ends[1][0].created_at)
-            self._times[record.id] = (record.version, *times)
+            times = [record.created_at] * 2
+            with suppress(NotFoundError, IndexError):  # it may be empty, or erased meanwhile
+                for end, at in enumerate((0, record.messages - 1)):
+                    found = await self._memory.session(record.id).messages(at, at + 1)
+                    times[end] = found[0].created_at
+            self._times[record.id] = (record.version, times[0], times[1])
 
-        new = [
-            each for each in records if self._times.get(each.id, (None,))[0] != each.version
-        ]  # fmt: skip
+        known = {name: version for name, (version, *_) in self._times.items()}
+        new = [each for each in records if known.get(each.id) != each.version]
         for begin in range(0, len(new), _READS):
             await asyncio.gather(*map(read, new[begin : begin + _READS]))
 
@@ -392,7 +372,7 @@ class Tools:
         place = await self.found(session)
         made = await place.context(max_tokens, query=query, view=view)
         return results.Selected(
-            **results.picked(made, "total_tokens", "max_tokens", "messages", "coverage"),
+            **results.picked(made, "total_tokens max_tokens messages coverage"),
             session=place.id,
             text=made.to_text(),
             shown_messages=len(made.shown.messages),
@@ -428,21 +408,15 @@ class Tools:
         if levels is not None and session is None:
             raise UsageError("levels goes with a session; messages of all sessions are searched")
         filters = {"levels": levels, "roles": roles, "since": since, "until": until}
-        given: dict[str, Any] = {
-            name: value for name, value in filters.items() if value is not None
-        }
+        given: dict[str, Any] = {name: each for name, each in filters.items() if each is not None}
         place = self._memory if session is None else await self.found(session)
         hits = await place.search(query, limit, **given)
-        ids = list(dict.fromkeys(hit.session_id for hit in hits))
-        states = await asyncio.gather(*(self._memory.session(each).status() for each in ids))
-        titles = {each.id: each.title for each in states}
+        titles: dict[str, str | None] = {}
+        for each in {hit.session_id for hit in hits}:
+            with suppress(NotFoundError):  # it may have been erased meanwhile
+                titles[each] = (await self._memory.session(each).status()).title
         return results.Passages(
-            passages=[
-                results.Passage.of(hit, hit.session_id).model_copy(
-                    update={"title": titles[hit.session_id]}
-                )
-                for hit in hits
-            ]
+            passages=[results.Passage.of(hit, hit.session_id, titles) for hit in hits]
         )
 
     @tool("Open a summary or a message", reads=True)
@@ -466,7 +440,7 @@ class Tools:
         for each in found[: results.MOST_ITEMS]:
             if room <= 0:
                 break
-            parts.append(results.Passage.of(each, place.id, room))
+            parts.append(results.Passage.of(each, place.id, room=room))
             room -= len(parts[-1].text)
         return results.Passages(passages=parts, omitted=len(found) - len(parts))
 
@@ -485,41 +459,25 @@ class Tools:
         level: Annotated[
             int | None, Field(ge=1, le=64, description="Only up to this level; all by default.")
         ] = None,
-        windowChars: Annotated[
-            int | None, Field(ge=1, le=10_000_000, description="Characters of one window.")
-        ] = None,
+        windowChars: Annotated[Size, Field(ge=1, description="Characters of a window.")] = None,
         minFlushChars: Annotated[
-            Chars, Field(description="The least characters that a silence makes a window of.")
+            Size, Field(description="The least that a silence closes.")
         ] = None,
-        overlapChars: Annotated[
-            int | None,
-            Field(ge=0, le=400, description="Characters of the window before that are shown."),
-        ] = None,
-        groupChars: Annotated[
-            int | None,
-            Field(ge=1, le=10_000_000, description="Characters of summaries in one group."),
-        ] = None,
+        overlapChars: Annotated[Size, Field(le=400, description="Shown of the one before.")] = None,
+        groupChars: Annotated[Size, Field(ge=1, description="Characters of a group.")] = None,
         wiggle: Annotated[
-            float | None,
-            Field(ge=0, lt=1, description="The share by which windows and groups may differ."),
+            float | None, Field(ge=0, lt=1, description="The share by which both may differ.")
         ] = None,
-        ratioOnly: Annotated[
-            bool | None, Field(description="The prompt states the ratio, and no length.")
-        ] = None,
+        ratioOnly: Annotated[bool | None, Field(description="The prompt states no length.")] = None,
         concurrency: Annotated[
             int | None, Field(ge=1, le=256, description="Calls of the model at once.")
         ] = None,
-        batchDelayMs: Annotated[
-            int | None,
-            Field(ge=0, le=60 * _MINUTE_MS, description="Milliseconds between two batches."),
-        ] = None,
+        batchDelayMs: Annotated[Size, Field(description="Between two batches.")] = None,
         sealPolicy: Annotated[
-            Literal["time", "chars", "hybrid"] | None,
-            Field(description="What closes a window: time, size, or both."),
+            Literal["time", "chars", "hybrid"] | None, Field(description="What closes a window.")
         ] = None,
         flushAfterMs: Annotated[
-            int | None,
-            Field(ge=1, le=10**11, description="Milliseconds of silence that close a window."),
+            int | None, Field(ge=1, le=10**11, description="The silence that closes a window.")
         ] = None,
         dry_run: Annotated[
             bool, Field(description="Only return the plan: what would be called, and its cost.")
@@ -530,10 +488,9 @@ class Tools:
     ) -> results.Updated:
         """Make the summaries of a conversation that are missing or out of date.
 
-        Level 1 is made before this answers; higher levels go on behind, and run_logs with the
-        `jobId` tells how far they are. The sizes need not be given: a conversation keeps its own.
-        Sizes that differ are kept for new windows, or with strategy 'full' the whole conversation
-        is summarised again with them.
+        Level 1 is made before this answers; higher levels follow, and run_logs tells of them. The
+        sizes need not be given: a conversation keeps its own. Sizes that differ are kept for new
+        windows, or with strategy 'full' the whole conversation is summarised again with them.
         """
         full = strategy == "full"
         if full and level is not None:
@@ -564,105 +521,51 @@ class Tools:
                 session=name,
                 state="planned",
                 plan=results.picked(
-                    plan,
-                    "calls",
-                    "calls_max",
-                    "tokens_in",
-                    "tokens_out",
-                    "by_level",
-                    "reused",
-                    "seconds",
-                    "cost",
+                    plan, "calls calls_max tokens_in tokens_out by_level reused seconds cost"
                 ),
                 note=None if full or config is None else "the plan is for the present windows",
             )
         if config is not None and not full:
             await place.reconfigure(config)
-        job = self._jobs.begin(name)
-
-        async def part(
-            upto: int | None, calls: int | None, tokens: int | None, report: Report
-        ) -> UpdateReport:
-            def work(progress: Callable[[UpdateProgress], object]) -> Any:
-                return update(upto, max_calls=calls, max_tokens=tokens, on_progress=progress)
-
-            return await self._jobs.run(job, work, report)
-
-        answer = partial(
-            results.Updated,
-            session=name,
-            jobId=job.id,
-            log=f"logs://{job.id}",
-            reconfigured=config is not None,
-        )
-        if full and not wait:
-            self._jobs.behind(job, part(None, max_calls, max_tokens, _silent))
-            return answer(state="running")
         async with progress_to(context) as report:
-            made = await part(level if wait or full else 1, max_calls, max_tokens, report)
-        goes_on = not (wait or full) and level != 1 and made.stopped is None
-        if goes_on:
-            calls = None if max_calls is None else max(0, max_calls - made.calls)
-            tokens = None if max_tokens is None else max(0, max_tokens - made.tokens)
-            self._jobs.behind(job, part(level, calls, tokens, _silent))
-        else:
-            job.state = "done"
-        return answer(
-            state="running" if goes_on else "done",
-            report=results.picked(
-                made,
-                "run_id",
-                "made",
-                "reused",
-                "degraded",
-                "failed",
-                "by_level",
-                "calls",
-                "tokens_in",
-                "tokens_out",
-                "cost",
-                "stopped",
-                "retry_after",
-                "swapped",
-            ),
-        )
+            made = await update(
+                level, wait=wait or full, max_calls=max_calls, max_tokens=max_tokens,
+                on_progress=report,
+            )  # fmt: skip
+        ended = wait or full or level == 1 or made.stopped is not None
+        return results.Updated(
+            session=name,
+            state="done" if ended else "running",
+            jobId=made.run_id,
+            log=f"logs://{made.run_id}" if made.run_id else None,
+            reconfigured=config is not None,
+            report=results.picked(made, _REPORTED),
+        )  # fmt: skip
 
     @tool("Read the log of runs", reads=True)
     async def run_logs(
         self,
         *,
         id: Annotated[  # noqa: A002 - the name that a run has
-            Name | None, Field(description="A jobId or run_id; omit to list the newest runs.")
+            Name | None, Field(description="Of a run, such as a jobId; omit for the newest runs.")
         ] = None,
         session: AnySession = None,
         limit: Limit = 10,
     ) -> results.Logs:
-        """Read how far an update is, or what a run did, called and cost, and what failed.
+        """Read what a run did, called and cost, and what failed.
 
         Without an id, list the newest runs: updates, extractions, consolidations, erasures.
         """
         if id is None:
-            runs = await (
-                self._memory.runs(limit=limit)
-                if session is None
-                else (await self.found(session)).runs(limit=limit)
-            )
-            return results.Logs(runs=[_run(each) for each in runs])
-        job = self._jobs.get(id)
-        reports: list[RunReport] = []
-        for each in [id] if job is None else job.runs:
-            try:
-                reports.append(await self._memory.run(each))
-            except NotFoundError:  # a run goes with its session, the job stays
-                if job is None:
-                    raise
-        items = [item for report in reports for item in report.items]
-        return results.Logs(
-            runs=[_run(each.record) for each in reports],
-            job=job,
-            items=[_item(each) for each in items[:limit]],
-            items_omitted=max(0, len(items) - limit),
-        )
+            place = self._memory if session is None else await self.found(session)
+            runs = await place.runs(limit=limit)
+            return results.Logs(runs=[results.picked(each, _RUN) for each in runs])
+        report = await self._memory.run(id)
+        items = [results.picked(each, _ITEM) for each in report.items[:limit]]
+        for each in items:  # a reason may be a provider's text
+            each["reasons"] = [why[: results.SHORT] for why in each["reasons"]]
+        record, omitted = results.picked(report.record, _RUN), len(report.items) - len(items)
+        return results.Logs(runs=[record], items=items, items_omitted=omitted)
 
     @tool("Measure a conversation", reads=True)
     async def memory_metrics(self, *, session: SessionId) -> results.Measured:
@@ -770,33 +673,19 @@ class Tools:
         async with progress_to(context) as report:
             done = await place.extract(
                 ExtractionOptions(on_chunk_failure=on_chunk_failure),
-                on_progress=lambda state: report(state.done, state.total),
+                on_progress=report,
                 max_calls=max_calls,
                 max_tokens=max_tokens,
             )
-        graph = done.tri_vector
-        kinds = ("entities", "relations", "deltas", "strategy")
+        graph, kinds = done.tri_vector, ("entities", "relations", "deltas", "strategy")
+        cut = graph and graph.model_copy(update={one: getattr(graph, one)[:most] for one in kinds})
         return results.Extracted(
-            **results.picked(
-                done,
-                "outcome",
-                "run_id",
-                "messages",
-                "calls",
-                "tokens_in",
-                "tokens_out",
-                "cost",
-                "stopped",
-            ),
             session=place.id,
-            chunks=len(done.chunks),
+            report=results.picked(done, _EXTRACTED),
             failures=[f"{each.id}: {each.reason}" for each in done.failures[: results.MOST_ITEMS]],
             entities=len(graph.entities) if graph else 0,
             relations=len(graph.relations) if graph else 0,
-            tri_vector=graph
-            and graph.model_copy(
-                update={name: getattr(graph, name)[:most] for name in kinds}
-            ).model_dump(mode="json", exclude_none=True),
+            tri_vector=cut and cut.model_dump(mode="json", exclude_none=True),
         )
 
     # -- Erasing
@@ -854,18 +743,12 @@ def wanted(config: HierarchyConfig, given: Mapping[str, Any], *, full: bool) -> 
 
     A session in tokens that is re-packed with sizes in characters gets the characters preset.
 
-    Raises UsageError for sizes in characters on a session in tokens that is not re-packed, and
-    ConfigError for what no configuration may be.
+    Raises ConfigError for what no configuration may be, such as sizes in characters on a session in
+    tokens that is not re-packed.
     """
-    sizes = [name for name in given if published.keys()[name].unit == "chars"]
-    if config.unit == "chars" or not sizes:
-        return HierarchyConfig.from_published(given, base=config)
-    if full:
-        return HierarchyConfig.from_published(given)
-    raise UsageError(
-        f"{', '.join(sizes)}: sizes in characters, but this session is measured in tokens; "
-        "leave them out, or re-pack the session in characters with strategy 'full'"
-    )
+    anew = full and any(published.keys()[name].unit == "chars" for name in given)
+    base = None if anew and config.unit == "tokens" else config
+    return HierarchyConfig.from_published(given, base=base)
 
 
 def _place(after: str | None) -> tuple[datetime, str] | None:
@@ -918,21 +801,3 @@ async def _fitting(session: AsyncSession, said: str) -> tuple[dict[int, str], li
 
 def _plain(text: str) -> str:
     return " ".join(text.split()).casefold()
-
-
-def _run(record: RunRecord) -> dict[str, Any]:
-    return results.picked(
-        record, "id", "kind", "subject", "outcome", "started_at", "ended_at", "detail"
-    )
-
-
-def _item(item: Any) -> dict[str, Any]:
-    found = results.picked(
-        item, "id", "state", "attempts", "tokens_in", "tokens_out", "seconds", "model", "cost"
-    )
-    # A reason may be a provider's text.
-    return {**found, "reasons": [reason[: results.SHORT] for reason in item.reasons]}
-
-
-def _silent(_done: float, _total: float | None) -> None:
-    """Report to nobody: the client has its answer."""
