@@ -256,13 +256,6 @@ async def test_a_fork_is_recalled_into_its_context_from_the_shared_prefix_once()
     assert record.text.count("harbour master is called Ottilie") == 1
 
 
-async def test_a_closed_session_is_recalled():
-    _, session = await opened()
-    await session.close()
-    found = await session.context(2_000, query="Who is the harbour master?")
-    assert "Ottilie" in found.evidence.text
-
-
 # -- settings that shape an answer
 
 
@@ -315,18 +308,6 @@ async def test_what_is_said_a_thousand_times_leaves_room_for_the_rest(dedup):
     else:
         assert all(index < 1_000 for index in found)
         assert 800 < evidence.total_tokens <= 1_000
-
-
-async def test_one_long_message_leaves_room_for_the_others():
-    """A search gives one passage a message, however many passages of one rank before the next."""
-    session = memory_over(MemoryStore()).session("s")
-    lines = (f"Line {n}: violin {n} of hall {n} went by ferry, says {n}." for n in range(4_000))
-    await session.append(Message.assistant("\n".join(lines), created_at=START))
-    await session.append(
-        said(n, f"Story {n}, quite other, and with a violin in its last line.") for n in range(1, 6)
-    )
-    hits = await session.search("violin ferry", 5, semantic_dedup=False)
-    assert len({hit.index for hit in hits}) == len(hits) == 5
 
 
 @pytest.mark.parametrize("profile", [None, ContextProfile(name="p", pins=[0, 3])])

@@ -14,12 +14,10 @@ from test_context import START, Words, histories, talk
 from hiermem import (
     AsyncMemory,
     BudgetTooSmallError,
-    ContextBudget,
     ContextPolicy,
     HierarchyConfig,
     Message,
     ToolCall,
-    UsageError,
 )
 from hiermem.core.text.fence import read
 from hiermem.stores.memory import MemoryStore
@@ -76,20 +74,6 @@ async def test_the_record_marks_each_gap_and_one_notice_says_what_the_mark_is():
     assert found.evidence.total_tokens <= found.evidence.max_tokens
 
 
-async def test_what_comes_before_the_evidence_does_not_depend_on_the_question():
-    _, session = await opened()
-    first = await session.context(2_000, query="harbour master")
-    for query in ("the price in EUR", "zzzz", "", "capacity of the ferry on 2024-03-15"):
-        other = await session.context(2_000, query=query)
-        ours = [block for block in other.blocks if block.kind != "recall"]
-        assert ours == [block for block in first.blocks if block.kind != "recall"]
-        assert 0 < other.shared_prefix_tokens <= sum(block.tokens for block in ours)
-    silent = await session.context(2_000, recall_tokens=1_200)
-    assert list(silent.blocks) == ours, "0.6 of 2,000 is 1,200: the same cut without a question"
-    assert silent.recall == ()
-    assert silent.evidence is None
-
-
 async def test_recall_has_the_tokens_it_was_given_and_the_cut_the_rest():
     _, session = await opened()
     for tokens in (0, 40, 200, 900):
@@ -98,12 +82,6 @@ async def test_recall_has_the_tokens_it_was_given_and_the_cut_the_rest():
         assert spent <= tokens
         assert found.total_tokens - spent <= 2_000 - tokens
         assert bool(found.recall) == (tokens > 100)
-
-
-async def test_the_policy_sets_the_share():
-    _, session = await opened(context_policy=ContextPolicy(recall=0.1))
-    found = await session.context(8_000, query="harbour master and the ferry")
-    assert 0 < sum(block.tokens for block in found.blocks if block.kind == "recall") <= 800
 
 
 @pytest.mark.parametrize(
@@ -138,30 +116,6 @@ async def test_recall_by_default_gives_way_where_the_budget_is_small():
         await session.context(least - 1, query="harbour master")
 
 
-async def test_recall_by_default_gives_way_to_the_system_prompt_and_the_cut():
-    _, session = await opened()
-    system = "Be brief. " * 300
-    plain = await session.context(2_000, system=system)
-    found = await session.context(2_000, system=system, query="harbour master")
-    assert plain.total_tokens <= 2_000
-    assert found.total_tokens <= 2_000
-    assert found.coverage == 1.0
-
-
-async def test_the_system_prompt_and_the_tools_are_paid_before_recall():
-    memory, session = await opened()
-    found = await session.context(
-        3_000, query="harbour master", system="Be brief. " * 40, tools=[{"name": "x" * 400}]
-    )
-    assert found.recall
-    assert found.total_tokens <= 3_000
-    budget = ContextBudget(3_000, reserve_for_output=1_000)
-    manager = memory.manager
-    found = await manager.select_optimal_context("s", budget, query="harbour master")
-    assert found.recall
-    assert found.total_tokens <= 2_000
-
-
 async def test_what_looks_like_a_fence_is_escaped_within_the_budget():
     """Broken if escaping made the record longer than its text was counted."""
     memory, session = await opened(60)
@@ -175,32 +129,6 @@ async def test_what_looks_like_a_fence_is_escaped_within_the_budget():
     assert found.total_tokens <= 2_000
     key = await memory._handle.key()
     assert [fence.name for fence in read(recall_of(found).text, key=key)] == ["recall"]
-
-
-async def test_what_was_taken_back_is_recalled_no_more():
-    _, session = await opened()
-    assert (await session.context(2_000, query="Ottilie Brandt")).recall
-    await session.quarantine([120])
-    found = await session.context(2_000, query="Ottilie Brandt")
-    assert "Ottilie" not in found.to_text()
-    assert 120 not in {stored.index for stored in found.recall}
-
-
-@pytest.mark.parametrize("strategy", ["cut", "layered"])
-async def test_every_strategy_and_renderer_bears_the_evidence(strategy):
-    _, session = await opened()
-    found = await session.context(2_000, query="harbour master", strategy=strategy)
-    assert found.total_tokens <= 2_000
-    assert "Ottilie" in found.to_text()
-    assert "Ottilie" in str(found.to_anthropic()["messages"])
-
-
-async def test_a_question_that_is_no_text_is_refused():
-    _, session = await opened(4)
-    with pytest.raises(UsageError, match="query"):
-        await session.context(2_000, query=7)
-    with pytest.raises(UsageError, match="recall_tokens"):
-        await session.context(2_000, query="x", recall_tokens=-1)
 
 
 QUESTIONS = st.sampled_from(["ferry price", "what did Ada measure?", "seats.py", "中文", "\0 OR *"])

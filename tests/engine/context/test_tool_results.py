@@ -118,16 +118,6 @@ async def test_the_minimum_that_an_error_states_is_accepted_and_the_same_at_each
     await memory.close()
 
 
-async def test_a_result_is_stored_and_searched_whole():
-    """Broken, what an excerpt leaves out is lost."""
-    memory, session = await log_of(4)
-    (stored,) = await session.messages(2, 3)
-    assert stored.content == output(0)
-    found = await session.recall("tests/test_77.py::test_77", max_tokens=400)
-    assert "test_77.py" in found.text
-    await memory.close()
-
-
 async def test_without_the_setting_a_result_is_summarised_and_shown_whole():
     memory, session = await log_of(2, tool_result_tokens=None)
     await session.append(Message.assistant("Done."))

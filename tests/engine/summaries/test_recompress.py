@@ -220,18 +220,6 @@ async def test_p6_an_edit_whose_window_says_the_same_makes_no_call_above():
             assert (node.dirty, node.since) == (False, None), node.id
 
 
-async def test_p6_an_edit_makes_one_node_a_level():
-    fixture = await told()
-    await changing.edit(regenerating(fixture.handle), "s", 23, sentence(1, 60))
-    llm = ScriptedLLM()
-    report = await fixture.update(llm)
-    assert report.by_level == {1: 1, 2: 1, 3: 1}
-    tree = await fixture.tree()
-    assert {id_ for id_, (node, _) in tree.items() if node.revision == 2} == {
-        "L1.2", "L2.0", "L3.0",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("remote", [True, False])
 @pytest.mark.parametrize("deed", ["edit", "erase", "quarantine"])
 @pytest.mark.parametrize("made", [True, False])
@@ -310,12 +298,6 @@ async def test_another_model_makes_nothing_untrue_unless_the_policy_is_to_follow
     assert plan.calls == report.calls == llm.calls
     assert {revision.model for _, revision in (await fixture.tree()).values()} == {"other"}
     assert (await fixture.update(llm, policy=FOLLOW)).calls == 0
-
-
-async def test_to_follow_takes_up_to_the_level_that_was_asked_for():
-    fixture = await told(60)
-    report = await fixture.update(Other(), policy=FOLLOW, level=1)
-    assert report.by_level == {1: 6}
 
 
 async def test_another_ratio_is_followed_in_the_length_of_the_texts():

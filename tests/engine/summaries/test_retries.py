@@ -183,22 +183,6 @@ async def test_p9_a_text_left_alone_is_asked_for_where_something_changed(what):
         assert (report.made, report.degraded) == (2, 0)
 
 
-async def test_p9_a_text_on_request_has_two_prompts_and_keeps_its_old_text():
-    desk, llm = Desk(), Sulky(lambda request: False)
-    async with desk.open(llm) as memory:
-        session = memory.session("s")
-        await desk.say(session, 0, 10)
-        await session.update()
-        (good,) = await session.summaries(1)
-        llm.refuses = lambda request: True
-        await session.recompress(1)
-        for _ in range(5):
-            await session.update()
-        (kept,) = await session.summaries(1)
-        assert llm.asked.total() == 1 + 2
-        assert (kept.text, kept.degraded, kept.node.dirty) == (good.text, False, False)
-
-
 async def test_a_text_that_another_session_got_is_taken_at_once():
     """No call is due for an hour, but none is needed."""
     desk, llm = Desk(), Sulky()

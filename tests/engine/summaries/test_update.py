@@ -18,11 +18,11 @@ from sampling import drawn, params
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from logbook import CONFIGS
-from session_fixture import COUNTER, START, SessionFixture, messages, text
+from session_fixture import START, SessionFixture, messages, text
 
 from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.summaries.assess import Standard, assess_extract, judge, source_of
+from hiermem.core.summaries.assess import judge
 from hiermem.core.text.units import unpack
 from hiermem.engine.log import append as appending
 from hiermem.engine.summaries import node as making_node
@@ -32,9 +32,8 @@ from hiermem.errors import (
     StoreError,
     TransientModelError,
 )
-from hiermem.models.function import FunctionLLM
 from hiermem.models.offline.model import ExtractiveLLM
-from hiermem.protocols import LLMRequest, LLMResponse, SourceText
+from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
@@ -73,16 +72,6 @@ async def test_the_published_trees_are_made(count, by_level):
         assert revision.text
 
 
-async def test_summaries_are_strictly_smaller_than_what_they_are_made_from():
-    fixture = await told(SessionFixture(), 160)
-    await fixture.update(ScriptedLLM())
-    tree = await fixture.tree()
-    for node, revision in tree.values():
-        below = [tree[child][1].tokens for child in node.children]
-        inputs = sum(below) if below else node.input_tokens
-        assert revision.tokens < inputs if inputs > 200 else revision.tokens <= inputs
-
-
 async def test_an_update_with_nothing_to_do_calls_nobody_and_writes_nothing():
     fixture = await told(SessionFixture(), 50)
     await fixture.update(ScriptedLLM())
@@ -92,19 +81,6 @@ async def test_an_update_with_nothing_to_do_calls_nobody_and_writes_nothing():
     assert report.run_id is None
     outcomes = [run.outcome for run in await fixture.tenant.runs(subject="s")]
     assert outcomes == ["ok"]
-
-
-async def test_short_windows_are_kept_word_for_word_without_a_call():
-    fixture = await told(SessionFixture(), 10, words=6)
-    llm = ScriptedLLM()
-    report = await fixture.update(llm)
-    (node, revision) = (await fixture.tree())["L1.0"]
-    assert (report.made, llm.calls) == (1, 0)
-    assert node.verbatim
-    for n in range(10):
-        assert text(n, 6) in revision.text
-    units = unpack(revision.provenance, revision.text)
-    assert [unit.index for unit in units] == list(range(10))
 
 
 async def test_a_window_without_any_text_is_made_empty_and_without_a_call():
@@ -143,15 +119,6 @@ async def test_the_same_conversation_elsewhere_is_made_without_a_call():
         assert copied.text == revision.text
         assert copied.reused
         assert copied.provenance == revision.provenance
-
-
-async def test_progress_goes_from_nothing_to_all_by_level():
-    fixture = await told(SessionFixture(), 150)
-    seen = []
-    await fixture.update(ScriptedLLM(), on_progress=seen.append)
-    assert (seen[0].done, seen[0].total) == (0, 19)
-    assert seen[-1].by_level == {1: (15, 15), 2: (3, 3), 3: (1, 1)}
-    assert [each.done for each in seen] == sorted(each.done for each in seen)
 
 
 async def test_an_error_in_the_progress_callback_ends_the_run_and_loses_nothing():
@@ -226,16 +193,6 @@ async def test_p9_a_dry_run_reads_each_window_of_threads_that_are_interleaved():
     assert plan.calls == report.calls
 
 
-async def test_p9_a_dry_run_in_the_middle_says_what_is_left():
-    fixture = await told(SessionFixture(), 200)
-    llm = ScriptedLLM()
-    whole = await fixture.update(llm, dry_run=True)
-    await fixture.update(llm, max_calls=7)
-    rest = await fixture.update(llm, dry_run=True)
-    assert rest.calls == whole.calls - 7
-    assert (await fixture.update(llm)).calls == rest.calls
-
-
 # -- caps
 
 
@@ -267,16 +224,6 @@ async def test_p9_a_deadline_that_is_over_lets_nothing_be_called():
 
 
 # -- order and concurrency
-
-
-async def test_lower_levels_and_older_nodes_come_first():
-    fixture = await told(SessionFixture(), 150)
-    llm = ScriptedLLM()
-    await fixture.update(llm, policy=UpdatePolicy(concurrency=1, batch_delay=0))
-    levels = [request.level for request in llm.requests]
-    assert levels == sorted(levels)
-    firsts = [r.inputs[0].index for r in llm.requests if r.level == 1]
-    assert firsts == sorted(firsts)
 
 
 async def test_calls_run_side_by_side_as_many_as_are_allowed():
@@ -333,19 +280,6 @@ async def test_p7_a_failed_node_is_tried_up_to_its_attempts_then_stood_in_for_th
     assert tree["L1.0"][1].number == 2
 
 
-async def test_p7_a_stand_in_goes_on_serving_while_the_model_stays_broken():
-    fixture = await told(SessionFixture(), 30)
-    broken = FaultyLLM(ScriptedLLM(), rate=1, faults=["permanent"])
-    report = await fixture.update(broken)
-    assert (report.degraded, report.calls) == (3, 3), "a permanent error spends all attempts"
-    before = await fixture.tree()
-    again = await fixture.update(broken)
-    assert (again.degraded, again.failed, again.calls) == (3, 0, 3)
-    assert [r.text for _, r in before.values()] == [
-        r.text for _, r in (await fixture.tree()).values()
-    ]
-
-
 async def test_a_parent_is_made_anew_when_a_better_child_replaces_the_stand_in():
     fixture = await told(SessionFixture(), 150)
     one = [None] * 3 + ["permanent"]
@@ -361,21 +295,6 @@ async def test_a_parent_is_made_anew_when_a_better_child_replaces_the_stand_in()
     assert remade == set(path), "dirt travels up the one path, and no further"
     assert (report.calls, plan.calls) == (3, 3)
     assert not any(node.dirty for node, _ in tree.values())
-
-
-async def test_dirt_stops_where_the_new_text_is_the_old_one():
-    fixture = await told(SessionFixture(), 150)
-    await fixture.update()
-    (node,) = await fixture.tenant.tree("s").nodes(["L1.4"])
-    from hiermem.core.summaries import status
-
-    await fixture.tenant.tree("s").write_nodes(
-        [status.write(node, status.mark_dirty(node, now=fixture.now))]
-    )
-    llm = ScriptedLLM()
-    report = await fixture.update(llm)
-    assert (llm.calls, report.made) == (0, 0)
-    assert not any(each.dirty for each in await fixture.nodes())
 
 
 async def test_transient_errors_are_waited_out_as_asked_for():
@@ -762,19 +681,6 @@ async def test_p6_what_is_in_hand_does_not_grow_with_the_session():
     assert max(reads) <= 256
 
 
-async def test_a_plain_function_is_a_model():
-    fixture = await told(SessionFixture(), 30)
-    seen = []
-
-    def shorten(request):
-        seen.append(request.level)
-        return ScriptedLLM()._answer(request)
-
-    llm = FunctionLLM(shorten, name="mine", remote=False)
-    report = await fixture.update(llm)
-    assert (report.made, len(seen)) == (3, 3)
-
-
 # -- answers that claim to be extracted
 
 
@@ -813,34 +719,6 @@ async def test_p7_units_of_the_record_do_not_vouch_for_another_text():
     assert revision.provenance == ""
 
 
-@pytest.mark.parametrize("reason", ["length", "refusal", "error"])
-async def test_p7_an_extract_with_an_unclean_finish_never_serves(reason):
-    fixture = await told(SessionFixture(), 10)
-
-    def cut(request):
-        made = ExtractiveLLM().summarise(request)
-        return LLMResponse(made.text, units=made.units, finish_reason=reason)
-
-    report = await fixture.update(ScriptedLLM(script=cut))
-    assert (report.made, report.failed) == (0, 1)
-
-
-@pytest.mark.parametrize(("tokens", "kinds"), [(200, []), (201, ["not_smaller"])])
-def test_p8_an_extract_of_over_200_tokens_is_strictly_smaller(tokens, kinds):
-    said = " ".join(f"ferry{n}" for n in range(tokens))
-    request = LLMRequest(
-        task="summarise",
-        messages=(),
-        inputs=(SourceText(0, "user", "", "", said),),
-        target_tokens=900,
-        max_tokens=900,
-        counter=COUNTER,
-    )
-    standard = Standard(source_of(request, limit=9), tokens, (), 0.5)
-    draft = assess_extract(request, standard, claimed(said))
-    assert [problem.kind for problem in draft.problems] == kinds
-
-
 async def test_extracts_of_code_of_cut_and_of_capitalised_pieces_keep_their_provenance():
     fixture = SessionFixture()
     fence = "```python\ndef ferry_price(seats):\n    return seats * 12\n```"
@@ -855,21 +733,6 @@ async def test_extracts_of_code_of_cut_and_of_capitalised_pieces_keep_their_prov
     assert {node.level for node, _ in tree} >= {1, 2, 3}
     for _, revision in tree:
         assert unpack(revision.provenance, revision.text)
-
-
-async def test_p7_a_constant_answer_is_never_memory_and_a_plain_function_is():
-    for word in ("null", "TODO", "The " * 40, "lorem ipsum " * 20):
-        fixture = await told(SessionFixture(), 10)
-        report = await fixture.update(ScriptedLLM(script=lambda request, word=word: word))
-        assert (report.made, report.degraded) == (0, 1)
-    fixture = await told(SessionFixture(), 50)
-
-    def plain(request):
-        first = " ".join(request.inputs[0].text.split()[:5])
-        return f"Summary of {len(request.inputs)} messages about {first}"
-
-    report = await fixture.update(FunctionLLM(plain, remote=False))
-    assert (report.made, report.failed) == (6, 0)
 
 
 async def test_a_run_that_died_after_the_first_look_is_journalled_as_interrupted():
@@ -907,20 +770,6 @@ async def test_a_dry_run_reads_the_windows_of_a_long_session_together():
     assert asked["nodes"] + asked["revisions"] <= 3
     report = await fixture.update(ScriptedLLM())
     assert (report.calls, report.by_level) == (plan.calls, plan.by_level)
-
-
-async def test_a_dry_run_counts_windows_of_threads_that_are_far_apart():
-    """Broken, neighbours of one thread are made of the messages of another."""
-    fixture = SessionFixture()
-    said = [
-        replace(message, thread=f"t{(n // 3) % 7}" if n % 2 else "main")
-        for n, message in enumerate(messages(400, words=30))
-    ]
-    await fixture.say(said)
-    plan = await fixture.update(ScriptedLLM(), dry_run=True)
-    report = await fixture.update(ScriptedLLM())
-    assert (report.calls, report.by_level) == (plan.calls, plan.by_level)
-    assert plan.tokens_in > 0
 
 
 @pytest.mark.parametrize(
