@@ -30,6 +30,12 @@ Unit = Literal["tokens", "chars"]
 
 #: The most seconds that a lease may be set to; one that claims to last much longer is ignored.
 LONGEST_LEASE = 3600.0
+#: What pydantic says of a value, and what this module says.
+_WORDS: Final = (
+    ("Value error, ", ""),
+    ("Input should", "it must"),
+    ("Extra inputs are not permitted", "there is no such setting"),
+)
 #: Seconds in a week.
 _WEEK = 604_800.0
 #: Inputs of this many tokens or fewer may keep their size; larger inputs must get smaller.
@@ -48,12 +54,11 @@ class _Policy(BaseModel):
             super().__init__(**settings)
         except ValidationError as error:
             what = "; ".join(
-                ": ".join(
-                    ([".".join(map(str, e["loc"]))] if e["loc"] else [])
-                    + [e["msg"].removeprefix("Value error, ")]
-                )
+                ": ".join(([".".join(map(str, e["loc"]))] if e["loc"] else []) + [e["msg"]])
                 for e in error.errors(include_url=False, include_input=False)
             )
+            for theirs, ours in _WORDS:
+                what = what.replace(theirs, ours)
             wrong = ConvergenceError if "converge" in what else ConfigError
             raise wrong(f"{type(self).__name__}: {what}") from None
 

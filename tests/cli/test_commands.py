@@ -48,37 +48,37 @@ def talk(tmp_path):
 def db(tmp_path, talk):
     """A memory that holds those messages and has its summaries made."""
     path = tmp_path / "memory.db"
-    _run("ingest", talk, "--db", path)
+    _run("import", talk, "--db", path)
     _run("update", "--db", path)
     return path
 
 
-def test_ingest_twice_appends_once_and_a_longer_file_appends_the_rest(tmp_path, talk):
+def test_an_import_twice_appends_once_and_a_longer_file_appends_the_rest(tmp_path, talk):
     path = tmp_path / "memory.db"
-    assert "60 messages read, 60 new" in _run("ingest", talk, "--db", path).stdout
-    assert "60 messages read, 0 new" in _run("ingest", talk, "--db", path).stdout
+    assert "60 new messages into 1 session; 0 were" in _run("import", talk, "--db", path).stdout
+    assert "0 new messages into 0 sessions; 60 were" in _run("import", talk, "--db", path).stdout
     with talk.open("a", encoding="utf-8") as file:
         file.write('\n{"role": "user", "content": "one more"}')
-    assert "61 messages read, 1 new" in _run("ingest", talk, "--db", path).stdout
+    assert "1 new message into 1 session; 60 were" in _run("import", talk, "--db", path).stdout
 
 
 def test_a_changed_line_is_a_new_message_and_said_to_be(tmp_path, talk):
     """Broken if a corrected file could not be read again, or moved messages in silence."""
     path = tmp_path / "memory.db"
-    _run("ingest", talk, "--db", path)
+    _run("import", talk, "--db", path)
     talk.write_text(talk.read_text("utf-8").replace("Message 3 ", "Message three "), "utf-8")
-    result = _run("ingest", talk, "--db", path)
-    assert "60 messages read, 1 new" in result.stdout
-    assert "appended after those: 1." in result.stderr
-    assert "three" not in result.stderr, "a note never holds message text"
+    result = _run("import", talk, "--db", path)
+    assert "1 new message into 1 session; 59 were" in result.stdout
+    assert "appended after those: 1." in result.stdout
+    assert "three" not in result.output, "a note never holds message text"
 
 
 def test_a_transcript_goes_in_under_its_own_session_and_title(tmp_path):
     talk = tmp_path / "meeting.txt"
     talk.write_text("Ada: Shall we?\nMarvin: If we must.\nAda: Good.\n", encoding="utf-8")
     path = tmp_path / "memory.db"
-    _run("ingest", talk, "--db", path, "-s", "m1", "--title", "Plans", "--assistant", "Marvin")
-    assert "m1: 3 messages, Plans" in _run("sessions", "--db", path).stdout
+    _run("import", talk, "--db", path, "-s", "m1", "--title", "Plans", "--assistant", "Marvin")
+    assert _run("sessions", "--db", path).stdout.splitlines()[1].split()[:2] == ["Plans", "3"]
     with Memory.open(path) as memory:
         assert [each.role for each in memory.session("m1").messages()] == [
             "user",
@@ -89,13 +89,13 @@ def test_a_transcript_goes_in_under_its_own_session_and_title(tmp_path):
 
 def test_an_empty_file_is_said_to_be_empty(tmp_path):
     (tmp_path / "empty.jsonl").write_text("\n", encoding="utf-8")
-    result = _run("ingest", tmp_path / "empty.jsonl", "--db", tmp_path / "memory.db", code=1)
+    result = _run("import", tmp_path / "empty.jsonl", "--db", tmp_path / "memory.db", code=1)
     assert "holds no messages" in result.stderr
 
 
 def test_an_update_up_to_level_1_leaves_the_rest_to_the_next(tmp_path, talk):
     path = tmp_path / "memory.db"
-    _run("ingest", talk, "--db", path)
+    _run("import", talk, "--db", path)
     assert "6 made" in _run("update", "--db", path, "--level", 1).stdout
     assert "1 summary to be made: hiermem update" in _run("show", "--db", path).stdout
     assert "1 made" in _run("update", "--db", path).stdout
@@ -116,7 +116,7 @@ def test_a_long_session_is_listed_from_its_top_down(tmp_path):
 
 def test_a_dry_run_says_what_the_update_then_does(tmp_path, talk):
     path = tmp_path / "memory.db"
-    _run("ingest", talk, "--db", path)
+    _run("import", talk, "--db", path)
     assert "6 L1, 1 L2" in _run("update", "--db", path, "--dry-run").stdout
     plan = _run("update", "--db", path, "--dry-run").stdout
     assert " 1 call, " in plan, "a model that is asked once is said to be asked more often"
@@ -155,7 +155,7 @@ def test_show_draws_the_levels_and_lists_the_summaries(db):
     full = _run("show", "--db", db, "--node", "L1.0").stdout
     assert "covers     10 messages" in full
     assert "Message 0" in full
-    assert "talk: 60 messages" in _run("sessions", "--db", db).stdout
+    assert _run("sessions", "--db", db).stdout.splitlines()[1].split()[:2] == ["talk", "60"]
 
 
 def test_with_several_sessions_one_must_be_chosen(db):

@@ -34,7 +34,7 @@ def db(tmp_path):
     talk = tmp_path / "talk.jsonl"
     talk.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     path = tmp_path / "memory.db"
-    _run("ingest", talk, "--db", path)
+    _run("import", talk, "--db", path)
     return path
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import timedelta
 
 import chat_files
-import pytest
 from typer.testing import CliRunner
 
 from hiermem import Memory
@@ -46,7 +47,9 @@ def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     first = run("import", chat_files.chatgpt(tmp_path), "--db", db, code=3)
     assert "Imported 8 new messages into 3 sessions, 1 new fork; 0 were there" in first.stdout
     assert "hiermem sessions --db" in first.stderr
-    assert "conv-1: 6 messages, Invoices" in run("sessions", "--db", db).stdout
+    listed = run("sessions", "--db", db).stdout
+    assert re.search(r"(?m)^Invoices +6  9 Oct 2025 +1  conv-1", listed)
+    assert listed.count("Invoices") == 1, "a fork stands under its source"
     again = run("import", chat_files.chatgpt(tmp_path, more=True), "--db", db, code=3)
     assert "Imported 1 new message into 1 session; 8 were there already." in again.stdout
     skipped = run("import", chat_files.chatgpt(tmp_path), "--branches", "skip", "--dry-run", code=3)
@@ -56,10 +59,9 @@ def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     assert of_tenant.stderr.count("--tenant 'a b'") == 2
 
 
-@pytest.mark.parametrize("command", ["import", "ingest"])
-def test_options_reach_the_reader(command, tmp_path):
+def test_options_reach_the_reader(tmp_path):
     path = chat_files.write(tmp_path / "wa.txt", "1/2/25, 10:00 - Ana: x\n1/2/25, 10:01 - Bot: y\n")
-    run(command, path, "--db", tmp_path / "m.db", "--assistant", "bot", "--timezone",
+    run("import", path, "--db", tmp_path / "m.db", "--assistant", "bot", "--timezone",
         "Europe/Berlin", "--format", "whatsapp")  # fmt: skip
     with Memory.open(tmp_path / "m.db") as memory:
         _, bot = memory.session("wa").messages()
@@ -72,19 +74,23 @@ def test_an_unknown_format_is_wrong_usage(tmp_path):
     assert "whatsapp" in " ".join(result.stderr.split())
 
 
-def test_ingest_refuses_several_conversations_and_makes_no_memory(tmp_path):
+def test_one_session_takes_one_conversation_or_no_memory_is_made(tmp_path):
     db = tmp_path / "m.db"
-    result = run("ingest", chat_files.fine_tuning(tmp_path), "--db", db, code=2)
-    assert "hiermem import" in result.stderr
+    result = run("import", chat_files.fine_tuning(tmp_path), "--db", db, "-s", "x", code=2)
+    assert "holds several conversations" in result.stderr
+    run("import", chat_files.fine_tuning(tmp_path), "--db", db, "--title", "x", code=2)
     assert not db.exists()
 
 
-def test_ingest_puts_any_format_under_a_session_of_ones_own(tmp_path):
+def test_any_format_goes_under_a_session_of_ones_own(tmp_path):
     db = tmp_path / "m.db"
+    named = ("-s", "garden", "--title", "Hedges")
     for _ in range(2):
-        told = run("ingest", chat_files.claude(tmp_path), "--db", db, "-s", "garden")
-    assert "5 messages read, 0 new; session 'garden' holds 5." in told.stdout
-    assert "Note: reasoning left out: 1." in told.stderr
+        told = run("import", chat_files.claude(tmp_path), "--db", db, *named).stdout
+    assert "Imported 0 new messages into 0 sessions; 5 were there already." in told
+    assert "Note: reasoning left out: 1." in told
+    (found,) = json.loads(run("sessions", "--db", db, "--json").stdout)["sessions"]
+    assert (found["id"], found["title"], found["messages"]) == ("garden", "Hedges", 5)
 
 
 def test_the_bundled_conversation_is_the_one_described():

@@ -24,7 +24,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 CALLS = {
     "demo": ["demo"],
     "import": ["import", "{chat}", "--db", "{new}"],
-    "ingest": ["ingest", "{chat}", "--db", "{new}"],
     "update": ["update", "-s", "talk"],
     "update, all": ["update"],
     "update --all-tenants": ["update", "--all-tenants"],

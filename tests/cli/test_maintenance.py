@@ -268,7 +268,7 @@ def test_messages_are_erased_in_forks_too_and_out_of_the_file(db):
     assert SECRET.encode() in _bytes(db)
     told = run("erase", "60", "3-5", "--db", db, "-s", "talk", "--yes").stdout
     assert "erased: 4 messages" in told
-    assert "also in the forks: branch" in told
+    assert "also in these forks, whose own messages stay: branch" in told
     assert "no trace of them is left in the file" in told
     assert SECRET.encode() not in _bytes(db)
     with Memory.open(db) as memory:

@@ -123,7 +123,7 @@ def test_every_command_that_asks_a_model_says_how_it_is_asked(command, db, tmp_p
         (["--model-url", "http://127.0.0.1:1"], "need a --model", 2),
         (["--temperature", "1"], "need a --model", 2),
         (["--concurrency", "0"], "--concurrency", 2),
-        (["--timeout", "0"], "call_timeout", 2),
+        (["--timeout", "0"], "--timeout", 2),
         (["--model", "openai:x", "--model-url", "nowhere"], "base_url", 2),
     ],
 )

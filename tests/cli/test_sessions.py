@@ -42,20 +42,38 @@ def db(tmp_path):
     return path
 
 
-def test_sessions_are_listed_by_label_and_order(db):
-    listed = run("sessions", "--db", db).stdout
-    assert listed.startswith("talk: 4 messages, Plans, ")
-    assert "\nother: 1 message, " in listed
-    assert run("sessions", "--db", db, "--limit", 1).stdout.count("\n") == 1
-    assert run("sessions", "--db", db, "--order", "last_activity").stdout.startswith("other: ")
-    assert run("sessions", "--db", db, "--metadata", "user=ada").stdout.startswith("talk: ")
+def test_sessions_are_listed_newest_first_and_found_by_words_and_labels(db):
+    """Broken, one of 300 conversations is found by reading them all."""
+    assert _listed(db) == ["other", "Plans"]
+    assert _listed(db, "--limit", 1) == ["other"]
+    for words in (["PLAN"], ["ta"], ["--metadata", "user=ada"]):
+        assert _listed(db, *words) == ["Plans"]
+    assert "no session fits" in run("sessions", "Plans", "other", "--db", db).stderr
     nobody = run("sessions", "--db", db, "--metadata", "user=eve")
     assert nobody.stdout == ""
     assert "no session is labelled so" in nobody.stderr
-    [talk, other] = json.loads(run("sessions", "--db", db, "--json").stdout)["sessions"]
+    [other, talk] = json.loads(run("sessions", "--db", db, "--json").stdout)["sessions"]
     assert (talk["id"], talk["messages"], talk["metadata"]) == ("talk", 4, {"user": "ada"})
+    assert talk["from"].startswith("2025-03-01T09:30")
     assert other["title"] is None
     assert "KEY=VALUE" in run("sessions", "--db", db, "--metadata", "ada", code=2).stderr
+
+
+def _listed(db, *words):
+    lines = run("sessions", *words, "--db", db).stdout.splitlines()
+    return [line.split()[0] for line in lines[1:]]
+
+
+def test_a_fork_is_listed_under_the_session_that_it_stems_from(db):
+    """Broken, a third of an imported list are branches of what stands in it already."""
+    with Memory.open(db) as memory:
+        memory.session("talk").fork("branch", at=1).fork("twig", at=1)
+        memory.session("twig").append(Message.user("Newer."))
+    assert _listed(db) == ["Plans", "other"], "its newest branch places a conversation"
+    assert _listed(db, "--forks") == ["Plans", "other", "Plans", "Plans"]
+    found = json.loads(run("sessions", "--db", db, "--json").stdout)["sessions"]
+    assert [(each["id"], each["forks"]) for each in found] == [("talk", 2), ("other", 0)]
+    assert _listed(db, "bran") == ["Plans"]
 
 
 def test_pins_are_listed_added_and_taken_off(db):
@@ -78,22 +96,20 @@ def test_more_sessions_than_a_page_are_listed_once(tmp_path, monkeypatch):
     with Memory.open(tmp_path / "m.db") as memory:
         for number in range(5):
             memory.session(f"s{number}").append(Message.user("x"))
-    lines = run("sessions", "--db", tmp_path / "m.db").stdout.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["s0", "s1", "s2", "s3", "s4"]
-    lines = run("sessions", "--db", tmp_path / "m.db", "--limit", 3).stdout.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["s0", "s1", "s2"]
+    assert _listed(tmp_path / "m.db") == ["s4", "s3", "s2", "s1", "s0"]
+    assert _listed(tmp_path / "m.db", "--limit", 3) == ["s4", "s3", "s2"]
 
 
 def test_json_lines_come_back_as_the_messages_that_they_were(db, tmp_path):
     target = tmp_path / "talk.jsonl"
     assert "wrote 4 messages" in run("export", target, "--db", db, "--session", "talk").stderr
     assert run("export", "--db", db, "--session", "talk").stdout == target.read_text("utf-8")
-    run("ingest", target, "--db", tmp_path / "again.db", "--session", "copy")
+    run("import", target, "--db", tmp_path / "again.db", "--session", "copy")
     assert _said(tmp_path / "again.db", "copy") == _said(db, "talk")
 
 
 def _said(path, session):
-    """Return what a session holds; an ingest gives a message without a key one of its own."""
+    """Return what a session holds; an import gives a message without a key one of its own."""
     with Memory.open(path, create=False) as memory:
         return [
             (each.role, each.content, each.name, each.message.thread, each.message.tool_calls,
@@ -122,7 +138,7 @@ def test_every_text_comes_back(tmp_path_factory, texts):
             ]
         )
     run("export", place / "s.jsonl", "--db", place / "a.db", "-s", "s")
-    run("ingest", place / "s.jsonl", "--db", place / "b.db", "--session", "s")
+    run("import", place / "s.jsonl", "--db", place / "b.db", "--session", "s")
     assert [each[1] for each in _said(place / "b.db", "s")] == texts
 
 
@@ -160,7 +176,7 @@ def test_an_export_replaces_no_file_and_leaves_no_half(db, tmp_path, monkeypatch
 
 def test_rename_changes_the_title_and_nothing_else(db):
     assert "is called 'The harbour' now" in run("rename", "talk", "The harbour", "--db", db).stdout
-    assert run("sessions", "--db", db).stdout.startswith("talk: 4 messages, The harbour, ")
+    assert "\nThe harbour " in run("sessions", "--db", db).stdout
     assert "has no title now" in run("rename", "talk", "", "--db", db).stdout
     with Memory.open(db) as memory:
         assert memory.session("talk").status().title is None
@@ -185,9 +201,8 @@ def test_a_chat_is_listed_with_the_days_it_was_held_on(tmp_path):
             Message.user("Hello.", created_at=SAID),
             Message.user("Bye.", created_at=SAID + timedelta(days=9)),
         )
-    assert run("sessions", "--db", tmp_path / "m.db").stdout == (
-        "old: 2 messages, 1 Mar to 10 Mar 2025\n"
-    )
+    listed = run("sessions", "--db", tmp_path / "m.db").stdout
+    assert "2  1 Mar to 10 Mar 2025 " in listed
 
 
 def test_delete_asks_and_erases(db):

@@ -33,8 +33,8 @@ def refused(path, **options):
     with pytest.raises(UnreadableFileError) as caught:
         survey(read_chats(path, **options))
     db = path.parent / "memory.db"
-    for command in ("import", "ingest"):
-        result = runner.invoke(app, [command, str(path), "--db", str(db)])
+    for more in ([], ["--session", "s"]):
+        result = runner.invoke(app, ["import", str(path), "--db", str(db), *more])
         assert result.exit_code == 1, result.output
         assert result.stderr.startswith("error: ")
         assert not [each for each in path.parent.iterdir() if each.name.startswith("memory.db")]

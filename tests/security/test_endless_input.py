@@ -47,7 +47,6 @@ def noted(run, tmp_path_factory) -> Path:
         ["bank", "note", "-", "--space", "p"],
         ["bank", "note", "n", "--space", "q", "--rules", "/dev/zero"],
         ["import", "/dev/zero"],
-        ["ingest", "/dev/zero"],
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )

@@ -1,4 +1,4 @@
-"""The command line: every command by its name, in the order of the help.
+"""The command line: every command by its name, in the groups and the order of the help.
 
 A command prints its result on standard output and everything else (progress, hints, errors) on
 standard error, so that its result can be piped. ``output`` has the exit codes.
@@ -34,7 +34,6 @@ app = typer.Typer(
     cls=Commands,
     help="Unbounded conversation memory: messages, a tree of summaries, contexts that fit.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -43,30 +42,39 @@ of_bank = typer.Typer(
     help="Notes, and the bank of files that they are consolidated into.",
     rich_markup_mode=None,
 )
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": demo.demo,
-    "update": update.update,
-    "extract": extract.extract,
-    "show": show.show,
-    "view": view.view,
-    "import": import_cmd.import_chats,
-    "ingest": import_cmd.ingest,
-    "sessions": sessions.sessions,
-    "pin": sessions.pin,
-    "rename": sessions.rename,
-    "export": sessions.export,
-    "delete": sessions.delete,
-    "context": search_cmd.context,
-    "search": search_cmd.search,
-    "runs": maintenance.runs,
-    "metrics": maintenance.metrics,
-    "erase": maintenance.erase,
-    "scrub": maintenance.scrub,
-    "migrate": maintenance.migrate,
-    "backup": maintenance.backup,
-    "copy": maintenance.copy,
-    "check": maintenance.check,
-    "work": update.work,
+#: The commands, in the groups of the help.
+_COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Start": {
+        "demo": demo.demo,
+        "import": import_cmd.import_chats,
+        "update": update.update,
+        "mcp": mcp_cmd.mcp,
+    },
+    "Read": {
+        "sessions": sessions.sessions,
+        "search": search_cmd.search,
+        "context": search_cmd.context,
+        "show": show.show,
+        "view": view.view,
+        "export": sessions.export,
+        "extract": extract.extract,
+    },
+    "Change": {
+        "rename": sessions.rename,
+        "pin": sessions.pin,
+        "erase": maintenance.erase,
+        "delete": sessions.delete,
+    },
+    "Operate": {
+        "work": update.work,
+        "runs": maintenance.runs,
+        "metrics": maintenance.metrics,
+        "check": maintenance.check,
+        "backup": maintenance.backup,
+        "copy": maintenance.copy,
+        "scrub": maintenance.scrub,
+        "migrate": maintenance.migrate,
+    },
 }
 _OF_BANK: dict[str, Callable[..., None]] = {
     "note": bank.note,
@@ -79,11 +87,13 @@ _OF_BANK: dict[str, Callable[..., None]] = {
     "load": bank.load,
     "erase": bank.erase,
 }
-for _group, _commands in ((app, _COMMANDS), (of_bank, _OF_BANK)):
+for _group, _commands in _COMMANDS.items():
     for _name, _command in _commands.items():
-        _group.command(_name)(declared(_command))
-app.command("mcp")(declared(mcp_cmd.mcp, as_json=False))
-app.add_typer(of_bank, name="bank")
+        _as_json = _name != "mcp"  # whose standard output belongs to the protocol
+        app.command(_name, rich_help_panel=_group)(declared(_command, as_json=_as_json))
+for _name, _command in _OF_BANK.items():
+    of_bank.command(_name)(declared(_command))
+app.add_typer(of_bank, name="bank", rich_help_panel="Change")
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - the shape of a typer callback
@@ -97,7 +107,9 @@ def start(
     *,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version", "-v", callback=_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Unbounded conversation memory: messages, a tree of summaries, contexts that fit."""

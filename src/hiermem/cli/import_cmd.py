@@ -1,4 +1,4 @@
-"""The commands ``import`` and ``ingest``: conversations out of files.
+"""The command ``import``: conversations out of files.
 
 A file is read twice: first to the end, which says what it holds and refuses what cannot be read,
 and then to append it. Until the first reading is done, no memory is opened or made.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,9 +16,9 @@ import typer
 from typer import Argument, Option
 
 from hiermem import ImportReport, Memory, UsageError
-from hiermem.cli.options import Place, shown
+from hiermem.cli.options import Place, beside, shown
 from hiermem.cli.output import Code, hint, progress, result, wants_json
-from hiermem.cli.screen import clean, date_range, named, per_level, plural, say
+from hiermem.cli.screen import clean, date_range, named, plural, say
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
 
 #: The speakers that are named.
@@ -36,11 +35,20 @@ def _known(name: str | None) -> str | None:
     return name
 
 
+def _there(file: Path) -> Path:
+    if not file.exists():
+        raise typer.BadParameter(f"there is no {file}{beside(file)}")
+    return file
+
+
 @dataclass(frozen=True, kw_only=True)
 class File:
     """A file of chats, and how it is read."""
 
-    file: Annotated[Path, Argument(help="The file, folder or zip archive.", exists=True)]
+    file: Annotated[
+        Path,
+        Argument(metavar="FILE", help="The file, folder or zip archive.", callback=_there),
+    ]
     form: Annotated[
         str | None,
         Option(
@@ -95,6 +103,11 @@ def import_chats(
     source: File,
     place: Place,
     *,
+    session: Annotated[
+        str | None,
+        Option("--session", "-s", help="The id of its session; the file holds one conversation."),
+    ] = None,
+    title: Annotated[str | None, Option(help="The title of that session.")] = None,
     branches: Annotated[
         Literal["forks", "skip"],
         Option(help="Make forks of branches that are not current, or skip them."),
@@ -108,7 +121,21 @@ def import_chats(
     ] = False,
 ) -> None:
     """Import chats: a session for each conversation. A newer export adds what is new."""
-    read = partial(source.read, branches, dates)
+    if title is not None and session is None:
+        raise UsageError("--title goes with --session")
+
+    def read() -> Iterator[Conversation]:
+        for number, each in enumerate(source.read("skip" if session else branches, dates)):
+            if session is None:
+                yield each
+                continue
+            if number:
+                raise UsageError(
+                    f"{source.file.name} holds several conversations; without --session, each "
+                    "becomes a session of its own"
+                )
+            yield replace(each, id=session, title=title or each.title, branching=False)
+
     found = _surveyed(read, source.file)
     if not wants_json():
         _print_survey(found)
@@ -130,52 +157,12 @@ def _suggest(place: Place, sessions: list[str]) -> None:
     if place.tenant != "default":
         of += f" --tenant {shlex.quote(clean(place.tenant))}"
     many = len(sessions) > 1
-    chosen = " --session ID" if many else ""
+    chosen = " @last" if many else ""
     hint("Next:")
     if many:
         hint(f"  hiermem sessions {of}")
     hint(f"  hiermem update {of}")
-    hint(f"  hiermem context {of}{chosen}")
-
-
-def ingest(
-    source: File,
-    place: Place,
-    *,
-    session: Annotated[
-        str | None, Option("--session", "-s", help="The session; the file's name by default.")
-    ] = None,
-    title: Annotated[str | None, Option(help="The title of the conversation.")] = None,
-) -> None:
-    """Append one conversation to a session. A repeated call appends only new messages."""
-    file, name = source.file, session or source.file.stem
-
-    def read() -> Iterator[Conversation]:
-        for number, each in enumerate(source.read("skip")):
-            if number:
-                raise UsageError(
-                    f"{file.name} holds several conversations; 'hiermem import' makes a session of "
-                    "each"
-                )
-            yield replace(each, id=name, title=title or each.title, branching=False)
-
-    found = _surveyed(read, file)
-    with place.made() as memory:
-        report = _imported(memory, read(), found, file)
-        status = memory.session(name).status()
-    data = {"session_id": status.id, "messages": status.messages, "nodes": status.nodes}
-    result(
-        {**data, "found": found, "imported": report},
-        f"{plural(found.messages, 'message')} read, {report.new:,} new; session "
-        f"{clean(status.id)!r} holds {status.messages:,}. Sealed: {per_level(status.nodes)}.",
-    )
-    for text in _differences(report):
-        hint(text)
-    if found.undated:
-        hint("Note: no times in the file; its messages get the time of their import.")
-    for text in _said_of(found):
-        hint(text)
-    _end(found)
+    hint(f"  hiermem context{chosen} {of}")
 
 
 def _surveyed(read: Callable[[], Iterator[Conversation]], file: Path) -> Survey:

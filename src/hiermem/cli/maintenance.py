@@ -153,7 +153,9 @@ def _indices(words: list[str]) -> list[int]:
         if match is None:
             raise hiermem.UsageError(f"{word!r} is not a message or a range; write 3, or 5-9")
         first, last = int(match[1]), int(match[2] or match[1])
-        if last < first or last - first >= _MOST:
+        if last < first:
+            raise hiermem.UsageError(f"{word!r} runs backwards; write {last}-{first}")
+        if last - first >= _MOST:
             raise hiermem.UsageError(f"{word!r} is not a range of at most {_MOST:,} messages")
         found.update(range(first, last + 1))
     return sorted(found)

@@ -74,7 +74,7 @@ def mcp(
     opening = AsyncMemory.open(
         place.db,
         tenant=place.tenant,
-        llm=model.llm(),
+        llm=model.connected(),
         read_only=read_only,
         config=None if config is None else _sizes(config),
         update_policy=model.policy(UpdatePolicy),

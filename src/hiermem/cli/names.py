@@ -77,6 +77,12 @@ def families(
     return list(groups.values())
 
 
+def holds(record: hiermem.SessionRecord, words: Iterable[str]) -> bool:
+    """Return whether a session's title holds all of these words, or its id begins with them."""
+    title = _plain(record.title or record.id)
+    return all(_plain(word) in title or record.id.startswith(word) for word in words)
+
+
 def short_ids(records: Iterable[hiermem.SessionRecord]) -> dict[str, str]:
     """Return a beginning of each id that means the session; of a fork, the whole id."""
     ids = sorted(each.id for each in records if each.forked_from is None)

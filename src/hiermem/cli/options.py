@@ -7,11 +7,14 @@ environment, never from the command line, where every process of the machine cou
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from datetime import datetime
+from difflib import get_close_matches
 from functools import wraps
 from heapq import heappop, heappush
 from inspect import Parameter, signature
@@ -25,6 +28,7 @@ from typer import Argument, Option
 
 import hiermem
 from hiermem.cli import names, output
+from hiermem.cli.screen import clean
 
 P = TypeVar("P", bound=BaseModel)
 Db = Annotated[
@@ -38,8 +42,40 @@ Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 Forks = Literal["all", "keep"]
 #: The variable with the key for ``--model``; without it, the provider's own variable is used.
 KEY: Final = "HIERMEM_MODEL_KEY"
+#: A number of tokens, and its unit.
+_TOKENS = re.compile(r"(\d+(?:[,_]\d{3})*|\d+(?:\.\d+)?(?=[kKmM]))([kKmM]?)")
+#: The most files of a folder that are looked at.
+_LOOKED = 1_000
 #: The number of sessions, and of messages, that are read at once.
 _SESSIONS, _MESSAGES = 500, 1_000
+
+
+def tokens(least: int) -> Callable[[str | int], int]:
+    """Return what reads a number of tokens, ``least`` or more: 4000, 4,000, 4_000 or 4k."""
+
+    def read(given: str | int) -> int:
+        found = _TOKENS.fullmatch(str(given))
+        if found is None:
+            raise typer.BadParameter(f"{given!r} is no number of tokens; write 8000, 8,000 or 8k")
+        unit = {"": 1, "k": 1_000, "m": 1_000_000}[found[2].lower()]
+        count = int(float(found[1]) * unit) if unit > 1 else int(re.sub("[,_]", "", found[1]))
+        if count < least:
+            raise typer.BadParameter(f"{given!r}; it must be at least {least:,} tokens")
+        return count
+
+    return read
+
+
+def beside(path: Path) -> str:
+    """Name the files of a folder that may be meant by one that is not there."""
+    with suppress(OSError):
+        there = sorted(each.name for each in islice(path.parent.iterdir(), _LOOKED))
+        near = [name for name in there if Path(name).stem == path.name]
+        near += get_close_matches(path.name, there, names.NAMED)
+        near += [name for name in there if path.suffix and name.endswith(path.suffix)]
+        if near:
+            return f"; there is {', '.join(map(clean, list(dict.fromkeys(near))[: names.NAMED]))}"
+    return ""
 
 
 def declared(command: Callable[..., None], *, as_json: bool = True) -> Callable[..., None]:
@@ -98,7 +134,7 @@ def open_existing(db: str, llm: hiermem.LLM | None = None, **settings: Any) -> h
         mark in db for mark in ("://", "=", "@")
     ):  # which may be a database's, with a password
         raise hiermem.NotFoundError(
-            f"there is no memory at {db}; 'hiermem import FILE --db {db}' makes one"
+            f"there is no memory at {db}{beside(file)}; 'hiermem import FILE --db {db}' makes one"
         )
     return hiermem.Memory.open(db, llm=llm, create=False, **settings)
 
@@ -242,7 +278,9 @@ class Caps:
     """The most calls and tokens of one command."""
 
     max_calls: Annotated[int | None, Option(min=0, help="Stop before more calls.")] = None
-    max_tokens: Annotated[int | None, Option(min=0, help="Stop before more tokens.")] = None
+    max_tokens: Annotated[
+        int | None, Option(parser=tokens(0), metavar="TOKENS", help="Stop before more tokens.")
+    ] = None
 
     def less(self, calls: int, tokens: int) -> Caps:
         """Return what is left of them after so many calls and tokens."""
@@ -273,7 +311,7 @@ class Model:
     model_window: Annotated[
         int | None,
         Option(
-            envvar="HIERMEM_MODEL_WINDOW", min=1,
+            envvar="HIERMEM_MODEL_WINDOW", parser=tokens(1), metavar="TOKENS",
             help="Its context window in tokens, if it is not known.",
         ),
     ] = None  # fmt: skip
@@ -286,7 +324,7 @@ class Model:
     timeout: Annotated[
         float | None,
         Option(
-            min=0,
+            min=0.1,
             help="Seconds that one call may take; 600 by default for a server on this machine.",
         ),
     ] = None
@@ -322,6 +360,18 @@ class Model:
             raise
         except hiermem.UsageError as error:
             raise typer.BadParameter(f"--model: {error}") from None
+
+    def connected(self) -> hiermem.LLM | None:
+        """Return the model for a process that goes on, which must not meet a missing key later."""
+        llm = self.llm()
+
+        async def connect() -> None:
+            for step in ("connect", "disconnect"):
+                if (act := getattr(llm, step, None)) is not None:
+                    await act()
+
+        asyncio.run(connect())
+        return llm
 
     def policy(self, kind: type[P], **settings: Any) -> P:
         """Return a policy with what the options give of it; all others keep their defaults."""

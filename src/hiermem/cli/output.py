@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, NoReturn, TypeAlias
 
 import typer
+from pydantic import ValidationError
 from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from typer.core import TyperGroup
@@ -32,6 +33,22 @@ from hiermem.cli.screen import clean, out, say, silence
 _written = {"json": False}
 #: Shows (done, total) of each part of a work, and a note; the total may be unknown.
 ShowProgress: TypeAlias = Callable[..., None]
+#: What other programs call a command.
+_MEANT = {
+    "add": "import",
+    "ask": "search",
+    "chat": "context",
+    "find": "search",
+    "ingest": "import",
+    "list": "sessions",
+    "load": "import",
+    "ls": "sessions",
+    "remove": "delete",
+    "rm": "delete",
+    "serve": "mcp",
+    "summarize": "update",
+    "tree": "show",
+}
 #: Seconds between two lines of progress.
 _QUIET = 10.0
 #: The base class of typer's exceptions for a wrong command line; typer exports only subclasses.
@@ -79,7 +96,28 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Look for --json in the whole line, because an error in it is to be JSON already."""
         _written["json"] = "--json" in (args[: args.index("--")] if "--" in args else args)
-        return super().parse_args(ctx, args)
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        with _reported_errors():
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; of a word that other programs use, say what it is called here."""
+        if args[0] not in self.commands and args[0] in _MEANT:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {_MEANT[args[0]]!r}?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands in their groups, each with its first sentence."""
+        del ctx
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            about: Any = command  # typer says of a group of commands alone that it has this
+            group = getattr(about, "rich_help_panel", None) or "Commands"
+            groups.setdefault(group, []).append((name, about.get_short_help_str(limit=200)))
+        for group, rows in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(rows)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -279,9 +317,27 @@ def _reported_errors() -> Generator[None]:
         again = " Trying again may help." if retryable else ""
         _fail(type(error).__name__, f"{error}{again}", code, retryable=retryable)
     except _Misuse as error:
+        error.message = _misuse(error)
         if not wants_json():
             raise
         _fail("UsageError", error.format_message(), Code.USAGE)
+
+
+def _misuse(error: Any) -> str:
+    """Return what is wrong with a command line, in no words of the libraries that read it."""
+    if isinstance(error.__cause__, ValidationError):
+        fault = error.__cause__.errors(include_url=False)[0]
+        said = str(fault["msg"]).removeprefix("Value error, ")
+        if not said.startswith("Input should"):
+            return said
+        must = said.removeprefix("Input should").partition(",")[0]
+        return f"{fault['input']!r}; it must{must}"
+    said = str(error.message)
+    if said.startswith("Got unexpected extra argument"):
+        return f"{said}; put a name of several words between quotes"
+    if hasattr(error, "option_name") and error.ctx is not None and error.ctx.parent is None:
+        return f"{said}; write options after the command"
+    return said
 
 
 def _fail(kind: str, text: str, code: int, *, retryable: bool = False) -> NoReturn:

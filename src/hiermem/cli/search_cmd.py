@@ -18,7 +18,7 @@ from typer import Argument, Option
 
 from hiermem import ContextProfile, ContextSelection, Hit, matched
 from hiermem.cli.names import title_of
-from hiermem.cli.options import OneSession, Place, Session, session_of
+from hiermem.cli.options import OneSession, Place, Session, session_of, tokens
 from hiermem.cli.output import echo, hint, picked, print_json, wants_json
 from hiermem.cli.screen import clean, date_range, out, print_indented
 from hiermem.cli.show import level_style
@@ -46,12 +46,17 @@ class Role(StrEnum):
 def context(
     one: OneSession,
     *,
-    max_tokens: Annotated[int, Option(min=1, help="The budget.")] = 8_000,
+    max_tokens: Annotated[
+        int, Option(parser=tokens(1), metavar="TOKENS", help="The budget: 8000, 8,000 or 8k.")
+    ] = 8_000,
     query: Annotated[
         str | None, Option("--query", "-q", help="Append what answers this question.")
     ] = None,
     recall_tokens: Annotated[
-        int | None, Option(min=0, help="Tokens for the answer; 0.4 of the budget by default.")
+        int | None,
+        Option(
+            parser=tokens(0), metavar="TOKENS", help="For the answer; 0.4 of the budget by default."
+        ),
     ] = None,
     profile: Annotated[
         Literal["code-reviewer", "documentation"] | None,
@@ -138,7 +143,9 @@ def _print_marked(selection: ContextSelection, query: str) -> None:
 
 
 def search(
-    question: Annotated[list[str], Argument(help="The question, in plain words.")],
+    question: Annotated[
+        list[str], Argument(metavar="QUESTION", help="The question, in plain words.")
+    ],
     place: Place,
     *,
     session: Session = None,
@@ -158,13 +165,19 @@ def search(
     ] = None,
     since: Annotated[datetime | None, Option(help="Only from this day or time, in UTC.")] = None,
     until: Annotated[datetime | None, Option(help="Only before this day or time, in UTC.")] = None,
-    tokens: Annotated[
-        int | None, Option(min=1, help="Print verbatim messages that fit this many tokens instead.")
+    within: Annotated[
+        int | None,
+        Option(
+            "--tokens",
+            parser=tokens(1),
+            metavar="TOKENS",
+            help="Print verbatim messages that fit this many tokens instead.",
+        ),
     ] = None,
 ) -> None:
     """Find messages of all sessions that answer a question, best first; of one, summaries too."""
     query = " ".join(question)
-    if tokens is not None and level:
+    if within is not None and level:
         raise typer.BadParameter("--tokens returns messages only; omit --level")
     # An omitted option is an empty list, which as a filter would match nothing.
     filters: dict[str, Any] = {
@@ -182,8 +195,8 @@ def search(
         only = session is not None or bool(level or tag) or len(memory.sessions(limit=2)) == 1
         one = session_of(memory, session) if only else None
         target = one or memory
-        if tokens is not None:
-            found = target.recall(query, tokens, **given)
+        if within is not None:
+            found = target.recall(query, within, **given)
             if not wants_json():
                 console = out()
                 text = _styled(clean(found.text), query)

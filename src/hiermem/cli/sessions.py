@@ -17,7 +17,7 @@ from typer import Argument, Option
 
 import hiermem
 from hiermem.cli import names, options, output
-from hiermem.cli.screen import clean, date_range, plural, say
+from hiermem.cli.screen import clean, date_range, out, plural, table
 from hiermem.cli.tables import print_receipt
 
 #: What is printed of a session as JSON.
@@ -35,43 +35,70 @@ SessionName = Annotated[str, Argument(metavar="SESSION", help="The session.")]
 
 
 def sessions(
-    place: options.Place,
+    text: Annotated[
+        list[str] | None,
+        Argument(metavar="TEXT", help="Only those whose title or id holds these words."),
+    ] = None,
     *,
+    place: options.Place,
     metadata: Annotated[
         list[str] | None, Option(metavar="KEY=VALUE", help="Only sessions labelled so.")
     ] = None,
-    order: Annotated[
-        Literal["created", "last_activity"],
-        Option(help="Oldest first, or the last appended to first."),
-    ] = "created",
+    forks: Annotated[
+        bool, Option("--forks", help="List each fork, not the session alone that it stems from.")
+    ] = False,
     limit: Annotated[
-        int | None, Option(min=1, help="The number of sessions; all by default.")
+        int | None, Option("--limit", "-n", min=1, help="The number of sessions; all by default.")
     ] = None,
 ) -> None:
-    """List the sessions, one per line."""
+    """List the sessions, that with the newest message first."""
     labels = _labels(metadata or [])
     with place.open() as memory:
-        found = islice(options.sessions_of(memory, metadata=labels or None, order_by=order), limit)
-        if output.wants_json():
-            output.print_json({"sessions": [output.picked(record, *_FIELDS) for record in found]})
-            return
-        empty = True
-        for record in found:
-            empty = False
-            about = f", {clean(record.title)}" if record.title else ""
-            days = f", {date_range(*_times(memory, record))}" if record.messages else ""
-            forked = f", a fork of {clean(record.forked_from)}" if record.forked_from else ""
-            state = ", closed" if record.closed else ""
-            count = plural(record.messages, "message")
-            say(f"{clean(record.id)}: {count}{about}{days}{forked}{state}")
-        if empty:
-            output.hint("no session is labelled so" if labels else "no sessions yet")
+        every = list(options.sessions_of(memory, metadata=labels or None, order_by="last_activity"))
+        found = [each for each in every if names.holds(each, text or ())]
+        groups = [[each] for each in found] if forks else names.families(found, every)
+        listed = list(islice(_dated(memory, found, groups), limit))
+    short = names.short_ids(every) if out().is_terminal else {}
+    rows: list[dict[str, str | int]] = [
+        {
+            "session": names.title_of(root),
+            "messages": root.messages,
+            "when": "" if days is None else date_range(*days),
+            "forks": more or "",
+            "id": short.get(root.id, root.id),
+        }
+        for root, more, days in listed
+    ]
+    data = [
+        {
+            **output.picked(root, *_FIELDS),
+            "forks": more,
+            "from": days and days[0],
+            "to": days and days[1],
+        }
+        for root, more, days in listed
+    ]
+    shown = table(rows, left=("session", "when", "id")) if listed else ""
+    what = "no session fits" if every else "no session is labelled so" if labels else ""
+    output.result({"sessions": data}, shown, whole=True, empty=what or "no sessions yet")
 
 
-def _times(memory: hiermem.Memory, record: hiermem.SessionRecord) -> list[datetime]:
-    """Return the times of a session's first and last message; it may have been made later."""
-    session, last = memory.session(record.id), record.messages - 1
-    return [session.messages(at, at + 1)[0].created_at for at in (0, last)]
+def _dated(
+    memory: hiermem.Memory,
+    found: list[hiermem.SessionRecord],
+    groups: list[list[hiermem.SessionRecord]],
+) -> Iterator[tuple[hiermem.SessionRecord, int, tuple[datetime, datetime] | None]]:
+    """Yield the source of each group, its forks, its first and its newest time; newest first."""
+    group_of = {each.id: group for group in groups for each in group}
+    for each, last in options.by_newest(memory, found):
+        if each.id in group_of:
+            group = group_of[each.id]
+            for member in group:
+                del group_of[member.id]
+            days = None
+            if last is not None:
+                days = min(last, options.time_of(memory, group[0], 0)), last
+            yield group[0], len(group) - 1, days
 
 
 def _labels(given: list[str]) -> dict[str, str]:
@@ -134,7 +161,7 @@ def export(
         Option("--format", help="Messages as JSON lines, or text to be read."),
     ] = "jsonl",
 ) -> None:
-    """Write all messages of a session; 'hiermem ingest' reads the JSON lines again."""
+    """Write all messages of a session; 'hiermem import' reads the JSON lines again."""
     one, places = one.parted([place] if place is not None else [])
     if len(places) > 1:
         raise hiermem.UsageError(f"{len(places)} files are named; name one")

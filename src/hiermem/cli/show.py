@@ -116,7 +116,10 @@ def find(session: Session, node: str) -> Summary:
     known = session.summaries(int(level)) if level.isdecimal() and int(level) else []
     found = next((each for each in known if each.id == node), None)
     if found is None:
-        raise NotFoundError(f"session {session.id!r} has no summary {node!r}")
+        counts = session.status().nodes
+        there = ", ".join(f"L{n}.0 to L{n}.{count - 1}" for n, count in counts.items() if count)
+        has = f"it has {there}" if there else "it has none yet: hiermem update"
+        raise NotFoundError(f"session {session.id!r} has no summary {node!r}; {has}")
     return found
 
 

@@ -270,7 +270,7 @@ def _receipt_lines(receipt: hiermem.Receipt) -> list[str]:
     if gone := _counts(receipt.removed):
         lines.append(f"removed: {', '.join(gone)}")
     for title, names in (
-        ("also in the forks", receipt.forks_reached),
+        ("also in these forks, whose own messages stay", receipt.forks_reached),
         ("still kept in", receipt.kept_in),
         ("may quote it, please check", receipt.unproven),
         (

@@ -261,7 +261,9 @@ def work(
 
     Any number of these processes share the work, on any number of machines.
     """
-    with open_existing(db, model.llm(), update_policy=model.policy(hiermem.UpdatePolicy)) as memory:
+    with open_existing(
+        db, model.connected(), update_policy=model.policy(hiermem.UpdatePolicy)
+    ) as memory:
         worker = memory.worker(poll=poll, all_tenants=True, **vars(caps))
         try:
             with worker:

@@ -160,8 +160,11 @@ def _zone(given: str | tzinfo | None) -> tzinfo:
     try:
         return zoneinfo.ZoneInfo(given)
     except (ValueError, TypeError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        end = f"/{given}".casefold().replace(" ", "_")
+        known = (each for each in zoneinfo.available_timezones() if each.casefold().endswith(end))
         raise UsageError(
-            'timezone is unknown here; it must be a name such as "Europe/Berlin"'
+            "timezone is unknown here; it must be a name such as "
+            f'"{min(known, default="Europe/Berlin")}"'
         ) from None
 
 
