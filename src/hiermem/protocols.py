@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from typing_extensions import TypeIs, get_protocol_members
+
 from hiermem.types import Node, Revision, Role, SessionRecord, StoredMessage, Trust, Unit
 from hiermem.types.bank import BankText
 from hiermem.types.transaction import (
@@ -68,6 +70,14 @@ T = TypeVar("T")
 
 # ---------------------------------------------------------------------------------------------
 # Token counters
+
+
+def offers(value: object, protocol: type[T]) -> TypeIs[T]:
+    """Return whether an object has all members of a Protocol, as its own or by ``__getattr__``.
+
+    From Python 3.12 on, ``isinstance`` does not see what a wrapper hands through.
+    """
+    return all(hasattr(value, name) for name in get_protocol_members(protocol))
 
 
 @runtime_checkable

@@ -441,19 +441,19 @@ def default_counter() -> TokenCounter:
     return TiktokenCounter()
 
 
-def as_counter(given: object) -> TokenCounter:
+def as_counter(given: Any) -> TokenCounter:
     """Return a token counter: the default for None, that of a named encoding, or ``given``.
 
     A counter of the application is wrapped, so that each of its answers is checked. Raises
     UsageError for anything else, and for an encoding that tiktoken does not know.
     """
-    from hiermem.protocols import TokenCounter
+    from hiermem.protocols import TokenCounter, offers
 
     if given is None:
         return default_counter()
     if isinstance(given, str):
         return TiktokenCounter(given)
-    if not isinstance(given, TokenCounter) or not isinstance(given.name, str):
+    if not offers(given, TokenCounter) or not isinstance(given.name, str):
         raise UsageError(
             f"token_counter is {type(given).__name__}; it must have a name and count(), be the "
             "name of an encoding such as 'o200k_base', or be None"

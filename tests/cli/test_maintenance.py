@@ -367,7 +367,7 @@ def test_counts_agree_with_their_nouns_and_percent_is_written_in_one_way(db):
 
 def test_a_damaged_file_is_not_found_sound(db):
     """Exit code 1, and the promise that is broken is named."""
-    with sqlite3.connect(db) as rows:
+    with closing(sqlite3.connect(db)) as rows, rows:
         changed = rows.execute("UPDATE revisions SET text = text || ' Not at all.'").rowcount
         assert changed
     result = run("check", "--db", db, code=1)

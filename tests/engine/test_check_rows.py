@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+from contextlib import closing
 
 import pytest
 from logbook import CONFIGS, START, Words, text
@@ -104,7 +105,7 @@ def file(tmp_path_factory):
             assert (await memory.check()).findings == ()
 
     asyncio.run(fill())
-    with sqlite3.connect(path) as rows:
+    with closing(sqlite3.connect(path)) as rows, rows:
         rows.execute("PRAGMA journal_mode = DELETE")
     return path
 
@@ -113,7 +114,7 @@ def columns():
     """Name all columns of the tables, from a schema made for the purpose."""
     from hiermem.stores.sqlite import schema
 
-    with sqlite3.connect(":memory:") as rows:
+    with closing(sqlite3.connect(":memory:")) as rows, rows:
         rows.executescript(schema.current().script)
         return [
             f"{table}.{row[1]}"
@@ -135,7 +136,7 @@ async def found(path):
 def alter(path, column):
     """Change one value of that column in the middle of its table; say whether there was any."""
     table, name = column.split(".")
-    with sqlite3.connect(path) as rows:
+    with closing(sqlite3.connect(path)) as rows, rows:
         keys = [row[1] for row in rows.execute(f"PRAGMA table_info({table})") if row[5]]
         known = rows.execute(
             f"SELECT {', '.join(keys)}, {name}, typeof({name}) FROM {table} "
@@ -175,7 +176,7 @@ async def test_a_row_that_is_gone_is_found(file, tmp_path, table):
     """A row lost to a damaged page must not go unnoticed."""
     path = tmp_path / "memory.db"
     shutil.copy(file, path)
-    with sqlite3.connect(path) as rows:
+    with closing(sqlite3.connect(path)) as rows, rows:
         rows.execute(
             f"DELETE FROM {table} WHERE {'session' if table == 'heads' else 'rowid'} = "
             f"(SELECT max({'session' if table == 'heads' else 'rowid'}) FROM {table})"

@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -388,11 +388,12 @@ async def test_a_copy_that_is_killed_is_gone_on_with(tmp_path):
     for steps in (4, 12):
         ended = await asyncio.to_thread(copy, steps)
         assert ended.returncode == -signal.SIGKILL
-        with sqlite3.connect(tmp_path / "b.db") as file:
+        with closing(sqlite3.connect(tmp_path / "b.db")) as file, file:
             seen = file.execute("SELECT id, messages FROM sessions JOIN heads USING (session)")
             assert dict(seen.fetchall()) in ({}, {"s": 90}, {"s": 90, "t": 90})
-    taken = sqlite3.connect(tmp_path / "b.db").execute("SELECT max(taken) FROM restores")
-    assert taken.fetchone()[0] >= 20
+    with closing(sqlite3.connect(tmp_path / "b.db")) as file:
+        taken = file.execute("SELECT max(taken) FROM restores").fetchone()[0]
+    assert taken >= 20
     assert (await asyncio.to_thread(copy, 0)).returncode == 0
     target = await SQLiteStore.open(tmp_path / "b.db", clock=now)
     assert await content(target) == await content(source)

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def test_the_rights_of_a_file_that_exists_are_its_owners_choice(tmp_path: Path) 
 
 def _creation(path: Path) -> tuple[bytes, bytes]:
     """Return file and journal as they are when the first transaction is about to be committed."""
-    with sqlite3.connect(path, isolation_level=None) as connection:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection, connection:
         connection.execute("PRAGMA cache_spill = 1")
         connection.execute("PRAGMA cache_size = 1")
         connection.execute("BEGIN IMMEDIATE")
@@ -85,7 +86,6 @@ def _creation(path: Path) -> tuple[bytes, bytes]:
         connection.execute("INSERT INTO first VALUES (zeroblob(100000))")
         found = path.read_bytes(), path.with_name(path.name + "-journal").read_bytes()
         connection.execute("ROLLBACK")
-    connection.close()
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -32,9 +33,8 @@ async def make(path, count=60):
 
 
 def edit(path, statement, *values):
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         done = connection.execute(statement, values).rowcount
-    connection.close()
     assert done > 0, "the edit met no row"
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 import zlib
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
@@ -181,7 +182,7 @@ def test_a_question_adds_what_is_recalled(memory):
 def test_making_a_page_writes_nothing(memory, tmp_path):
     session = memory.session("trip")
     session.context(3_000)
-    with sqlite3.connect(tmp_path / "m.db") as other:
+    with closing(sqlite3.connect(tmp_path / "m.db")) as other, other:
         before = other.execute("PRAGMA data_version").fetchone()
         session.to_html()
         memory.to_html(text=False)

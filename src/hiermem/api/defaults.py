@@ -19,7 +19,7 @@ from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts import load
-from hiermem.protocols import LLM, LLMRequest, Store
+from hiermem.protocols import LLM, LLMRequest, Store, offers
 from hiermem.remote.optional import require
 from hiermem.types.prices import Prices
 
@@ -49,7 +49,7 @@ def as_llm(given: Any) -> LLM:
         from hiermem.models.named import model_by_name
 
         return model_by_name(given)
-    if isinstance(given, LLM):
+    if offers(given, LLM):
         prices = getattr(given, "prices", None)
         if prices is not None and not isinstance(prices, Prices):
             raise UsageError(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_json, check_name
 from hiermem.errors import UsageError
-from hiermem.protocols import Embedder, Store
+from hiermem.protocols import Embedder, Store, offers
 from hiermem.types import Span
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ def optional(value: Any, what: str, kind: type[T], default: Callable[[], T] | No
 
 def store_of(value: Any) -> Store:
     """Return a store: any object with a store's methods."""
-    if not isinstance(value, Store):
+    if not offers(value, Store):
         raise UsageError(f"store is {type(value).__name__}; it must be a Store")
     return value
 
@@ -139,7 +139,7 @@ def embedder_of(value: Any) -> Embedder | None:
     """
     if value is None:
         return None
-    if not isinstance(value, Embedder):
+    if not offers(value, Embedder):
         raise UsageError(
             f"embedder is {type(value).__name__}; it must have a name, a dimension and embed(), "
             "or be None"

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -63,9 +64,8 @@ async def examined(path):
                 for node in await tenant.tree(record.id).level(level, 0):
                     nodes[record.id, node.id] = node
         assert await tenant.backlog() == []
-    with sqlite3.connect(path) as file:
+    with closing(sqlite3.connect(path)) as file, file:
         revisions = Counter(file.execute("SELECT session, tree, node_id FROM revisions").fetchall())
-    file.close()
     return attempts, nodes, revisions
 
 
