@@ -212,7 +212,7 @@ class DumpConditions(Conditions):
                 for bad in (None, {**value, "more": 1}, {**value, "class": "Other"}):
                     wrong.append([*before, {**row, "value": bad}, *after])
                 wrong.append([*before, {**row, "kind": "other"}, *after])
-        for name, given in (("format", 2), ("secret", "c2hvcnQ="), ("tenant", "T")):
+        for name, given in (("format", 0), ("secret", "c2hvcnQ="), ("tenant", "T")):
             wrong.append([{**rows[0], name: given}, *rows[1:]])
         tenant = target.tenant("t")
         secret = await tenant.secret()
