@@ -22,7 +22,6 @@ from hiermem.errors import UsageError
 from hiermem.protocols import TokenCounter
 from hiermem.tokens import (
     ApproximateCounter,
-    CalibratedCounter,
     FunctionCounter,
     RunCounter,
     TiktokenCounter,
@@ -356,9 +355,8 @@ class Given:
     [
         Given,
         lambda answer: FunctionCounter(lambda _text: answer, name="given"),
-        lambda answer: CalibratedCounter(Given(answer)),
     ],
-    ids=["an object", "a function", "calibrated"],
+    ids=["an object", "a function"],
 )
 def test_an_answer_that_is_no_count_ends_the_append_before_anything_is_written(make, answer):
     """Broken, an adapter's slip makes a conversation unreadable that was accepted as stored."""
@@ -381,56 +379,6 @@ def test_a_counter_of_an_application_counts_as_it_says():
 
 
 # -- models that count otherwise
-
-usages = st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 20_000)), min_size=1, max_size=8)
-
-
-@given(usages, st.randoms())
-def test_the_same_usages_in_any_order_give_the_same_margin(seen, chance):
-    """A margin that depended on the order would size the same requests in two ways."""
-    margins = []
-    for _ in range(3):
-        counter = CalibratedCounter(COUNT_WORDS)
-        before = 1.0
-        for counted, reported in seen:
-            counter.record_usage(counted=counted, reported=reported)
-            assert before <= counter.margin <= 4.0, "it only rises, and not beyond reason"
-            before = counter.margin
-        margins.append(counter.margin)
-        chance.shuffle(seen)
-    assert len(set(margins)) == 1
-
-
-@given(st.integers(256, 100_000), st.floats(1.0, 3.9))
-def test_what_was_reported_once_is_set_aside_the_next_time(counted, factor):
-    counter = CalibratedCounter(COUNT_WORDS)
-    reported = int(counted * factor)
-    counter.record_usage(counted=counted, reported=reported)
-    assert counter.at_most(counted) + 16 >= reported
-    assert counter.margin <= factor + 0.02
-
-
-@given(st.text(max_size=200), st.integers(256, 9_999), st.integers(0, 30_000))
-def test_counts_and_names_are_the_inner_counters_whatever_was_learnt(text, counted, reported):
-    """They are stored with sessions; a margin that changed them would move every bound."""
-    counter = CalibratedCounter(COUNT_WORDS, margin=1.3)
-    counter.record_usage(counted=counted, reported=reported)
-    assert (counter.name, counter.count(text)) == (COUNT_WORDS.name, COUNT_WORDS.count(text))
-    assert isinstance(counter, TokenCounter)
-
-
-def test_what_a_provider_puts_around_a_request_is_no_margin():
-    counter = CalibratedCounter(COUNT_WORDS)
-    counter.record_usage(counted=256, reported=272)
-    counter.record_usage(counted=10, reported=300)
-    assert counter.margin == 1.0
-
-
-@pytest.mark.parametrize("wrong", [0.9, 4.1, float("nan"), "2", True, None])
-def test_a_margin_that_cannot_be_is_refused(wrong):
-    with pytest.raises(UsageError, match="margin"):
-        CalibratedCounter(margin=wrong)
-
 
 _AROUND = st.sampled_from(
     ["", "a", "A", " ", "\n", ".", "!", '"', "'s", "/", "x1", " the", "é", "..", "AB", "\r\n", "  "]

@@ -142,7 +142,6 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.protocols import TreeStore as TreeStore
     from hiermem.protocols import Usage as Usage
     from hiermem.tokens import ApproximateCounter as ApproximateCounter
-    from hiermem.tokens import CalibratedCounter as CalibratedCounter
     from hiermem.tokens import TiktokenCounter as TiktokenCounter
     from hiermem.types import FilePart as FilePart
     from hiermem.types import ImagePart as ImagePart
@@ -246,7 +245,7 @@ else:  # at run time, the same names by module
         "hiermem.protocols": (
             "Embedder LLM LLMRequest LLMResponse Store TenantStore TokenCounter TreeStore Usage"
         ),
-        "hiermem.tokens": "ApproximateCounter CalibratedCounter TiktokenCounter",
+        "hiermem.tokens": "ApproximateCounter TiktokenCounter",
         "hiermem.types": (
             "FilePart ImagePart JsonPart Message Node Revision SessionRecord Span StoredMessage "
             "Summary TextPart ToolCall"

@@ -82,11 +82,7 @@ def offers(value: object, protocol: type[T]) -> TypeIs[T]:
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """Counts tokens, exactly or too many; the same text always has the same count.
-
-    A model may count differently. The difference is learnt from the usage that the model reports,
-    and kept for each model object. A ``CalibratedCounter`` keeps it itself.
-    """
+    """Counts tokens, exactly or too many; the same text always has the same count."""
 
     @property
     def name(self) -> str:
@@ -171,10 +167,8 @@ class LLMRequest:
     that work on the data itself; with the task ``consolidate`` these are the notes, and ``bank``
     holds them with the rules and the files. ``target_tokens`` is the requested length and
     ``max_tokens`` the hard limit of the answer, both as ``counter`` counts. ``schema`` is a JSON
-    schema or None. ``margin`` is the most tokens of the provider that one token of the counter may
-    be, as far as is known. Counts are multiplied by it before they are sent to the provider or
-    compared with its window. ``patience`` is how many times longer than usual the call may take: it
-    is above 1 where the model did not answer in time before.
+    schema or None. ``patience`` is how many times longer than usual the call may take: it is above
+    1 where the model did not answer in time before.
     """
 
     task: Literal["summarise", "consolidate", "extract"]
@@ -188,7 +182,6 @@ class LLMRequest:
     temperature: float = 0.3
     schema: Mapping[str, Any] | None = None
     bank: BankText | None = None
-    margin: float = 1.0
     patience: float = 1.0
 
 

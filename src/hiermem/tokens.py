@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApproximateCounter",
-    "CalibratedCounter",
     "FunctionCounter",
     "TiktokenCounter",
     "as_counter",
@@ -458,7 +457,7 @@ def as_counter(given: Any) -> TokenCounter:
             f"token_counter is {type(given).__name__}; it must have a name and count(), be the "
             "name of an encoding such as 'o200k_base', or be None"
         )
-    if type(given) in _CHECKED or isinstance(given, CalibratedCounter):
+    if type(given) in _CHECKED:
         return given
     return _GivenCounter(given)
 
@@ -522,74 +521,6 @@ class FunctionCounter:
     def count(self, text: str) -> int:
         """Call the function; raise UsageError if its answer is not a count."""
         return _count(self, self._function(text))
-
-
-#: Usage of fewer tokens than this says nothing about a tokenizer.
-_TELLING = 256
-#: Tokens that a provider may add to a request, which say nothing about its tokenizer either.
-_FRAMING = 16
-#: The greatest margin; a provider that reports more counts something else.
-_MOST_MARGIN = 4.0
-
-
-class CalibratedCounter:
-    """A counter with a safety margin, for models with another tokenizer.
-
-    ``count`` and the name are always those of the inner counter, so stored data does not depend on
-    the margin. ``margin`` is how many of the provider's tokens one of ours may be: in comparisons
-    with a model's window, a limit or a cap, our count is multiplied by it. ``record_usage`` raises
-    it and never lowers it; the same usages in any order give the same margin. Without a ``counter``
-    the default one is used. Safe to share between threads.
-
-    >>> counter = CalibratedCounter()
-    >>> counter.record_usage(counted=1_000, reported=1_250)
-    >>> counter.margin, counter.at_most(100)
-    (1.24, 124)
-    """
-
-    __slots__ = ("_inner", "_lock", "_margin")
-
-    def __init__(self, counter: TokenCounter | None = None, *, margin: float = 1.0) -> None:
-        if isinstance(margin, bool) or not isinstance(margin, (int, float)):
-            raise UsageError(f"margin is {type(margin).__name__}; it must be a number")
-        if not 1.0 <= margin <= _MOST_MARGIN:
-            raise UsageError(f"margin is {margin}; it must be from 1 to {_MOST_MARGIN:g}")
-        self._inner = as_counter(counter)
-        self._margin = float(margin)
-        self._lock = Lock()
-
-    def __repr__(self) -> str:
-        return f"CalibratedCounter({self.name!r}, margin={self._margin})"
-
-    @property
-    def name(self) -> str:
-        """Return the inner counter's name: the counts are its own."""
-        return self._inner.name
-
-    @property
-    def margin(self) -> float:
-        """Return how many of the provider's tokens one of ours may be, 1 or more."""
-        return self._margin
-
-    def count(self, text: str) -> int:
-        """Count as the inner counter does."""
-        return self._inner.count(text)
-
-    def at_most(self, tokens: int) -> int:
-        """Return the most provider's tokens that ``tokens`` of ours may be."""
-        return math.ceil(tokens * self._margin)
-
-    def record_usage(self, *, counted: int, reported: int) -> None:
-        """Learn from a request that we counted and its provider reported.
-
-        The margin is rounded up to hundredths, so that it settles. Small requests, the few tokens
-        that a provider adds to a request, and impossible reports are ignored.
-        """
-        if counted < _TELLING or reported > _MOST_MARGIN * counted:
-            return
-        seen = math.ceil(100 * (reported - _FRAMING) / counted) / 100
-        with self._lock:
-            self._margin = max(self._margin, seen)
 
 
 # The cost of a run of each script, as (characters a token, tokens for beginning a run), fitted to

@@ -8,7 +8,6 @@ reads answers; ``core.calls.failures`` decides what a failure means.
 from __future__ import annotations
 
 import asyncio
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -240,8 +239,8 @@ class RemoteChat(ABC):
     # -- what subclasses build requests from
 
     def _limit(self, request: LLMRequest) -> int:
-        """Return the most tokens of an answer, reasoning included, in the provider's tokens."""
-        wanted = math.ceil(request.max_tokens * request.margin) + self._reasoning
+        """Return the most tokens of an answer, reasoning included."""
+        wanted = request.max_tokens + self._reasoning
         return wanted if self._most is None else min(wanted, self._most)
 
     def _temperature_of(
@@ -306,8 +305,7 @@ class RemoteChat(ABC):
             return request_tokens(messages, request.counter.count)
 
         long = sum(len(message.content) for message in messages) > _LONG
-        counted = await asyncio.to_thread(weigh) if long else weigh()
-        needed = math.ceil(counted * request.margin)
+        needed = await asyncio.to_thread(weigh) if long else weigh()
         answer = self._limit(request)
         if needed + answer > self._window:
             raise ModelOverflowError(

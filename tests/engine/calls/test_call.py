@@ -11,12 +11,11 @@ from session_fixture import COUNTER, SessionFixture, messages
 from hiermem import AsyncMemory, Memory, Message
 from hiermem.config import UpdatePolicy
 from hiermem.core.calls import backoff
-from hiermem.engine.calls.rate_limit import calibration_for, state_of
+from hiermem.engine.calls.rate_limit import state_of
 from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMResponse, Usage
 from hiermem.testing.llms import ScriptedLLM, write
-from hiermem.tokens import CalibratedCounter
 from hiermem.types.prices import Prices
 
 POLICY = UpdatePolicy(batch_delay=0, concurrency=3, down_after=6)
@@ -417,63 +416,6 @@ async def test_what_a_call_may_take_beside_its_answer_is_set_aside():
     await fixture.say(messages(50))
     assert (await fixture.update(Thinker(remote=True), max_tokens=5_000)).calls == 0
     assert (await fixture.update(ScriptedLLM(remote=True), max_tokens=5_000)).calls > 0
-
-
-# -- models that count otherwise
-
-
-async def test_a_model_that_counts_more_is_asked_with_a_margin_from_then_on():
-    asked = []
-
-    def complete(request):
-        asked.append(request)
-        counted = sum(COUNTER.count(each.content) + 4 for each in request.messages)
-        return LLMResponse(write(request), Usage(int(counted * 1.5), 100))
-
-    llm = FunctionLLM(complete)
-    fixture = SessionFixture(policy=POLICY.model_copy(update={"concurrency": 1}))
-    await fixture.say(messages(50))
-    await fixture.update(llm)
-    assert asked[0].margin == 1.0
-    assert asked[-1].margin == pytest.approx(1.5, abs=0.02)
-    assert calibration_for(llm, COUNTER).margin == pytest.approx(1.5, abs=0.02)
-    assert calibration_for(FunctionLLM(complete), COUNTER).margin == 1.0, "of one model, not of all"
-
-
-async def test_the_margin_changes_nothing_that_is_stored():
-    """Counts and bounds are the log's: they must not depend on which model was asked, and when."""
-    images = []
-    for margin in (1.0, 2.5):
-        fixture = SessionFixture(policy=POLICY)
-        await fixture.say(messages(120))
-        counter = CalibratedCounter(COUNTER, margin=margin)
-        await fixture.update(ScriptedLLM(), counter=counter)
-        images.append(
-            {
-                id_: (replace(node, version=0), revision and (revision.text, revision.tokens))
-                for id_, (node, revision) in (await fixture.tree()).items()
-            }
-        )
-    assert images[0] == images[1]
-
-
-async def test_a_small_window_is_filled_only_as_far_as_the_model_counts():
-    """Its window is stated in its own tokens: what fits by our count would be refused."""
-    window, factor = 3_600, 1.5
-
-    def complete(request):
-        theirs = sum(COUNTER.count(each.content) + 4 for each in request.messages) * factor
-        assert theirs + request.max_tokens * request.margin <= window, "the server would refuse it"
-        return LLMResponse(write(request), Usage(int(theirs), 50))
-
-    llm = FunctionLLM(complete, context_window=window)
-    fixture = SessionFixture(policy=POLICY)
-    await fixture.say(messages(50, words=150))
-    calibration_for(llm, COUNTER).record_usage(counted=1_000, reported=1_516)
-    report = await fixture.update(llm)
-    assert (report.failed, report.degraded) == (0, 0)
-    whole = sum(node.input_tokens for node in await fixture.nodes()) * factor
-    assert report.tokens_in < whole, "nothing had to be cut"
 
 
 async def test_a_turn_that_ended_leaves_nothing_behind():

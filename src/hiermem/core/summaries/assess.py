@@ -99,9 +99,7 @@ def _may_be_shown(draft: Draft, request: LLMRequest, window: int | None) -> bool
         return False
     if window is None:
         return True
-    return (
-        request.margin * (request_tokens(request.messages, request.counter.count) + added) <= window
-    )
+    return request_tokens(request.messages, request.counter.count) + added <= window
 
 
 def assess(request: LLMRequest, standard: Standard, response: LLMResponse) -> Draft:

@@ -249,21 +249,18 @@ def may_reuse(revision: Revision, length: Length) -> bool:
     return revision.tokens <= length.limit and made_for == length.target
 
 
-def room_for_inputs(
-    window: int | None, *, inputs: int, answer: int, prompt: int, margin: float = 1.0
-) -> int | None:
+def room_for_inputs(window: int | None, *, inputs: int, answer: int, prompt: int) -> int | None:
     """Return the tokens that inputs may take at once in a model's ``window``; None is no limit.
 
     An excerpt of the ``inputs`` is answered with its share of the whole ``answer``, so a request
     grows by both together; an answer no longer than its inputs takes at most half of the room.
-    ``margin`` is the most tokens of the model, in which its window is stated, per counted token.
     Raises ConfigError where the window has no room for the smallest piece and its answer.
     """
     if window is None:
         return None
-    left = math.floor(window / margin) - prompt
+    left = window - prompt
     if left < 2 * _LEAST_ROOM:
-        least = math.ceil((prompt + 2 * _LEAST_ROOM) * margin)
+        least = prompt + 2 * _LEAST_ROOM
         raise ConfigError(
             f"the model's context window of {window:,} tokens is too small for the prompt, which "
             f"takes {prompt:,}: it must have at least {least:,}, better {_GOOD_WINDOW:,}"

@@ -187,7 +187,7 @@ def _is_open(
 ) -> bool:
     """Return whether the last line of an answer, which has no mark at its end, goes on."""
     spent = response.usage.output_tokens or 0
-    if tokens == request.max_tokens or spent >= request.max_tokens * request.margin:
+    if tokens == request.max_tokens or spent >= request.max_tokens:
         return True
     if last[-1] in _OPEN or any(last.count(a) > last.count(b) for a, b in ("()", "[]", "（）")):
         return True

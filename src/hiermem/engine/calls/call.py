@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from dataclasses import dataclass, replace
 from typing import Generic, NoReturn, get_args
 
@@ -20,7 +19,6 @@ from hiermem.core.calls.request_limits import FRAME
 from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.calls.budget import Reservation
-from hiermem.engine.calls.rate_limit import calibration_for
 from hiermem.engine.calls.run import CallState, N, Run
 from hiermem.engine.calls.token_count import tokens_of
 from hiermem.protocols import Finish, LLMRequest, LLMResponse
@@ -53,13 +51,11 @@ async def call(
     where a cap would be exceeded, where the deadline cuts the call off, and where the model is
     down; ClaimLostError; and the ModelError that the call ended in.
     """
-    margin = calibration_for(run.llm, request.counter).margin
     # The most that the call may take. Where a model has no prompt, as the offline one, its inputs
     # stand for it.
-    tokens_in = math.ceil((state.input_tokens if counted is None else counted) * margin)
+    tokens_in = state.input_tokens if counted is None else counted
     overhead = int(getattr(run.llm, "overhead_tokens", 0) or 0)
-    tokens_out = math.ceil(request.max_tokens * margin) + max(0, overhead)
-    request = replace(request, margin=margin)
+    tokens_out = request.max_tokens + max(0, overhead)
     with run.mark_waiting():
         reservation = await run.budget.reserve(tokens_in + tokens_out)
     try:
@@ -114,7 +110,7 @@ async def call(
         sent.give_up()
         raise
     else:
-        await sent.succeed(request, response, counted)
+        await sent.succeed(request, response)
         return response
     # Outside of the handler, so that the new error does not carry the model's own error as context.
     if by_deadline and limit.expired():
@@ -167,7 +163,7 @@ def _call_timeout(run: Run[N], until: float | None, patience: float) -> tuple[fl
 class _SentCall(Generic[N]):
     """A call that was sent, until its outcome is noted everywhere.
 
-    ``attempt`` holds the most that it may take, in the provider's tokens, and what that costs.
+    ``attempt`` holds the most that it may take, and what that costs.
     """
 
     run: Run[N]
@@ -175,10 +171,8 @@ class _SentCall(Generic[N]):
     attempt: Attempt
     reservation: Reservation
 
-    async def succeed(
-        self, request: LLMRequest, response: LLMResponse, counted: int | None
-    ) -> None:
-        """Note an answer, and learn from it how the provider counts.
+    async def succeed(self, request: LLMRequest, response: LLMResponse) -> None:
+        """Note an answer.
 
         Where the provider reports no usage and our own count is interrupted, the call is settled at
         its upper bound.
@@ -204,10 +198,6 @@ class _SentCall(Generic[N]):
                 )
             )
             self.run.rate_limiter.succeed()
-        if self.run.llm.remote and usage.input_tokens is not None and counted:
-            calibration = calibration_for(self.run.llm, request.counter)
-            if request.schema is None:
-                calibration.record_usage(counted=counted, reported=usage.input_tokens)
 
     def failure(self, error: Exception, request: LLMRequest) -> errors.ModelError:
         """Note a call that raised, and return the error as one of our own types.

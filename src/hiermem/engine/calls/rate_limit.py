@@ -21,8 +21,7 @@ from hiermem.config import UpdatePolicy
 from hiermem.core.calls.backoff import LONGEST_BELIEVED, LONGEST_HOLD, down_for
 from hiermem.errors import ModelDownError
 from hiermem.process import at_fork
-from hiermem.protocols import LLM, TokenCounter
-from hiermem.tokens import CalibratedCounter
+from hiermem.protocols import LLM
 
 #: The longest sleep between two checks whether the caller still wants to wait, in seconds.
 _LOOK: Final = 0.25
@@ -43,14 +42,11 @@ class ModelState:
 
     ``failures`` counts those in a row that may pass, and ``failed`` is what was asked for then. The
     model is not asked before ``down_until``.
-    ``calibrations`` hold, by the name of a counter, how far the model's token counts differ from
-    it.
     """
 
     failures: int = 0
     failed: set[Hashable] = field(default_factory=set[Hashable])
     down_until: float = 0.0
-    calibrations: dict[str, CalibratedCounter] = field(default_factory=dict[str, CalibratedCounter])
     by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, _Limits]] = field(
         default_factory=weakref.WeakKeyDictionary
     )
@@ -87,17 +83,6 @@ def state_of(model: object) -> ModelState:
             except TypeError:
                 _unreferenced.append(model)
         return known
-
-
-def calibration_for(model: object, counter: TokenCounter) -> CalibratedCounter:
-    """Return how the token counts of ``model`` relate to those of ``counter``.
-
-    This is the counter itself where it is calibrated; otherwise one that is kept with the model's
-    state.
-    """
-    if isinstance(counter, CalibratedCounter):
-        return counter
-    return state_of(model).calibrations.setdefault(counter.name, CalibratedCounter(counter))
 
 
 class RateLimiter:

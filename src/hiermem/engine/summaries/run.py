@@ -35,7 +35,7 @@ from hiermem.core.summaries.plan import (
 from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, render
 from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.calls.budget import Budget
-from hiermem.engine.calls.rate_limit import RateLimiter, calibration_for, rate_limiter
+from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.engine.calls.run import Run
 from hiermem.engine.handle import Handle, PendingText
 from hiermem.engine.summaries.commit import NodeCommits
@@ -90,10 +90,8 @@ class UpdateRun(Run[Node]):
     """One run that makes the nodes of ``tree``. To open it reads and writes nothing.
 
     ``pending_texts`` holds, by input hash, the texts that this run is making; ``in_flight`` holds
-    those of all runs of its handle. ``margin`` is how many of the model's tokens one of
-    ours may be, as known when the run began: so the run splits inputs in one way from beginning to
-    end. The stand-in counts with ``extract_counter``, since each text that it writes grows, and
-    each level has sentences of the level below. ``own_counts`` are the
+    those of all runs of its handle. The stand-in counts with ``extract_counter``, since each text
+    that it writes grows, and each level has sentences of the level below. ``own_counts`` are the
     session's stored counts of attempts by the ids of their nodes, None before the run has looked.
     """
 
@@ -131,7 +129,6 @@ class UpdateRun(Run[Node]):
         self.record, self.config, self.policy = record, config, policy
         self.fallback, self.shared = shared.fallback, shared
         self.in_flight = handle.in_flight
-        self.margin = calibration_for(self.llm, self.counter).margin
         self.extract_counter = RunCounter(self.counter)
         self.claims = self.commits = NodeCommits(
             tree,
@@ -246,9 +243,7 @@ class UpdateRun(Run[Node]):
         if window is None:
             return None
         prompt = sum(map(self.counter.count, (template.system, template.user)), _PROMPT_FRAME)
-        return room_for_inputs(
-            window, inputs=inputs, answer=answer, prompt=prompt, margin=self.margin
-        )
+        return room_for_inputs(window, inputs=inputs, answer=answer, prompt=prompt)
 
     def prompt(
         self,
