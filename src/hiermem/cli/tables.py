@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -128,22 +129,14 @@ def _places(run: hiermem.RunRecord) -> list[str]:
     if run.kind != "erasure" or not isinstance(sessions, Mapping):
         return []
     found: Mapping[Any, Any] = sessions
-    return [
-        f"{name}: {'messages' if len(at) > 1 else 'message'} {_stretches(at)}"
-        for name, at in found.items()
-        if isinstance(at, list) and at and all(_whole(index) for index in at)
-    ]
-
-
-def _stretches(indices: list[int]) -> str:
-    """Return indices as ranges: ``3-5, 60``."""
-    found: list[list[int]] = []
-    for index in sorted(indices):
-        if found and index == found[-1][1] + 1:
-            found[-1][1] = index
-        else:
-            found.append([index, index])
-    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in found)
+    places: list[str] = []
+    for name, at in found.items():
+        with suppress(TypeError, ValueError):
+            runs = [(int(start), int(stop)) for start, stop in at]
+            said = ", ".join(f"{a}" if b == a + 1 else f"{a}-{b - 1}" for a, b in runs)
+            count = sum(stop - start for start, stop in runs)
+            places += [f"{name}: {'messages' if count > 1 else 'message'} {said}"] if runs else []
+    return places
 
 
 def one_run(report: hiermem.RunReport) -> RenderableType:

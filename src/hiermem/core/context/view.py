@@ -227,6 +227,11 @@ def runs_of(numbers: Iterable[int]) -> Runs:
     return tuple(found)
 
 
+def clipped(runs: Iterable[tuple[int, int]], start: int, stop: int) -> Runs:
+    """Return what of half-open ranges is in ``start <= number < stop``."""
+    return tuple((max(a, start), min(b, stop)) for a, b in runs if max(a, start) < min(b, stop))
+
+
 def each_of(runs: Iterable[tuple[int, int]]) -> Iterable[int]:
     """Return the numbers in half-open ranges, in order."""
     return (number for begin, end in runs for number in range(begin, end))

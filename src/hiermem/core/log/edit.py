@@ -17,8 +17,8 @@ from typing import TypeAlias
 from hiermem.core.context.view import outdated
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import EditReport
-from hiermem.core.log.trees import tree_states
-from hiermem.core.log.weights import SizeChange, Weigher
+from hiermem.core.log.trees import MessageChange, tree_states
+from hiermem.core.log.weights import Weigher
 from hiermem.core.needs import inside
 from hiermem.core.text.wishes import PIN, WISH, WITHDRAWN, without_flags
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
@@ -56,15 +56,14 @@ def edit(
     for tree_state in tree_states(record):
         if index >= tree_state.stop:
             continue
-        location = yield from inside(session_id, tree_state.locate(before))
+        (location,) = yield from inside(session_id, tree_state.locate_all([before]))
         config = tree_state.config
         points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
         weights = (
             weigher.weigh(before, config, location.points),
             weigher.weigh(after, config, points),
         )
-        shift = SizeChange(index, before.thread, *weights)
-        tree_state.message_changes.append((location, shift, points))
+        tree_state.changes = [MessageChange(index, before.thread, location, *weights, points)]
         if tree_state.build is None:
             after = replace(after, slices=points)
         propagated += [

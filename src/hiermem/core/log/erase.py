@@ -19,24 +19,26 @@ window or group has no lasting text, so every provisional node is dropped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
+from hiermem.core.context.view import Runs, clipped, each_of, runs_of
 from hiermem.core.extraction.stored_answer import made_from
 from hiermem.core.log.edit import check_index, known_session
-from hiermem.core.log.events import edits_of
+from hiermem.core.log.events import edits_of, joined
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
 from hiermem.core.log.receipts import Receipt
-from hiermem.core.log.trees import TreeState, tree_states
-from hiermem.core.log.weights import NOTHING, SizeChange, Weigher
+from hiermem.core.log.trees import MessageChange, TreeState, tree_states
+from hiermem.core.log.weights import NOTHING, Weigher
 from hiermem.core.needs import inside
 from hiermem.core.spaces import record as spaces
 from hiermem.core.spaces.sources import SOURCE, SourceLink, exported, links_in, named, of_space
 from hiermem.core.summaries.retries import RETRY, covers
 from hiermem.core.text.wishes import without_flags
 from hiermem.errors import NotFoundError, StoreCorruptError
+from hiermem.protocols import TokenCounter
 from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Need, Record, Rewrite
 
@@ -59,7 +61,7 @@ _COUNTED: Final = {
 #: Summaries counted, and messages read, at once.
 _PAGE: Final = 512
 #: The number of messages, over all sessions, that one transaction erases or quarantines.
-STEP: Final = 256
+STEP: Final = 512
 
 
 def tombstone(stored: StoredMessage) -> StoredMessage:
@@ -91,9 +93,9 @@ def erase(
     """
     record = yield from known_session(session_id)
     wanted = tuple(sorted(set(indices)))
-    for index in wanted:
+    for index in wanted[:1] + wanted[-1:]:
         check_index(record, index)
-    records, reach = yield from _family(record, wanted, upwards=True)
+    records, reach = yield from _family(record, runs_of(wanted), upwards=True)
     work = earlier.following()
     taken = reach if forks == "all" else {session_id: reach[session_id]}
     if (yield from work.withdraw_some(records, taken)):
@@ -105,7 +107,7 @@ def erase(
         unproven=(*(yield from work.echoes(taken)), *noted),
         session_id=session_id,
         indices=wanted,
-        already=tuple(sorted({*wanted}.difference(work.done.get(session_id, ())))),
+        already=tuple(sorted({*wanted}.difference(each_of(work.done.get(session_id, ()))))),
         forks_reached=tuple(one for one in kin if one in work.done),
         kept_in=kin if forks == "keep" else (),
     )
@@ -124,18 +126,22 @@ def erase_session(
     which ``kept_in`` lists. The session's own forks become forks of the remaining family.
 
     Return the receipt if that was all, and otherwise what has to be given to the next transaction
-    as ``earlier``. The session itself goes in the last one.
+    as ``earlier``. What is stored of the session is counted before, and goes in the last one.
 
     Raises NotFoundError.
     """
     record = yield from known_session(session_id)
-    own = range(record.forked_at if record.forked_from else 0, record.messages)
-    yield from _messages_at(record, own[-1:])  # a damaged number may name any amount of messages
+    begin, end = record.forked_at if record.forked_from else 0, record.messages
+    # A damaged number may name any amount of messages.
+    yield from _messages_in(record, ((end - 1, end),) if begin < end else ())
+    own = ((begin, end),) if begin < end else ()
     records, reach = yield from _family(record, own, upwards=False)
     work = earlier.following()
     shared = {one: held for one, held in reach.items() if one != session_id}
     if forks == "all" and (yield from work.withdraw_some(records, shared)):
         return Batch(work, tuple(work.changes), runs=(work.run(session_id, "running"),))
+    if (yield from work.count_some(record)):
+        return Batch(work, tuple(work.changes))
     children = [fork for fork in records.values() if fork.forked_from == session_id]
     # The fork that shares most becomes the parent of the others, so that all go on sharing what
     # they shared.
@@ -151,7 +157,6 @@ def erase_session(
     kept = tuple(shared) if forks == "keep" else ()
     if record.forked_from is not None and record.forked_at:
         kept = (record.forked_from, *kept)
-    yield from work.count_all(record)
     echoing = (yield from work.echoes(shared)) if forks == "all" else ()
     noted = yield from named(work.links)
     receipt = replace(
@@ -219,9 +224,9 @@ def erase_copied(session_id: str) -> Deciding[Receipt]:
 
 
 def _family(
-    record: SessionRecord, indices: Iterable[int], *, upwards: bool
-) -> Asking[tuple[dict[str, SessionRecord], dict[str, set[int]]]]:
-    """Find the sessions that hold some of the messages; return records and indices by id.
+    record: SessionRecord, runs: Runs, *, upwards: bool
+) -> Asking[tuple[dict[str, SessionRecord], dict[str, Runs]]]:
+    """Find the sessions that hold some of the messages; return records and ranges by id.
 
     A fork shares with its source exactly the messages before the index at which it was forked. An
     index is therefore followed into forks and forks of forks, and ``upwards`` into sources, for as
@@ -229,10 +234,9 @@ def _family(
     also those of its direct forks that hold none of the messages.
     """
     records = {record.id: record}
-    reach: dict[str, set[int]] = {record.id: set(indices)}
-    waiting = [(record.id, set(reach[record.id]))]
-    while waiting:
-        one, held = waiting.pop(0)
+    reach: dict[str, Runs] = {record.id: runs}
+    waiting = [record.id]
+    for one in waiting:
         here = records[one]
         above = here.forked_from if upwards else None
         asked: list[transaction.SessionNeed] = [(one, transaction.NeedForks())]
@@ -241,12 +245,11 @@ def _family(
         kin: list[tuple[SessionRecord, int]] = [(fork, fork.forked_at) for fork in forks]
         kin += [(source, here.forked_at) for source in sources if source is not None]
         for other, shared in kin:
-            new = held.difference(range(shared, max(held, default=0) + 1))
-            new -= reach.get(other.id, set())
             records.setdefault(other.id, other)
-            if new:
-                reach.setdefault(other.id, set()).update(new)
-                waiting.append((other.id, new))
+            held = clipped(reach[one], 0, shared)
+            if held and other.id not in reach:
+                reach[other.id] = held
+                waiting.append(other.id)
     return records, reach
 
 
@@ -257,24 +260,28 @@ class Withdrawal:
     the present one.
     """
 
-    def __init__(self, kind: WithdrawalKind, now: datetime, weigher: Weigher, run_id: str) -> None:
+    def __init__(
+        self, kind: WithdrawalKind, now: datetime, counter: TokenCounter, run_id: str
+    ) -> None:
         self.kind: WithdrawalKind = kind
-        self.now, self.weigher, self.run_id = now, weigher, run_id
+        self.now, self.counter, self.run_id = now, counter, run_id
         self.changes: list[tuple[str, Changes[None]]] = []
         self.records: dict[str, SessionRecord] = {}
-        self.done: dict[str, tuple[int, ...]] = {}
+        self.done: dict[str, Runs] = {}
         self.removed: Counter[str] = Counter()
         self.remake: dict[str, tuple[str, ...]] = {}
         self.links: list[SourceLink] = []
-        # The messages that were looked at. Another session may take the id of one that is erased.
-        self._seen: dict[tuple[str, datetime], set[int]] = {}
+        self._uncounted: tuple[transaction.NeedLevel, ...] | None = None
+        # Messages before this index were looked at. Another session may take an erased one's id.
+        self._reached: dict[tuple[str, datetime], int] = {}
 
     def following(self) -> Withdrawal:
         """Return a copy for the next transaction, which a store may decide more than once."""
-        after = Withdrawal(self.kind, self.now, self.weigher, self.run_id)
+        after = Withdrawal(self.kind, self.now, self.counter, self.run_id)
         after.done, after.removed = dict(self.done), Counter(self.removed)
         after.remake, after.links = dict(self.remake), list(self.links)
-        after._seen = {one: set(seen) for one, seen in self._seen.items()}
+        after._uncounted = self._uncounted
+        after._reached = dict(self._reached)
         return after
 
     def receipt(self) -> Receipt:
@@ -284,10 +291,10 @@ class Withdrawal:
     def run(
         self, session_id: str, outcome: Literal["running", "ok"], kind: str = ""
     ) -> transaction.RunRecord:
-        """Return the journal's record: which messages of which sessions, and counts."""
+        """Return the journal's record: which ranges of messages of which sessions, and counts."""
         detail: dict[str, Any] = {
             "kind": kind or self.kind,
-            "sessions": {one: list(done) for one, done in self.done.items()},
+            "sessions": {one: [list(run) for run in done] for one, done in self.done.items()},
             "removed": dict(+self.removed),
         }
         ended = self.now if outcome == "ok" else None
@@ -296,28 +303,30 @@ class Withdrawal:
         )
 
     def withdraw_some(
-        self, records: Mapping[str, SessionRecord], reach: Mapping[str, Collection[int]]
+        self, records: Mapping[str, SessionRecord], reach: Mapping[str, Runs]
     ) -> Asking[bool]:
         """Take out the next STEP messages; return whether there are more."""
         left = STEP
-        for one, indices in reach.items():
+        for one, runs in reach.items():
+            if not runs:
+                continue
             record = records[one]
-            seen = self._seen.setdefault((one, record.created_at), set())
-            waiting = sorted(set(indices) - seen)
-            taken = waiting[:left]
+            place = (one, record.created_at)
+            waiting = clipped(runs, self._reached.get(place, 0), runs[-1][1])
+            taken = _first(waiting, left)
             if taken:
                 yield from self.withdraw(record, taken)
-            seen.update(taken)
-            left -= len(taken)
-            if len(taken) < len(waiting):
+                self._reached[place] = taken[-1][1]
+                left -= sum(stop - start for start, stop in taken)
+            if taken != waiting:
                 return True
         return False
 
-    def withdraw(self, record: SessionRecord, indices: Iterable[int]) -> Asking[None]:
+    def withdraw(self, record: SessionRecord, runs: Runs) -> Asking[None]:
         """Take messages out of one session, with everything that was made from them."""
         live = [
             stored
-            for stored in (yield from _messages_at(record, sorted(indices)))
+            for stored in (yield from _messages_in(record, runs))
             if stored.state == "live" or (self.kind == "erase" and stored.state != "erased")
         ]
         if not live:
@@ -357,58 +366,67 @@ class Withdrawal:
         )
         self.records[record.id] = after
         self.changes += [(record.id, each) for each in changes]
-        done = tuple(stored.index for stored in live)
-        self.done[record.id] = (*self.done.get(record.id, ()), *done)
+        done = runs_of(withdrawn)
+        self.done[record.id] = joined((*self.done.get(record.id, ()), *done))
         # Nodes without a text yet are included: they wait for one, and so do all nodes above.
         remake = dict.fromkeys((*self.remake.get(record.id, ()), *propagated[0].forget))
         if remake:
             self.remake[record.id] = tuple(remake)
-        versions = sum(data.edits[index] for index in done)
+        versions = sum(data.edits[index] for index in withdrawn) if data.edits else 0
         self.removed.update(
-            messages=len(done),
+            messages=len(live),
             versions=versions if self.kind == "erase" else 0,
             summaries=sum(len(result.gone) for result in propagated),
             views=len(data.views),
             records=len(derived),
         )
 
-    def count_all(self, record: SessionRecord) -> Asking[None]:
-        """Count everything that is stored of a session that is erased as a whole."""
-        self.removed.update(sessions=1, messages=record.messages)
-        data = yield from _session_data(record)
-        edited = yield from _messages_at(record, sorted(data.edits))
-        kept = (data.edits[stored.index] for stored in edited if stored.state != "erased")
-        self.removed["versions"] += sum(kept)
-        for tree_state in tree_states(record):
-            for level in range(1, len(tree_state.state.ordinals) + 1):
-                count = tree_state.state.next_ordinal(level)
-                for first in range(0, count, _PAGE):
-                    stop = min(count, first + _PAGE)
-                    need = transaction.NeedLevel(level, first, stop, tree_state.tree)
-                    page: list[Node] = yield record.id, need
-                    if not page:
-                        break
-                    self.removed["summaries"] += sum(node.revision > 0 for node in page)
-        self.removed.update(views=len(data.views), records=len(data.records) + len(data.sources))
-        self.links += links_in(data.sources, None).values()
+    def count_some(self, record: SessionRecord) -> Asking[bool]:
+        """Count what is stored of a session that is erased whole; return whether there is more.
 
-    def echoes(self, reach: Mapping[str, Collection[int]]) -> Asking[tuple[str, ...]]:
+        Of many nodes about a page is counted at a time.
+        """
+        if self._uncounted is None:
+            self.removed.update(sessions=1, messages=record.messages)
+            data = yield from _session_data(record)
+            edited = yield from _messages_in(record, runs_of(data.edits))
+            kept = (data.edits[stored.index] for stored in edited if stored.state != "erased")
+            self.removed["versions"] += sum(kept)
+            counts = {"views": len(data.views), "records": len(data.records) + len(data.sources)}
+            self.removed.update(counts)
+            self.links += links_in(data.sources, None).values()
+            self._uncounted = tuple(
+                transaction.NeedLevel(level, first, min(count, first + _PAGE), tree_state.tree)
+                for tree_state in tree_states(record)
+                for level, count in enumerate(tree_state.state.ordinals, start=1)
+                for first in range(0, count, _PAGE)
+            )
+        room = _PAGE
+        while self._uncounted and room > 0:
+            need, *left = self._uncounted
+            page: list[Node] = yield record.id, need
+            self.removed["summaries"] += sum(node.revision > 0 for node in page)
+            room -= need.stop - need.start
+            self._uncounted = tuple(left) if page else ()  # a damaged state may name any amount
+        return bool(self._uncounted)
+
+    def echoes(self, reach: Mapping[str, Runs]) -> Asking[tuple[str, ...]]:
         """Name the messages into which memory of the erased messages may have come back.
 
         Memory can come back only in messages after the first erased one, or in edited messages.
         """
         found: list[str] = []
-        looked_at = [one for one, indices in reach.items() if indices]
+        looked_at = [one for one, runs in reach.items() if runs]
         echoing = yield tuple((one, transaction.NeedEchoes()) for one in looked_at)
         echoes: dict[str, Sequence[int]] = dict(zip(looked_at, echoing, strict=True))
         echoes = {one: indices for one, indices in echoes.items() if indices}
         logs = yield tuple((one, transaction.NeedEvents()) for one in echoes)
         for (one, indices), log in zip(echoes.items(), logs, strict=True):
-            first, edited, gone = min(reach[one]), edits_of(log), self.done.get(one, ())
+            first, edited, gone = reach[one][0][0], edits_of(log), self.done.get(one, ())
             found += [
                 f"{one}:message:{index}"
                 for index in indices
-                if (index > first or index in edited) and index not in gone
+                if (index > first or index in edited) and not clipped(gone, index, index + 1)
             ]
         return tuple(found)
 
@@ -417,17 +435,19 @@ class Withdrawal:
     ) -> Asking[None]:
         """Set the messages' weights in one tree to nothing; their slices keep their windows."""
         places = yield from inside(record.id, tree_state.locate_all(messages, ever=True))
-        erases, weigher = self.kind == "erase", self.weigher
-        weigh = weigher.weigh if record.counter == weigher.counter.name else weigher.estimate
-        for stored, place in zip(messages, places, strict=True):
-            shift = SizeChange(
+        erases, weigher = self.kind == "erase", Weigher(self.counter)
+        weigh = weigher.weigh if record.counter == self.counter.name else weigher.estimate
+        tree_state.changes = [
+            MessageChange(
                 stored.index,
                 stored.thread,
+                place,
                 weigh(stored, tree_state.config, place.points),
                 (NOTHING,) * place.slices,
+                (0,) * len(place.points) if erases else place.points,
             )
-            points = (0,) * len(place.points) if erases else place.points
-            tree_state.message_changes.append((place, shift, points))
+            for stored, place in zip(messages, places, strict=True)
+        ]
 
     def _rewrite(self, stored: StoredMessage) -> Rewrite:
         if self.kind == "erase":
@@ -462,21 +482,29 @@ def _session_data(record: SessionRecord) -> Asking[_SessionData]:
     )
 
 
-def _messages_at(record: SessionRecord, indices: Sequence[int]) -> Asking[list[StoredMessage]]:
-    """Read the messages at these indices, which are sorted and exist."""
-    runs: list[tuple[int, int]] = []
-    for index in indices:
-        if runs and runs[-1][1] == index and index - runs[-1][0] < _PAGE:
-            runs[-1] = (runs[-1][0], index + 1)
-        else:
-            runs.append((index, index + 1))
+def _messages_in(record: SessionRecord, runs: Runs) -> Asking[list[StoredMessage]]:
+    """Read the messages in these ranges, which exist."""
     found: list[StoredMessage] = []
     for start, stop in runs:
-        read: Sequence[StoredMessage] = yield record.id, transaction.NeedMessages(start, stop)
-        if len(read) != stop - start:
-            raise StoreCorruptError(
-                f"session {record.id!r} has {len(read)} of the {stop - start} messages from "
-                f"{start} to {stop - 1}; the store is damaged"
-            )
-        found += read
+        for first in range(start, stop, _PAGE):
+            last = min(first + _PAGE, stop)
+            read: Sequence[StoredMessage] = yield record.id, transaction.NeedMessages(first, last)
+            if len(read) != last - first:
+                raise StoreCorruptError(
+                    f"session {record.id!r} has {len(read)} of the {last - first} messages from "
+                    f"{first} to {last - 1}; the store is damaged"
+                )
+            found += read
     return found
+
+
+def _first(runs: Runs, most: int) -> Runs:
+    """Return the first numbers of half-open ranges, at most so many."""
+    found: list[tuple[int, int]] = []
+    for start, stop in runs:
+        taken = min(most, stop - start)
+        if taken <= 0:
+            break
+        found.append((start, start + taken))
+        most -= taken
+    return tuple(found)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.context.view import Runs
+from hiermem.core.context.view import Runs, clipped
 from hiermem.core.tree import fold
 from hiermem.core.tree.stored import config_from
 from hiermem.errors import StoreCorruptError
@@ -47,8 +47,13 @@ def changed(event: LogEvent) -> Runs:
 def taken_back(events: Iterable[LogEvent]) -> Runs:
     """Return the erased and quarantined messages; a later such event removes all views."""
     taken = (changed(event) for event in events if event.kind in ("erase", "quarantine"))
+    return joined(run for runs in taken for run in runs)
+
+
+def joined(runs: Iterable[tuple[int, int]]) -> Runs:
+    """Return half-open ranges in any order as increasing ones that do not touch."""
     found: list[tuple[int, int]] = []
-    for start, stop in sorted(run for runs in taken for run in runs):
+    for start, stop in sorted(runs):
         if found and start <= found[-1][1]:
             found[-1] = (found[-1][0], max(stop, found[-1][1]))
         else:
@@ -84,7 +89,7 @@ def before(events: Sequence[LogEvent], stop: int) -> tuple[LogEvent, ...]:
         if event.kind in fold.EVENTS and event.at > stop:
             continue
         if event.kind in _CHANGES:
-            runs = tuple((a, min(b, stop)) for a, b in changed(event) if a < stop)
+            runs = clipped(changed(event), 0, stop)
             if not runs:
                 continue
             event = replace(event, detail=naming(runs))  # noqa: PLW2901

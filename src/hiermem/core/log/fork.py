@@ -43,7 +43,8 @@ from hiermem.types.transaction import (
 #: The flag of a message whose tool calls were given up, perhaps only after the fork.
 _GIVEN_UP: Final = "missing_result"
 LEAD: Final = 2 * GROUP_LIMIT
-#: Nodes, and messages, read in one go.
+#: Nodes read first, and nodes and messages read in one go.
+_FEW: Final = 16
 _PAGE: Final = 512
 
 
@@ -134,13 +135,14 @@ def _sealed(source: SessionRecord, state: SessionState, stop: int) -> Asking[dic
     kept: dict[str, Node] = {}
     windows: int | None = None
     for level, count in enumerate(state.ordinals, start=1):
-        for start in range(0, count, _PAGE):
-            last = min(start + _PAGE, count)
+        start, last = 0, min(_FEW, count)
+        while start < last:
             page: Sequence[Node] = yield source.id, transaction.NeedLevel(level, start, last)
             ended = list(takewhile(partial(_ends, stop, windows), page))
             kept |= {node.id: node for node in ended}
             if len(ended) < last - start:
                 break
+            start, last = last, min(last + min(last, _PAGE), count)
         windows = len(kept) if windows is None else windows
     return {
         id_: node if node.parent in kept else replace(node, parent=None)

@@ -20,8 +20,7 @@ from typing import Literal, TypeAlias
 
 from hiermem.core.context.view import runs_of
 from hiermem.core.log.events import naming
-from hiermem.core.log.trees import Location, TreeState
-from hiermem.core.log.weights import SizeChange
+from hiermem.core.log.trees import MessageChange, TreeState
 from hiermem.core.needs import Reading
 from hiermem.core.summaries.status import flag, mark_dirty
 from hiermem.core.tree.levels import Root, allot, hull
@@ -42,9 +41,8 @@ def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propa
     if tree_state.build is not None and mark == "flag":
         mark = "rebuild"
     made = Propagated(tree_state, mark, now)
-    for location, shift, points in tree_state.message_changes:
-        made.apply(location, shift, points)
-    made.weigh()
+    for change in tree_state.changes:
+        made.apply(change)
     for node in tree_state.overlapping.values():
         made.touch(node)
     yield from made.propagate()
@@ -122,37 +120,33 @@ class Propagated:
 
     # -- the windows
 
-    def apply(self, location: Location, shift: SizeChange, points: Sequence[int]) -> None:
+    def apply(self, change: MessageChange) -> None:
         """Give one message its new weight, in its windows and in the open window."""
-        last = location.slices - 1
+        location, before, after, points = change[2:]
+        last = len(location.points)
         for number, window in enumerate(location.windows):
-            self.touch(window)
-            node = self._nodes[window.id]
-            before, after = shift.before[number], shift.after[number]
+            if window.id not in self._inputs:
+                self.touch(window)
             if last:
-                span = _sliced(node.span, points, number)
-                self._nodes[node.id] = replace(node, span=span)
+                node = self._nodes[window.id]
+                self._nodes[node.id] = replace(node, span=_sliced(node.span, points, number))
                 self._moved = True
-            size, tokens = self._grown.get(node.id, (0, 0))
-            self._grown[node.id] = (
-                size + after.size(node.unit) - before.size(node.unit),
-                tokens + after.tokens - before.tokens,
-            )
+            more, less, unit = after[number], before[number], window.unit
+            self._grow(window.id, more.size(unit) - less.size(unit), more.tokens - less.tokens)
         if location.opened:
-            before, after, unit = shift.before[last], shift.after[last], self.config.unit
+            more, less, unit = after[last], before[last], self.config.unit
             self.state = self.state.with_size(
-                shift.thread,
-                shift.index,
-                size=after.size(unit) - before.size(unit),
-                tokens=after.tokens - before.tokens,
+                change.thread,
+                change.message,
+                size=more.size(unit) - less.size(unit),
+                tokens=more.tokens - less.tokens,
                 char=points[-1] if last else None,
             )
 
-    def weigh(self) -> None:
-        """Give each window the sum of the changes that were applied to it."""
-        for id_, (size, tokens) in self._grown.items():
-            self._nodes[id_] = self._weighed(self._nodes[id_], size=size, tokens=tokens)
-        self._grown.clear()
+    def _grow(self, id_: str, size: int, tokens: int) -> None:
+        """Note that a node's inputs grew by these amounts; the node is weighed once, at the end."""
+        before = self._grown.get(id_, (0, 0))
+        self._grown[id_] = (before[0] + size, before[1] + tokens)
 
     def touch(self, window: Node) -> None:
         """Note that a window's content changed."""
@@ -181,7 +175,7 @@ class Propagated:
                 children = yield from self._read(before.children)
                 span = hull(child.span for child in children)
                 self._nodes[id_] = replace(self._nodes[id_], span=span)
-            now = self._nodes[id_]
+            now = self._nodes[id_] = self._weighed(self._nodes[id_], *self._grown.pop(id_, (0, 0)))
             if before.parent is None:
                 state = self.state.with_root(Root.of(now))
                 if state is None:
@@ -190,11 +184,8 @@ class Propagated:
                 continue
             (parent,) = yield from self._read([before.parent])
             old, new, unit = Root.of(before), Root.of(now), parent.unit
-            self._nodes[parent.id] = self._weighed(
-                parent,
-                size=new.size(unit) - old.size(unit),
-                tokens=new.allotted_tokens - old.allotted_tokens,
-            )
+            tokens = new.allotted_tokens - old.allotted_tokens
+            self._grow(parent.id, new.size(unit) - old.size(unit), tokens)
             self._push(parent.id)
 
     def _read(self, ids: Sequence[str]) -> Reading[list[Node]]:
@@ -210,8 +201,10 @@ class Propagated:
                 self._take(node)
         return [self._nodes[id_] for id_ in ids]
 
-    def _weighed(self, node: Node, *, size: int, tokens: int) -> Node:
+    def _weighed(self, node: Node, size: int, tokens: int) -> Node:
         """Return a node whose inputs grew by these amounts, in its unit and in tokens."""
+        if not size and not tokens:
+            return node
         size, tokens = max(0, node.input_size + size), max(0, node.input_tokens + tokens)
         allotted, allotted_tokens, verbatim = allot(
             node.level, size, tokens, self.config, unit=node.unit
@@ -238,20 +231,29 @@ class Propagated:
             if before.revision:
                 self.dirty += [id_] if visited and after.dirty else []
                 self.gone += [id_] if id_ in self.forget else []
-            must = id_ in self._inputs or id_ in self.forget
-            if must or after != before:
+            if id_ in self.forget:
+                self.nodes.append(after)
+            elif id_ in self._inputs or after != before:
                 self.nodes.append(replace(after, version=before.version + 1))
         self.windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
 
     def _marked(self, node: Node) -> Node:
-        """Mark a node on the path; if its content changed, release it from its generating run."""
+        """Mark a node on the path; if its content changed, release it from its generating run.
+
+        One that is forgotten gets its next version too.
+        """
         if self._mark == "forget":
             return replace(
-                _reset(node),
+                node,
                 status="pending",
                 revision=0,
+                version=node.version + 1,
+                attempts=0,
+                error=None,
                 degraded=False,
                 dirty=False,
+                lease_owner=None,
+                lease_until=None,
                 forced=False,
                 since=self._now if node.revision else node.since,
             )

@@ -11,14 +11,14 @@ OVERLAP_REACH messages.
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TypeVar, cast
+from typing import Final, NamedTuple
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.log.events import configs_of
-from hiermem.core.log.weights import SizeChange
+from hiermem.core.log.weights import Weight
 from hiermem.core.needs import Reading
 from hiermem.core.summaries.inputs import OVERLAP_REACH, heard, was_shown
 from hiermem.core.text.measure import speaker
@@ -27,12 +27,11 @@ from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.windows import Window
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
-from hiermem.types.transaction import LogEvent, Need, NeedCovering
+from hiermem.types.transaction import LogEvent, NeedCovering
 
 #: Messages of a thread that are at most so far apart are looked for together, at most so many.
 _NEAR: Final = 64
 _LONGEST: Final = 512
-T = TypeVar("T")
 _KINDS: Final = {
     "id": str, "tree": int, "config": str, "state": str, "at": int, "events": int,
     "marks": list, "sliced": list,
@@ -84,8 +83,7 @@ class Build:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(NamedTuple):
     """Where a message is: its sealed windows in order, each with one slice of it.
 
     Slices of a message are told apart by their order and never by their offsets, because slices
@@ -104,10 +102,29 @@ class Location:
         return len(self.points) + 1
 
 
+class MessageChange(NamedTuple):
+    """A change of a message: where it is, the weights of its slices, and their offsets after it.
+
+    Unsliced, it has one weight, and no offsets.
+    """
+
+    message: int
+    thread: str
+    location: Location
+    before: tuple[Weight, ...]
+    after: tuple[Weight, ...]
+    points: Sequence[int] = ()
+
+
 def locate(thread: str, index: int, window: Window, tree: int | None) -> Reading[Location]:
     """Find a message in a tree that includes it, whose thread has this open window."""
     windows: Sequence[Node] = yield NeedCovering(thread, index, tree)
-    opened = window.messages > 0 and window.content.begin <= index
+    return _located(index, windows, window)
+
+
+def _located(index: int, windows: Sequence[Node], window: Window) -> Location:
+    """Return where a message is, from the sealed windows over it and the open one."""
+    opened = bool(window.segments) and window.segments[0].begin <= index
     if not windows and not opened:
         raise StoreCorruptError(f"message {index} is in no window; the store is damaged")
     points = [node.span.start_char for node in windows[1:]]
@@ -129,63 +146,11 @@ def _stretches(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
     return found
 
 
-class _Stretch:
-    """What was read of a stretch of a thread at once: its windows, their texts, and the rest."""
-
-    def __init__(self, tree: int, thread: str) -> None:
-        self._tree, self._thread = tree, thread
-        self._windows: list[Node] = []
-        self._starts: list[int] = []
-        self._stops: list[int] = []
-        self._reached = -1
-        self._revisions: dict[tuple[str, int], Revision] = {}
-        self._others: dict[Need, Any] = {}
-
-    def read(self, index: int, last: int) -> Reading[None]:
-        """Read the windows over these messages, and their texts."""
-        found: Sequence[Node] = yield NeedCovering(self._thread, index, self._tree, last)
-        self._windows, self._reached = list(found), last
-        self._starts = [node.span.start for node in found]
-        self._stops = [node.span.stop for node in found]
-        made = tuple((node.id, node.revision) for node in found if node.revision)
-        if made:
-            texts: Sequence[Revision] = yield transaction.NeedRevisions(made, self._tree)
-            self._revisions = {(each.node_id, each.number): each for each in texts}
-
-    def answering(self, reading: Reading[T]) -> Reading[T]:
-        """Run a reading; what is known answers it."""
-        answer: Any = None
-        while True:
-            try:
-                need = reading.send(answer)
-            except StopIteration as ended:
-                return cast("T", ended.value)
-            if isinstance(need, NeedCovering) and (need.last or need.index) <= self._reached:
-                answer = self._covering(need.index, need.last)
-            elif isinstance(need, transaction.NeedRevisions) and all(
-                wanted in self._revisions for wanted in need.wanted
-            ):
-                answer = [self._revisions[wanted] for wanted in need.wanted]
-            elif isinstance(need, transaction.NeedEvents):
-                if need not in self._others:
-                    self._others[need] = yield need
-                answer = self._others[need]
-            else:
-                answer = yield need
-
-    def _covering(self, index: int, last: int | None) -> list[Node]:
-        until = index if last is None else last
-        first = bisect_right(self._stops, index)
-        return self._windows[first : bisect_right(self._starts, until, first)]
-
-
 @dataclass(slots=True)
 class TreeState:
     """One tree of a session: the state of its fold, and the changes that reach it.
 
     ``build`` is None for the tree that serves; ``stop`` is the first message not folded in yet.
-    ``message_changes`` are those of single messages: where each is, how its weights change, and the
-    offsets of its slices after that.
     """
 
     tree: int
@@ -193,9 +158,7 @@ class TreeState:
     state: SessionState
     stop: int
     build: Build | None = None
-    message_changes: list[tuple[Location, SizeChange, tuple[int, ...]]] = field(
-        default_factory=list[tuple[Location, SizeChange, tuple[int, ...]]]
-    )
+    changes: list[MessageChange] = field(default_factory=list[MessageChange])
     overlapping: dict[str, Node] = field(default_factory=dict[str, Node])
     _windows: dict[str, Window] = field(default_factory=dict[str, Window])
 
@@ -207,52 +170,75 @@ class TreeState:
     def locate_all(
         self, messages: Sequence[StoredMessage], *, ever: bool = False
     ) -> Reading[list[Location]]:
-        """Find where messages are, which are sorted by index, with few questions for all of them.
-
-        It finds what ``locate`` does for each one.
-        """
-        found: dict[int, Location] = {}
-        for stretch in _stretches(messages):
-            known = _Stretch(self.tree, stretch[0].thread)
-            yield from known.read(stretch[0].index, stretch[-1].index + OVERLAP_REACH)
-            for stored in stretch:
-                found[stored.index] = yield from known.answering(self.locate(stored, ever=ever))
-        return [found[stored.index] for stored in messages]
-
-    def locate(self, stored: StoredMessage, *, ever: bool = False) -> Reading[Location]:
-        """Find where a message is, and note the windows that were shown some of it.
+        """Find where messages are, sorted by index, and note the windows that were shown some.
 
         Each finished summary stores which messages its prompt contained; with ``ever``, the node's
         earlier texts count too. A text in progress may have been shown as much as the widest
         configuration of the log allows: its generation began under one of them, and any later
         change would have stopped it.
         """
-        index, thread = stored.index, stored.thread
-        location = yield from locate(thread, index, self._open_window(thread), self.tree)
-        if location.opened:
-            return location
-        # The later windows of the thread that any overlap could show some of the message.
-        last = index + OVERLAP_REACH
-        later: Sequence[Node] = yield NeedCovering(thread, index + 1, self.tree, last)
-        own = {node.id for node in location.windows}
-        later = [node for node in later if node.id not in own]
-        made = {(node.id, node.revision): node for node in later if node.revision}
+        found: dict[int, Location] = {}
+        for stretch in _stretches(messages):
+            thread, last = stretch[0].thread, stretch[-1].index + OVERLAP_REACH
+            opening = self._open_window(thread)
+            windows: Sequence[Node]
+            windows = yield NeedCovering(thread, stretch[0].index, self.tree, last)
+            starts = [node.span.start for node in windows]
+            stops = [node.span.stop for node in windows]
+            own: set[int] = set()
+            for stored in stretch:
+                first = bisect_right(stops, stored.index)
+                places = range(first, bisect_right(starts, stored.index, first))
+                own.update(places)
+                over = windows[places.start : places.stop]
+                found[stored.index] = _located(stored.index, over, opening)
+            # The last message of the stretch before each of the other windows.
+            indices = [stored.index for stored in stretch]
+            others: list[tuple[Node, int]] = []
+            for place, node in enumerate(windows):
+                before = bisect_left(indices, starts[place]) - 1
+                if place not in own and before >= 0:
+                    others.append((node, indices[before]))
+            yield from self._shown(stretch, others, found, ever=ever)
+        return [found[stored.index] for stored in messages]
+
+    def _shown(
+        self,
+        stretch: Sequence[StoredMessage],
+        others: Sequence[tuple[Node, int]],
+        found: Mapping[int, Location],
+        *,
+        ever: bool,
+    ) -> Reading[None]:
+        """Note which of these windows were shown some of a stretch of messages, or may be.
+
+        Each comes with the last message of the stretch before it.
+        """
+        near = [(n, index) for n, index in others if n.span.start - index <= OVERLAP_REACH]
+        made = {(node.id, node.revision): (node, index) for node, index in near if node.revision}
         if made:
-            found: Sequence[Revision] = yield transaction.NeedRevisions(tuple(made), self.tree)
-            for revision in found:
+            texts: Sequence[Revision] = yield transaction.NeedRevisions(tuple(made), self.tree)
+            for revision in texts:
+                node, index = made[revision.node_id, revision.number]
                 if was_shown(revision, index, ever=ever):
-                    self.overlapping[revision.node_id] = made[revision.node_id, revision.number]
-        overlap = self.config.overlap
+                    self.overlapping[node.id] = node
         # A text may be in progress for these; a local model's call leaves no trace.
-        making = {n.id for n in later if n.status != "active" or n.degraded or n.dirty}
-        if making:
-            events: Sequence[LogEvent] = yield transaction.NeedEvents()
-            named = [config for event in events for config in configs_of(event)]
-            overlap = max(overlap, *(config.overlap for config in named), 0)
-        sealed = location.windows[-1].span.stop
-        near = yield from self._overlapping(index, thread, sealed, overlap)
-        self.overlapping.update((node.id, node) for node in near if node.id in making)
-        return location
+        making = {n.id: n for n, _ in near if n.status != "active" or n.degraded or n.dirty}
+        if not making:
+            return
+        events: Sequence[LogEvent] = yield transaction.NeedEvents()
+        named = [config for event in events for config in configs_of(event)]
+        overlap = max(self.config.overlap, *(config.overlap for config in named), 0)
+        if overlap <= 0:
+            return
+        starts = [node.span.start for node in making.values()]
+        for stored in stretch:
+            location = found[stored.index]
+            if location.opened or not min(starts) - OVERLAP_REACH <= stored.index < max(starts):
+                continue
+            sealed = location.windows[-1].span.stop
+            reached = yield from self._overlapping(stored.index, stored.thread, sealed, overlap)
+            self.overlapping.update((node.id, node) for node in reached if node.id in making)
 
     def _overlapping(
         self, index: int, thread: str, sealed: int, overlap: int

@@ -1,4 +1,4 @@
-"""The weights of messages and slices, and how a change of a message changes them.
+"""The weights of messages and their slices.
 
 Sealing depends on the weights of messages alone. A weight is kept in characters and in tokens,
 because nodes keep the unit that they were sealed in.
@@ -7,7 +7,6 @@ because nodes keep the unit that they were sealed in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from typing import Any, NamedTuple
@@ -32,16 +31,6 @@ class Weight(NamedTuple):
 
 #: The weight of a message that was taken out of the tree.
 NOTHING = Weight(0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class SizeChange:
-    """The weights of one message's slices before and after a change; unsliced, it has one."""
-
-    index: int
-    thread: str
-    before: tuple[Weight, ...]
-    after: tuple[Weight, ...]
 
 
 class Weigher:

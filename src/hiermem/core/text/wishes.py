@@ -70,7 +70,7 @@ def flags_of(message: Message, before: Sequence[str] = ()) -> tuple[str, ...]:
 
 def without_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return the flags that say nothing about what the text of the message is."""
-    return tuple(flag for flag in flags if flag not in (PIN, WISH, WITHDRAWN))
+    return tuple(flag for flag in flags if flag not in (PIN, WISH, WITHDRAWN)) if flags else ()
 
 
 def wishes_in(text: str) -> tuple[str, ...]:

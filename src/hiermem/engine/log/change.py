@@ -141,9 +141,8 @@ async def _withdraw(
     decide: Callable[[Withdrawal], Deciding[Withdrawal | Receipt]],
 ) -> Receipt:
     """Run the transactions of an erasure one after another, and return its receipt."""
-    weigher = Weigher(handle.counter)
     state: Withdrawal | Receipt
-    state = Withdrawal(kind, handle.clock(), weigher, uuid.uuid4().hex)
+    state = Withdrawal(kind, handle.clock(), handle.counter, uuid.uuid4().hex)
     while isinstance(state, Withdrawal):
         began = time.monotonic()
         state = await handle.store.transact(partial(decide, state))

@@ -130,9 +130,9 @@ def drop_blocks(transaction: Transaction, tenant: str, session_id: str, kind: st
         segments.drop(transaction.connection, head[0])
 
 
-def drop_blocks_over(connection: sqlite3.Connection, number: int, index: int) -> None:
-    """Remove the blocks of every kind that cover the message."""
+def drop_blocks_over(connection: sqlite3.Connection, number: int, first: int, last: int) -> None:
+    """Remove the blocks of every kind that cover any message from ``first`` to ``last``."""
     connection.execute(
-        "DELETE FROM blocks WHERE session = ? AND stop > ? AND start <= ?", (number, index, index)
+        "DELETE FROM blocks WHERE session = ? AND stop > ? AND start <= ?", (number, first, last)
     )
-    segments.drop(connection, number, index)
+    segments.drop(connection, number, (first, last))

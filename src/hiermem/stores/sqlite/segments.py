@@ -179,12 +179,14 @@ def place(connection: sqlite3.Connection, session: int, start: int, stop: int) -
     _count(connection, session, grown)
 
 
-def drop(connection: sqlite3.Connection, session: int, index: int | None = None) -> None:
-    """Note that a session's blocks of terms are gone: all, or those that cover a message.
+def drop(connection: sqlite3.Connection, session: int, over: tuple[int, int] | None = None) -> None:
+    """Note that a session's blocks of terms are gone: all, or those over any of some messages.
+
+    ``over`` is the first and the last of these.
 
     The segments that hold one of them, dead or not, are dissolved.
     """
-    where, bound = ("", ()) if index is None else (" AND stop > ? AND start <= ?", (index, index))
+    where, bound = ("", ()) if over is None else (" AND stop > ? AND start <= ?", over)
     found = connection.execute(
         f"SELECT segment, live * (stop - start) FROM places WHERE session = ?{where}",
         (session, *bound),

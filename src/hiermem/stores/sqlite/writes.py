@@ -8,7 +8,7 @@ The answers to a decision's needs are here too; ``read`` gives them without a de
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from hiermem.core.log.copies import KIND as STORE_COPY
@@ -52,7 +52,7 @@ _REWRITE = (
 )
 _KEEP_VERSION = (
     f"INSERT INTO versions ({rows.MESSAGES.columns}) "
-    f"SELECT {rows.MESSAGES.columns} FROM messages WHERE message = ?"
+    f"SELECT {rows.MESSAGES.columns} FROM messages WHERE message BETWEEN ? AND ?"
 )
 _RESERVE = (
     "UPDATE keys SET fingerprint = NULL WHERE session = ? AND message_index = ? "
@@ -248,8 +248,8 @@ def _write_log(connection: sqlite3.Connection, number: int, changes: tx.Changes[
         connection.execute(INSERT["key"], (number, key, entry.index, entry.fingerprint))
     for index, flag in changes.flags:
         _add_flag(connection, number, index, flag)
-    for rewrite in changes.rewrites:
-        _rewrite(connection, number, rewrite)
+    for run in _runs(changes.rewrites):
+        _rewrite(connection, number, run)
     for event in changes.events:
         connection.execute(INSERT["event"], (number, *rows.EVENTS.row(event)))
 
@@ -271,16 +271,31 @@ def _add_flag(connection: sqlite3.Connection, number: int, index: int, flag: str
             )
 
 
-def _rewrite(connection: sqlite3.Connection, number: int, rewrite: tx.Rewrite) -> None:
-    index = rewrite.message.index
-    place, *columns = rows.message_row(number, rewrite.message)
-    if rewrite.kind == "edit":
-        connection.execute(_KEEP_VERSION, (place,))
-    elif rewrite.kind == "erase":
-        connection.execute("DELETE FROM versions WHERE message = ?", (place,))
-        connection.execute(_RESERVE, (number, index, place))
-    connection.execute(_REWRITE, (*columns, place))
-    puts.drop_blocks_over(connection, number, index)
+def _runs(rewrites: Sequence[tx.Rewrite]) -> Iterator[Sequence[tx.Rewrite]]:
+    """Yield rewrites in order, those of one kind and of successive messages together."""
+    start = 0
+    for place, rewrite in enumerate(rewrites):
+        before = rewrites[place - 1]
+        follows = rewrite.message.index == before.message.index + 1
+        if place > start and (rewrite.kind != before.kind or not follows):
+            yield rewrites[start:place]
+            start = place
+    if rewrites:
+        yield rewrites[start:]
+
+
+def _rewrite(connection: sqlite3.Connection, number: int, run: Sequence[tx.Rewrite]) -> None:
+    found = [rows.message_row(number, rewrite.message) for rewrite in run]
+    first, last = run[0].message.index, run[-1].message.index
+    places = found[0][0], found[-1][0]
+    if run[0].kind == "edit":
+        connection.execute(_KEEP_VERSION, places)
+    elif run[0].kind == "erase":
+        connection.execute("DELETE FROM versions WHERE message BETWEEN ? AND ?", places)
+        reserved = zip(range(first, last + 1), found, strict=True)
+        connection.executemany(_RESERVE, [(number, index, row[0]) for index, row in reserved])
+    connection.executemany(_REWRITE, [(*columns, place) for place, *columns in found])
+    puts.drop_blocks_over(connection, number, first, last)
 
 
 # -- removal; ``scrub`` is responsible for the bytes that a deleted row leaves in the file
