@@ -186,6 +186,15 @@ MEMORY: dict[str, Call] = {
 }
 
 
+def assert_brief(value: Any) -> None:
+    """Assert that a notebook or a log of a value is one line, whatever the value holds."""
+    shown = repr(value)
+    assert shown.startswith(f"<{type(value).__name__}"), shown
+    assert "\n" not in shown, shown
+    assert len(shown) <= 170, shown
+    assert value._repr_html_().count(type(value).__name__) >= 1
+
+
 def call_all(owner: object, calls: dict[str, Call]) -> None:
     """Make each call that was agreed on once."""
     start = f"{type(owner).__name__}."
@@ -196,6 +205,9 @@ def call_all(owner: object, calls: dict[str, Call]) -> None:
         answer = call(owner)
         assert not inspect.isawaitable(answer), name
         assert isinstance(answer, kind), name
+        for one in answer if isinstance(answer, (list, tuple)) else [answer]:
+            if not isinstance(one, (str, int, dict, NoneType)):
+                assert_brief(one)
 
 
 def test_every_blocking_call_returns_a_value(

@@ -55,6 +55,7 @@ from hiermem.errors import ForkedProcessError, UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import as_counter
 from hiermem.types import SessionRecord
+from hiermem.types.brief import Brief
 from hiermem.types.conversation import Conversation
 from hiermem.types.transaction import DueSession, RunRecord, Scrubbed, SessionOrder
 
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from hiermem.engine.search.search import Question
 
 
-class AsyncMemory:
+class AsyncMemory(Brief):
     """One tenant's conversation memory over a store, with the model that summarises.
 
     ``async with AsyncMemory.open("chat.db") as memory`` opens the embedded store. The constructor
@@ -74,6 +75,8 @@ class AsyncMemory:
     prompt that does not exist. Every call that does I/O raises StoreError where the store fails,
     and MemoryClosedError after ``close``.
     """
+
+    _brief = "tenant"
 
     def __init__(
         self,

@@ -52,12 +52,13 @@ from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.summaries.update import update as run_update
 from hiermem.errors import UsageError
 from hiermem.types import Content, Message, Span, StoredMessage, Summary
+from hiermem.types.brief import Brief
 from hiermem.types.prices import Prices
 from hiermem.types.transaction import RunRecord
 from hiermem.types.trivector import TriVector
 
 
-class AsyncSession:
+class AsyncSession(Brief):
     """One conversation: append messages, summarise them, read contexts and search.
 
     A memory makes sessions; see ``AsyncMemory.session``. Messages are numbered from 0 in the order
@@ -68,6 +69,8 @@ class AsyncSession:
     Calls that change something, summarise, embed or extract raise NotFoundError until the first
     append. Every call raises MemoryClosedError once the memory is closed.
     """
+
+    _brief = "id"
 
     def __init__(self, resources: Resources, about: About) -> None:
         self._resources = resources

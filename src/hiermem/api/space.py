@@ -28,16 +28,19 @@ from hiermem.types.bank import (
     NoteState,
     SpaceMeta,
 )
+from hiermem.types.brief import Brief
 from hiermem.types.transaction import RunRecord
 
 
-class AsyncSpace:
+class AsyncSpace(Brief):
     """A place where agents write notes, and a bank of Markdown files that consolidation writes.
 
     A memory makes spaces; see ``AsyncMemory.space``. Every call but ``runs`` raises NotFoundError
     where the space does not exist and no rules were given, and RulesConflictError where the space
     has other rules. Every call raises MemoryClosedError once the memory is closed.
     """
+
+    _brief = "name"
 
     def __init__(self, resources: Resources, name: str, rules: Rules | None) -> None:
         self._resources, self._name, self._given = resources, name, rules

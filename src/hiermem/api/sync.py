@@ -29,6 +29,7 @@ from hiermem.engine.log.append import Messages, flatten
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import ForkedProcessError, MemoryClosedError
 from hiermem.protocols import Embedder, Store, TokenCounter
+from hiermem.types.brief import Brief
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -37,7 +38,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class BlockingFacade(Generic[A]):
+class BlockingFacade(Brief, Generic[A]):
     """The base of the blocking classes: an asynchronous object and the thread that runs it."""
 
     def __init__(self, thread: LoopThread, inner: A) -> None:
@@ -137,6 +138,8 @@ class Session(BlockingFacade[AsyncSession]):
     A memory makes sessions; see ``Memory.session``, and AsyncSession for what all calls raise.
     """
 
+    _brief = "id"
+
     @property
     def id(self) -> str:
         """The session's id."""
@@ -226,6 +229,8 @@ class Space(BlockingFacade[AsyncSpace]):
     A memory makes spaces; see ``Memory.space``, and AsyncSpace for what all calls raise.
     """
 
+    _brief = "name"
+
     @property
     def name(self) -> str:
         """The space's name."""
@@ -310,6 +315,8 @@ class Memory(BlockingFacade[AsyncMemory]):
     background thread, from which (in ``on_progress``, an asynchronous model or the clock) any call
     of the memory raises UsageError.
     """
+
+    _brief = "tenant"
 
     def __init__(
         self,

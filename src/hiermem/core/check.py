@@ -25,6 +25,7 @@ from hiermem.core.tree.levels import node_id
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Position, Revision, StoredMessage
+from hiermem.types.brief import Brief
 from hiermem.types.transaction import KeyEntry, ViewRecord
 
 #: The promises that a check verifies, with what it examines.
@@ -55,7 +56,7 @@ _SMALL: Final = 200
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Finding:
+class Finding(Brief):
     """One promise that is not kept: which, in which session, where in it, and what is wrong."""
 
     promise: str
@@ -68,7 +69,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport:
+class CheckReport(Brief):
     """The result of a check of a tenant.
 
     ``checked`` says what was examined for each promise, ``not_shown`` why others cannot be seen in

@@ -13,6 +13,7 @@ from typing import Final
 
 from hiermem.core.summaries.status import waiting
 from hiermem.types import Status
+from hiermem.types.brief import Brief
 from hiermem.types.prices import PER, Prices
 from hiermem.types.transaction import NodeTally, Spent
 
@@ -20,7 +21,7 @@ _NONE: Final = Spent()
 
 
 @dataclass(frozen=True, slots=True)
-class Feedback:
+class Feedback(Brief):
     """An application's feedback on summaries: the number of scores, and their sum (each 0 to 1)."""
 
     count: int = 0
@@ -33,7 +34,7 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class Served(Brief):
     """The sticky contexts that a session rendered.
 
     ``selections`` counts those that showed something new; ``tokens`` is their total size and
@@ -46,7 +47,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelMetrics:
+class LevelMetrics(Brief):
     """The summaries of one level.
 
     ``made`` have a text of the model, copied or reused ones included; ``degraded`` have the
@@ -77,7 +78,7 @@ class LevelMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(Brief):
     """The value and the cost of a session's memory.
 
     ``tokens`` are those of all messages, as sealing weighs them; ``open_tokens`` those that are not

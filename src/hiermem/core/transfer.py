@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from hiermem.core.check import Finding
 from hiermem.errors import SessionDiffersError
+from hiermem.types.brief import Brief
 from hiermem.types.transaction import RestoreState, RunRecord
 
 #: What is done with a session of the source.
@@ -17,7 +18,7 @@ Step: TypeAlias = Literal["copy", "replace", "keep"]
 
 
 @dataclass(frozen=True, slots=True)
-class CopyReport:
+class CopyReport(Brief):
     """The progress or the result of a copy to another store.
 
     ``place`` is where the target is. ``sessions`` are those that the source has, and all of them

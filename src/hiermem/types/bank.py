@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from hiermem.types.brief import Brief
 from hiermem.types.frozen import FrozenDict
 
 NoteState: TypeAlias = Literal["live", "consumed", "blocked"]
@@ -22,7 +23,7 @@ _NO_METRICS: Mapping[str, int | float] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Note(Brief):
     """One note of a space.
 
     ``key`` names it and sorts by time, then arrival. ``sources`` are the (session id, message
@@ -66,7 +67,7 @@ class BankText:
 
 
 @dataclass(frozen=True, slots=True)
-class FileChange:
+class FileChange(Brief):
     """The change of one bank file.
 
     ``lines_removed`` counts its lines that are nowhere in the bank any more; ``diff`` is a unified
@@ -80,7 +81,7 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockedNote:
+class BlockedNote(Brief):
     """A live note that is blocked: it cannot fit, or it failed alone too often."""
 
     key: str
@@ -89,7 +90,7 @@ class BlockedNote:
 
 
 @dataclass(frozen=True, slots=True)
-class DroppedNote:
+class DroppedNote(Brief):
     """A note that an answer dropped: its key, its author, and the model's reason."""
 
     note: str
@@ -98,7 +99,7 @@ class DroppedNote:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsolidationResult:
+class ConsolidationResult(Brief):
     """The result of a consolidation.
 
     ``notes_processed`` are consumed, and ``dropped`` are those of them that went into no file.
@@ -134,7 +135,7 @@ class ConsolidationResult:
 
 
 @dataclass(frozen=True, slots=True)
-class BankRevision:
+class BankRevision(Brief):
     """One state of the bank. ``notes`` are the keys of the notes that it consumed.
 
     ``files`` maps the names of the files that it changed to "created", "updated" or "removed".
@@ -154,7 +155,7 @@ class BankRevision:
 
 
 @dataclass(frozen=True, slots=True)
-class SpaceMeta:
+class SpaceMeta(Brief):
     """The figures of a space. ``revision`` is the number of the bank's newest state, 0 for none.
 
     ``consolidations`` counts committed model answers, ``notes_processed`` the notes that they
@@ -174,7 +175,7 @@ class SpaceMeta:
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport:
+class ExportReport(Brief):
     """What an export did in ``folder``, a path or a URL, by the names of the bank's files.
 
     If the place holds a later revision of the space already, ``superseded_by`` is its number and
@@ -190,7 +191,7 @@ class ExportReport:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadReport:
+class LoadReport(Brief):
     """What a load took from ``folder``, a path or a URL, by the names of files.
 
     ``revision`` is the new revision, None if nothing changed.

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
+from hiermem.types.brief import Brief
 
 __all__ = [
     "TERMS",
@@ -54,7 +55,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class LogEvent:
+class LogEvent(Brief):
     """An event of a session's log that is not a message: it took place before message ``at``.
 
     ``detail`` is the time of a tick, or JSON: the ranges of messages of an edit, an erasure or a
@@ -197,7 +198,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
+class RunRecord(Brief):
     """One journalled execution. ``outcome`` is "running" until it ends."""
 
     id: str
@@ -352,7 +353,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Scrubbed:
+class Scrubbed(Brief):
     """Whether removed content is out of the store's bytes too, and if not, why.
 
     ``removed`` are the names of backup files that the store had made and deleted.
@@ -372,7 +373,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class DueSession:
+class DueSession(Brief):
     """A claim on the entry of a session in the list of what is due, of any tenant.
 
     ``generation`` rises with what becomes due after the claim, so that whoever settles an earlier

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from hiermem.types.brief import Brief
 from hiermem.types.content import Content, Role, ToolCall
 from hiermem.types.frozen import FrozenDict
 from hiermem.types.message import Message
@@ -69,7 +70,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(Brief):
     """A message as the store holds it.
 
     ``tokens`` is its cost when shown verbatim; ``size`` its weight for sealing, in the session's
@@ -77,6 +78,8 @@ class StoredMessage:
     message was cut. ``echoes`` are the character ranges that hiermem itself rendered as memory and
     that came back: covered, never summarised.
     """
+
+    _brief = "index role name tokens content"
 
     index: int
     message: Message
@@ -235,11 +238,13 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Brief):
     """A node of the tree with its current text. ``text`` is "" until it is made.
 
     ``superseded`` is True once its parent has a text that serves; it stays selectable.
     """
+
+    _brief = "id span status text"
 
     session_id: str
     node: Node
@@ -349,7 +354,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRecord:
+class SessionRecord(Brief):
     """The stored data of a session besides its log.
 
     ``config`` is the canonical JSON of its HierarchyConfig, ``state`` that of the fold
@@ -363,6 +368,8 @@ class SessionRecord:
     of the memory that appended; it never goes back. ``metadata`` are the application's own labels,
     by which sessions are listed.
     """
+
+    _brief = "id title messages created_at last_activity forked_from metadata"
 
     id: str
     title: str | None

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hiermem.types.brief import Brief
 from hiermem.types.json_schema import closed_schema
 
 #: The types of entities. The set is closed, so that two chunks can agree on the type of one.
@@ -254,13 +255,15 @@ class Stats(_ResultModel):
     idle: int = 0
 
 
-class TriVector(_ResultModel):
+class TriVector(Brief, _ResultModel):
     """A session as a graph, its open items and its direction, under a summary.
 
     ``namespace`` lists the features that the session touches, most often named first. Entities come
     most mentioned first, relations heaviest first, deltas and strategy in the order in which they
     came up; ``missing`` names the chunks that a partial result lacks.
     """
+
+    _brief: ClassVar[str] = "summary entities relations deltas strategy"
 
     summary: str
     namespace: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from hiermem.core.calls.lease import is_believed
+from hiermem.types.brief import Brief
 from hiermem.types.prices import add_costs
 from hiermem.types.transaction import Attempt, RunRecord
 
@@ -20,7 +21,7 @@ ItemState = Literal["ok", "running", "failed", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class RunItem:
+class RunItem(Brief):
     """One summary, chunk or batch that a run called a model for.
 
     ``attempts`` counts the calls; ``reasons`` says, in order, why each unsuccessful one failed. An
@@ -41,7 +42,7 @@ class RunItem:
 
 
 @dataclass(frozen=True, slots=True)
-class RunReport:
+class RunReport(Brief):
     """A journalled run with the items it called a model for; ``record`` holds the run as a whole.
 
     What was made without a call (copied verbatim, reused) is counted in ``record.detail`` only.

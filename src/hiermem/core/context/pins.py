@@ -18,6 +18,7 @@ from hiermem.core.text.excerpt import excerpt
 from hiermem.core.text.measure import body, day, speaker
 from hiermem.core.text.wishes import PIN, WISH, wishes_in
 from hiermem.types import Span, StoredMessage
+from hiermem.types.brief import Brief
 
 #: The newest pinned messages that are read; older ones are not known any more.
 MOST: Final = 64
@@ -30,7 +31,7 @@ _LEAST: Final = 250
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(Brief):
     """A message that contexts keep in sight.
 
     ``reason`` is "pinned" if an application pinned it, "wish" if its user said a standing wish in

@@ -18,6 +18,7 @@ from hiermem.core.text.fence import NOTICE, as_counted, fence, in_turn
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, body, day, speaker
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span, StoredMessage, Trust
+from hiermem.types.brief import Brief
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
 RENDERER = "r7"
@@ -32,7 +33,7 @@ Kind: TypeAlias = Literal["summary", "view", "message", "quote", "pins", "recall
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Block(Brief):
     """One piece of a rendered context, in order.
 
     ``kind`` distinguishes a whole summary, a trimmed view of several summaries, a verbatim message,

@@ -22,6 +22,7 @@ from hiermem.core.text.fence import escape, in_turn
 from hiermem.core.text.measure import body, speaker
 from hiermem.errors import UsageError
 from hiermem.types import Message, Span, StoredMessage
+from hiermem.types.brief import Bar, Brief
 
 
 class _Default(int):
@@ -89,7 +90,7 @@ class ContextBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownSummary:
+class ShownSummary(Brief):
     """A node that a selection shows: whole, or trimmed inside the view with the name ``block``."""
 
     id: str
@@ -109,7 +110,7 @@ class ByLevel(dict[int, tuple[ShownSummary, ...]]):
 
 
 @dataclass(frozen=True, slots=True)
-class ContextSelection:
+class ContextSelection(Brief):
     """The best context that fits the budget: the whole history, each message exactly once.
 
     ``coverage`` is the share of messages that are represented, each under one block, whether or not
@@ -121,6 +122,8 @@ class ContextSelection:
     that are unchanged from the previous selection of the same view. ``pins`` are the pinned
     messages that a record of their own shows; others stand in raw messages.
     """
+
+    _brief = "session_id total_tokens max_tokens messages coverage"
 
     session_id: str
     max_tokens: int
@@ -143,6 +146,22 @@ class ContextSelection:
     _summarised: Runs = field(default=(), repr=False)
     _gone: Runs = field(default=(), repr=False)
     _too_long: int = field(default=0, repr=False)
+
+    def _strip(self) -> tuple[int, dict[str, list[Bar]]]:
+        views = [(each.span, 1, each.name) for each in self.blocks if each.kind == "view"]
+        levels = sorted(self.summaries, reverse=True)
+        nodes = [(each.span, level, each.id) for level in levels for each in self.summaries[level]]
+        raw = [(each.span, 0, "") for each in self.blocks if each.kind in ("message", "quote")]
+        rows = {"context": [*views, *nodes, *raw]}
+        if self.recall:
+            rows["recalled"] = [(Span(each.index, each.index + 1), 0, "") for each in self.recall]
+        return self.messages, {
+            name: [Bar(span.start, span.stop, level, label) for span, level, label in parts]
+            for name, parts in rows.items()
+        }
+
+    def _below(self) -> str:
+        return self.explain()
 
     def __copy__(self) -> Self:
         return self  # a value that does not change is its own copy

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from hiermem.core.context.view import Runs
+from hiermem.types.brief import Brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class ShownQuarter:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownMessages:
+class ShownMessages(Brief):
     """The messages that a context shows something of.
 
     ``messages`` are their indices, sorted. ``by_quarter`` counts the quarters of the session,

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from hiermem.core.extraction.reduce import entity_key, merge_entities, normalise, relation_key
+from hiermem.types.brief import Brief
 from hiermem.types.trivector import (
     MOST_MENTIONS,
     Entity,
@@ -41,7 +42,7 @@ class NameRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphEntity:
+class GraphEntity(Brief):
     """An entity of the tenant's graph: what all sessions say of it, and which of them do."""
 
     entity: Entity
@@ -64,7 +65,7 @@ class GraphEntity:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
+class Neighbour(Brief):
     """A relation as seen from one of its ends: the entity at the other end, and the direction."""
 
     entity: EntityKey
@@ -84,7 +85,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Mention:
+class Mention(Brief):
     """A place where an entity is mentioned: messages ``start`` up to before ``stop``."""
 
     session_id: str

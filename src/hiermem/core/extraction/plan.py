@@ -36,6 +36,7 @@ from hiermem.core.extraction.stored_answer import StoredAnswer
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.text import hashes
 from hiermem.types import Span
+from hiermem.types.brief import Brief
 from hiermem.types.trivector import TriVector, answer_schema
 
 ChunkStatus: TypeAlias = Literal["made", "reused", "failed", "pending"]
@@ -47,7 +48,7 @@ PhaseState: TypeAlias = Literal["ok", "partial", "failed", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Brief):
     """One chunk, or one step of the reduction, without a usable answer.
 
     ``id`` is the chunk's, or ``<session_id>:reduce:<round>:<place>``; ``attempts`` counts the calls
@@ -62,7 +63,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkReport:
+class ChunkReport(Brief):
     """The outcome of one chunk.
 
     ``made`` chunks were asked for in this run, ``reused`` ones in an earlier run; ``pending`` ones
@@ -103,7 +104,7 @@ class PhaseReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractionProgress:
+class ExtractionProgress(Brief):
     """The progress of an extraction; ``failed`` of the ``done`` items have no usable answer.
 
     ``waiting`` are chunks, or steps of the reduction, that another run is asking for. This run
@@ -118,7 +119,7 @@ class ExtractionProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractionReport:
+class ExtractionReport(Brief):
     """What an extraction did.
 
     ``tri_vector`` is None if the outcome is "error". ``chunked`` says whether the session was

@@ -29,6 +29,7 @@ from hiermem.types import (
     TextPart,
     ToolCall,
 )
+from hiermem.types.brief import Brief
 
 #: The fewest messages in which a history that begins later than its session agrees with it.
 _LEAST: Final = 2
@@ -38,7 +39,7 @@ _SEAM: Final = re.compile(r"\[\d{4}-\d\d-\d\d\](?:\n|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
-class SyncReport:
+class SyncReport(Brief):
     """The result of ``session.sync``.
 
     ``appended`` are the indices of the messages that were new, in the session ``session_id``: a

@@ -15,13 +15,14 @@ from hashlib import sha256
 from typing import Final
 
 from hiermem.core.text.policy import MAX_NAME
+from hiermem.types.brief import Brief
 
 #: Hexadecimal digits that tell one rewrite of a session from another.
 _DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class ImportReport:
+class ImportReport(Brief):
     """The result of an import.
 
     ``sessions`` are those that messages were appended to. ``new`` messages were appended, ``held``

@@ -11,6 +11,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Final
 
+from hiermem.types.brief import Brief
 from hiermem.types.transaction import Record, RecordWrite
 
 #: The kind of the records, and their scope, which no session can have.
@@ -19,7 +20,7 @@ _SCOPE: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class StoreCopy:
+class StoreCopy(Brief):
     """A copy of the whole store: the place it was written to, and when."""
 
     place: str

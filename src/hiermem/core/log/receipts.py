@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from hiermem.core.log.copies import StoreCopy
+from hiermem.types.brief import Brief
 from hiermem.types.frozen import FrozenDict
 
 ReceiptKind: TypeAlias = Literal[
@@ -20,7 +21,7 @@ _NONE: Mapping[str, int] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True)
-class EditReport:
+class EditReport(Brief):
     """The result of an edit.
 
     ``version`` is the number of earlier versions that are kept of the message. ``dirty`` are the
@@ -34,7 +35,7 @@ class EditReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Brief):
     """The result of an erasure or a quarantine.
 
     ``indices`` are the requested messages of ``session_id``, ``already`` those among them that had

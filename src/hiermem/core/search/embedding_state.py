@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from hiermem.types.brief import Brief
+
 #: The kind of the record that names a session's embedder; its scope is the session.
 EMBEDDER: Final = "embedder"
 
@@ -45,7 +47,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingReport:
+class EmbeddingReport(Brief):
     """What one embedding pass did.
 
     ``messages`` and ``summaries`` count what got vectors now, ``texts`` the passages that were sent
@@ -65,7 +67,7 @@ class EmbeddingReport:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexReport:
+class IndexReport(Brief):
     """The result of rebuilding the indexes of a tenant."""
 
     sessions: int

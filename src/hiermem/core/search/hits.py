@@ -12,10 +12,11 @@ from datetime import datetime
 from typing import Literal, overload
 
 from hiermem.types import Role, Span, StoredMessage, Summary
+from hiermem.types.brief import Brief
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Brief):
     """A message, a passage of a long message, or a summary that answers a question.
 
     ``level`` is 0 for a message. ``score`` is from 0 to 1: that of the best message is the share of
@@ -24,6 +25,8 @@ class Hit:
     messages that the hit rests on, best first: a message itself, or the messages below a summary
     that answer best. ``message`` or ``summary`` is the whole message or summary that was found.
     """
+
+    _brief = "session_id id role score text"
 
     session_id: str
     kind: Literal["message", "summary"]
@@ -42,6 +45,9 @@ class Hit:
     def id(self) -> str:
         """Return the summary's id, or a message's name, such as ``m12``."""
         return self.summary.id if self.summary else f"m{self.span.start}"
+
+    def _below(self) -> str:
+        return self.text
 
     @property
     def content(self) -> str:
@@ -65,13 +71,15 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence(Sequence[Hit]):
+class Evidence(Brief, Sequence[Hit]):
     """Verbatim passages in the order they were said: a sequence of message hits.
 
     ``text`` is their rendering, with the speakers' names and a date where it changes; it costs
     ``total_tokens``, at most ``max_tokens``. ``session_id`` is None where all sessions of a tenant
     were searched; then each hit has its own, and the headers of ``text`` name it.
     """
+
+    _brief = "session_id total_tokens max_tokens hits"
 
     session_id: str | None
     max_tokens: int
@@ -109,4 +117,7 @@ class Evidence(Sequence[Hit]):
         return self.hits[place]
 
     def __str__(self) -> str:
+        return self.text
+
+    def _below(self) -> str:
         return self.text

@@ -18,6 +18,7 @@ from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
 from hiermem.core.tree.levels import weigh
 from hiermem.errors import ConfigError
 from hiermem.types import Node, Revision
+from hiermem.types.brief import Brief
 
 #: Inputs are not cut into smaller pieces than this, which would say nothing one by one.
 _LEAST_ROOM: Final = 64
@@ -37,7 +38,7 @@ _LOCAL_TOKENS: Final = 250_000
 
 
 @dataclass(frozen=True, slots=True)
-class UpdatePlan:
+class UpdatePlan(Brief):
     """The work that an update would do; nothing was written and no model was called.
 
     ``calls`` and ``tokens_out`` are exact if every answer is fit and of the size that is asked for;
@@ -60,7 +61,7 @@ class UpdatePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateReport:
+class UpdateReport(Brief):
     """The work that an update did.
 
     ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each node once: it got a new
@@ -100,7 +101,7 @@ class UpdateReport:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateProgress:
+class UpdateProgress(Brief):
     """The progress of an update. ``by_level`` holds (done, total) for each level that has work.
 
     ``done`` are the nodes that the report counts as made, reused or degraded; ``total`` are those

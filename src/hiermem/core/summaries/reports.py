@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.types.brief import Brief
 from hiermem.types.prices import add_costs
 from hiermem.types.transaction import RunRecord
 
@@ -21,7 +22,7 @@ WorkerState: TypeAlias = Literal["new", "running", "paused", "stopping", "stoppe
 
 
 @dataclass(frozen=True, slots=True)
-class BatchProgress:
+class BatchProgress(Brief):
     """The progress of an update of all sessions.
 
     ``done`` of ``total`` sessions are finished, including those of an earlier, interrupted run.
@@ -35,7 +36,7 @@ class BatchProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchReport:
+class BatchReport(Brief):
     """The work that an update of all sessions did.
 
     ``sessions`` is the number of sessions to update. ``updated`` of them are now as complete as
@@ -71,7 +72,7 @@ class BatchReport:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerStatus:
+class WorkerStatus(Brief):
     """The present work of a background worker, and its work since it was started.
 
     ``active`` sessions are being updated and ``waiting`` ones wait for their turn. ``resting`` ones

@@ -23,6 +23,7 @@ from hiermem.core.tree.turns import Turns
 from hiermem.core.tree.windows import Window, moment
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Position, SizeUnit
+from hiermem.types.brief import Brief
 
 #: The format of the JSON; another number is another format.
 _VERSION = 2
@@ -60,7 +61,7 @@ class Opening(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenWindow:
+class OpenWindow(Brief):
     """The open window of a thread, as data: the content of the thread's next L1 so far.
 
     The window begins at ``begin`` and ends with message ``last_index``, the last of its thread.

@@ -25,6 +25,7 @@ from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
 from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError, UsageError
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
+from hiermem.types.brief import Bar, Brief
 from hiermem.types.transaction import LogEvent, RunRecord
 
 #: How many unfinished nodes of a level are counted before the count becomes "at least".
@@ -36,15 +37,28 @@ _MESSAGE = re.compile(r"m([0-9]{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Brief):
     """A summary with its children, down to the windows."""
+
+    _brief = "summary children"
 
     summary: Summary
     children: tuple[Tree, ...] = ()
 
+    def _strip(self) -> tuple[int, dict[str, list[Bar]]]:
+        rows: dict[str, list[Bar]] = {}
+        first, left = self.summary.span.start, [self]
+        while left:
+            for each in left:
+                one, span = each.summary, each.summary.span
+                bar = Bar(span.start - first, span.stop - first, one.level, one.id)
+                rows.setdefault(f"L{one.level}", []).append(bar)
+            left = [child for each in left for child in each.children]
+        return self.summary.span.stop - first, rows
+
 
 @dataclass(frozen=True, slots=True)
-class SessionStatus:
+class SessionStatus(Brief):
     """The state of a session.
 
     ``nodes`` is the number of sealed nodes by level. ``queue`` is how many of them are to be made,
@@ -57,6 +71,8 @@ class SessionStatus:
     fork shares its first ``forked_at`` messages with ``forked_from``. ``config`` is the session's
     own configuration.
     """
+
+    _brief = "id title messages nodes queue degraded last_error"
 
     id: str
     title: str | None
