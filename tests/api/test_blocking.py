@@ -111,6 +111,7 @@ SESSION: dict[str, Call] = {
     "status": (lambda s: s.status(), SessionStatus),
     "runs": (lambda s: s.runs(limit=1), list),
     "metrics": (lambda s: s.metrics(), Metrics),
+    "to_html": (lambda s: s.to_html(), str),
     "close": (lambda s: s.close(), NoneType),
     "reopen": (lambda s: s.reopen(), NoneType),
 }
@@ -168,6 +169,7 @@ MEMORY: dict[str, Call] = {
     "recall": (lambda m: m.recall("Kestrel"), Evidence),
     "spaces": (lambda m: m.spaces(), list),
     "runs": (lambda m: m.runs(), list),
+    "to_html": (lambda m: m.to_html(), str),
     "run": (lambda m: m.run(m.runs()[0].id), RunReport),
     "update_all": (lambda m: m.update_all(), BatchReport),
     "worker": (lambda m: m.worker(poll=0.1), Worker),
