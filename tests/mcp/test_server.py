@@ -293,7 +293,9 @@ async def test_an_error_says_what_would_be_right(tool, given, right):
 
 async def test_published_spellings_are_taken():
     async with Served() as client:
-        await ask(client, "append_messages", session="s", messages=talk(0, 12))
+        await ask(client, "append_messages", session="s", messages=talk(0, 40))
+        small = await refused(client, "select_context", {"session": "s", "max_tokens": 100})
+        assert re.fullmatch(r"select_context: max_tokens is too small .* least is \d+", small)
         context = await ask(client, "select_context", session="s", maxTokens=900)
         assert context["max_tokens"] == 900
         plan = await ask(client, "summaries_update", slug="s", dryRun=True, window_chars=None)
@@ -553,6 +555,27 @@ def test_the_command_says_what_is_missing(monkeypatch):
     refused = runner.invoke(app, ["mcp", "--db", ":memory:"])
     assert refused.exit_code == 2
     assert "pip install 'hiermem-memory[mcp]'" in " ".join(refused.output.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--tools", "core,remembr"], "there is no tool 'remembr'; there is remember"),
+        (["--config", "sizes.json"], "'windowChar' is no published setting; windowChars is"),
+        (["--config", "none.json"], "--config none.json cannot be read: No such file"),
+        (["--config", "text.json"], "--config text.json cannot be read: it is no JSON"),
+    ],
+)
+def test_an_option_that_is_wrong_is_refused_before_the_memory_is_made(
+    options, said, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("sizes.json").write_text('{"windowChar": 6000}', encoding="utf-8")
+    Path("text.json").write_text("windowChars = 6000", encoding="utf-8")
+    refused = CliRunner().invoke(app, ["mcp", "--db", "memory.db", *options])
+    assert refused.exit_code == 2, refused.output
+    assert said in " ".join(refused.output.split())
+    assert not Path("memory.db").exists()
 
 
 # ---------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from hiermem import (
     AsyncMemory,
     AsyncSession,
+    BudgetTooSmallError,
     ExtractionOptions,
     HierarchyConfig,
     Message,
@@ -244,12 +245,8 @@ class Tools:
                 done.erased = [each[: results.SHORT] for each in fitting.values()]
             else:
                 done.fits = [each[: results.SHORT] for each in [*fitting.values(), *near][:_NAMED]]
-                done.note = (
-                    f"{len(fitting)} fit, and nothing was erased: call again with all words of one "
-                    "of them, or with all_matches"
-                    if fitting
-                    else "nothing there has all of these words, and nothing was erased"
-                )
+                several = "several fit: call again with all words of one, or with all_matches"
+                done.note = f"nothing was erased; {several if fitting else 'nothing has all words'}"
         if text is not None:
             place = self._memory.session(REMEMBERED, title="Remembered")
             known, _ = await _fitting(place, text) if await place.count() else ({}, [])
@@ -370,7 +367,12 @@ class Tools:
         that answer it stand word for word, too.
         """
         place = await self.found(session)
-        made = await place.context(max_tokens, query=query, view=view)
+        try:
+            made = await place.context(max_tokens, query=query, view=view)
+        except BudgetTooSmallError as error:
+            raise UsageError(
+                f"max_tokens is too small for this conversation; the least is {error.minimum:,}"
+            ) from None
         return results.Selected(
             **results.picked(made, "total_tokens max_tokens messages coverage"),
             session=place.id,
