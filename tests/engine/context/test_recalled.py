@@ -93,15 +93,6 @@ def test_small_budgets_keep_a_larger_share_for_recall(budget, share):
     assert ContextPolicy().recall_share(budget) == pytest.approx(share)
 
 
-@pytest.mark.parametrize("recall", [0, 0.1, 0.4, 0.5, 0.9])
-def test_the_share_of_recall_falls_with_the_budget_and_never_under_the_setting(recall):
-    policy = ContextPolicy(recall=recall)
-    shares = [policy.recall_share(budget) for budget in (100, 2_000, 4_000, 8_000, 9_000)]
-    assert shares == sorted(shares, reverse=True)
-    assert shares[-1] == recall
-    assert shares[0] <= max(0.6, recall)
-
-
 async def test_recall_by_default_gives_way_where_the_budget_is_small():
     _, session = await opened()
     with pytest.raises(BudgetTooSmallError) as known:

@@ -87,15 +87,6 @@ async def test_p9_a_plan_names_the_calls_the_answers_and_the_requests_to_10_perc
     assert abs(plan.tokens_in - report.tokens_in) <= 0.1 * report.tokens_in
 
 
-@pytest.mark.parametrize("answer", [refusing, write])
-async def test_p9_no_more_is_called_than_a_plan_says_at_most(answer):
-    fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0))
-    await fixture.say(messages(60))
-    plan = await fixture.update(remote(answer), dry_run=True)
-    report = await fixture.update(remote(answer))
-    assert report.calls == (plan.calls_max if answer is refusing else plan.calls)
-
-
 # -- the counts of an update agree
 
 

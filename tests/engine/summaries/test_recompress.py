@@ -22,14 +22,12 @@ from session_fixture import COUNTER, SessionFixture, messages
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine import check as checking
-from hiermem.engine.log import append as appending
 from hiermem.engine.log import change as changing
 from hiermem.engine.log.fork import fork
 from hiermem.engine.summaries.recompress import recompress, reconfigure
 from hiermem.errors import (
     NotFoundError,
     PermanentModelError,
-    SessionClosedError,
 )
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
@@ -300,46 +298,7 @@ async def test_another_model_makes_nothing_untrue_unless_the_policy_is_to_follow
     assert (await fixture.update(llm, policy=FOLLOW)).calls == 0
 
 
-async def test_another_ratio_is_followed_in_the_length_of_the_texts():
-    fixture = await told(60)
-    before = await fixture.tree()
-    first = fixture.config.levels[0]
-    shorter = HierarchyConfig.by_tokens(
-        levels=(first.model_copy(update={"target_ratio": 0.2}), *fixture.config.levels[1:])
-    )
-    assert await reconfigure(fixture.handle, "s", shorter)
-    report = await fixture.update(ScriptedLLM(), config=shorter, policy=FOLLOW)
-    assert report.by_level[1] == 6
-    after = await fixture.tree()
-    for id_, (node, revision) in after.items():
-        if node.level == 1:
-            assert revision.tokens < 0.6 * before[id_][1].tokens
-        assert node.span == before[id_][0].span, "bounds stay (P5)"
-        assert node.allotted == before[id_][0].allotted
-
-
 # -- another configuration
-
-
-async def test_a_new_configuration_is_for_new_windows():
-    fixture = SessionFixture()
-    await fixture.say(messages(35))
-    before = {node.id: node for node in await fixture.nodes()}
-    assert await reconfigure(fixture.handle, "s", SIXES)
-    assert not await reconfigure(fixture.handle, "s", SIXES), "it is that already"
-    (event,) = await fixture.tenant.events("s")
-    assert (event.kind, event.at) == ("reconfigure", 35)
-    await fixture.say(messages(20, start=35))
-    nodes = {node.id: node for node in await fixture.nodes()}
-    for id_, node in before.items():
-        assert replace(nodes[id_], parent=None, version=0) == replace(node, parent=None, version=0)
-    later = [node for node in nodes.values() if node.level == 1 and node.id not in before]
-    assert [node.messages for node in sorted(later, key=lambda n: n.ordinal)] == [6, 6, 6, 6]
-    await appending.happen(fixture.handle, "s", "close")
-    with pytest.raises(SessionClosedError):
-        await reconfigure(fixture.handle, "s", HierarchyConfig.by_tokens())
-    with pytest.raises(NotFoundError):
-        await reconfigure(fixture.handle, "nowhere", SIXES)
 
 
 @drawn(40)

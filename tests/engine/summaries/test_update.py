@@ -332,19 +332,6 @@ async def test_an_unfit_answer_is_shown_with_what_was_wrong_and_asked_for_once_m
     assert "not in the record" in second[3].content
 
 
-@pytest.mark.parametrize("fault", UNANSWERED)
-@pytest.mark.parametrize("concurrency", [1, 8])
-async def test_a_provider_that_answers_nobody_costs_no_attempt(fault, concurrency):
-    """Else a short outage would leave extracts in place of summaries for hours."""
-    policy = replace_policy(concurrency=concurrency)
-    fixture = await told(SessionFixture(policy=policy), 30)
-    for _ in range(4):
-        report = await fixture.update(FaultyLLM(ScriptedLLM(), rate=1, faults=[fault]))
-        assert (report.made, report.degraded) == (0, 0)
-    assert {(node.attempts, node.revision) for node in await fixture.nodes()} == {(0, 0)}
-    assert (await fixture.update(ScriptedLLM())).made == 3
-
-
 @pytest.mark.parametrize("fault", sorted(set(RETURNING) - set(UNANSWERED)))
 async def test_p7_no_fault_of_a_model_becomes_memory(fault):
     # A model that is down is not asked, so what it was to write would only stay pending.
