@@ -116,7 +116,7 @@ def test_hostile_texts_do_nothing(page, tmp_path):
             const shown = [];
             for (const [at, one] of HEAD.sessions.entries()) {
                 await open(at);
-                for (const tab of ["Context", "Summaries", "Kept", "Health", "Messages"]) {
+                for (const tab of ["Context", "Summaries", "Pins and bank", "Health", "Messages"]) {
                     show(tab);
                     await pause();
                 }

@@ -21,9 +21,8 @@ from hiermem.core.context.selection import ContextSelection
 from hiermem.core.metrics import Metrics
 from hiermem.core.text.measure import body, speaker
 from hiermem.engine.log.read import SessionStatus
-from hiermem.types import SessionRecord, Span, StoredMessage, Summary
+from hiermem.types import Span, StoredMessage, Summary
 from hiermem.types.bank import Note
-from hiermem.types.transaction import RunRecord
 
 #: A line of a summary that only states the day.
 _DAY: Final = re.compile(r"\[\d{4}-\d\d-\d\d\]")
@@ -70,14 +69,12 @@ class Planned:
 class Found:
     """What was read of one session."""
 
-    record: SessionRecord
     status: SessionStatus
     messages: Sequence[StoredMessage]
     summaries: Sequence[Summary]
     pins: Sequence[Pin]
     contexts: Sequence[Planned]
     metrics: Metrics
-    runs: Sequence[RunRecord]
     calls: Mapping[str, RunItem]
 
 
@@ -182,7 +179,6 @@ def session(found: Found, words: Wording) -> dict[str, Any]:
     # A browser counts characters beyond the first 65,536 twice, so those texts are not referred to.
     lines = Lines([each if max(each, default="") < "\U00010000" else "" for each in bodies], words)
     return {
-        "forked_at": status.forked_at,
         "error": status.last_error,
         "repacking": status.repacking,
         "config": status.config.model_dump_json(exclude_defaults=True),
@@ -201,11 +197,6 @@ def session(found: Found, words: Wording) -> dict[str, Any]:
         "sealed": metrics.tokens - metrics.open_tokens,
         "cover": metrics.cover_tokens,
         "reuse": metrics.prefix_reuse,
-        "runs": [
-            [each.kind, _moment(each.started_at), each.ended_at and _moment(each.ended_at),
-             each.outcome]
-            for each in found.runs
-        ],
     }  # fmt: skip
 
 
@@ -332,14 +323,12 @@ def _context(planned: Planned, places: Mapping[str, int], lines: Lines) -> dict[
         **found,
         "total": chosen.total_tokens,
         "shared": chosen.shared_prefix_tokens,
-        "coverage": chosen.coverage,
         "blocks": [_block(each, excerpted, lines) for each in chosen.blocks],
         "nodes": [places[item.id] for item in shown if item.id in places],
         "verbatim": _runs(_ends(each) for each in chosen.verbatim),
         "excerpted": _runs(chosen._excerpted),  # noqa: SLF001
         "summarised": _runs(chosen._summarised),  # noqa: SLF001
         "recalled": [each.index for each in chosen.recall],
-        "omitted": [[each.span.start, each.span.stop] for each in chosen.omitted],
     }
 
 

@@ -10,13 +10,14 @@ const STATES = { pending: "to be made", generating: "being made", active: "made"
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 const SHORT = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const TIME = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
-const LONG = 3000, GROUP = 40;
+const LONG = 2000, GROUP = 40;
 
 const num = (n) => n.toLocaleString("en-US");
 const many = (n, one, more) => `${num(n)} ${n === 1 ? one : more || one + "s"}`;
 const day = (t) => DAY.format(t * 1000);
 const days = (a, b) => (day(a) === day(b) ? day(a) : `${day(a)} to ${day(b)}`);
 const span = ([a, b]) => (b - a > 1 ? `${num(a)}–${num(b - 1)}` : num(a));
+const clip = (x, low, high) => Math.max(low, Math.min(high, x));
 const percent = (x) => (x > 0 && x < 0.01 ? "<1 %" : `${Math.floor(x * 100 + 1e-9)} %`);
 
 /** Make an element; a child is an element or a text, and nothing is read as HTML. */
@@ -66,7 +67,8 @@ async function part(name) {
   const block = $(name);
   if (!block) return null;
   if (!HEAD.packed) return JSON.parse(block.textContent);
-  const bytes = Uint8Array.from(atob(block.textContent), (c) => c.charCodeAt(0));
+  const raw = atob(block.textContent), bytes = new Uint8Array(raw.length);
+  for (let at = 0; at < raw.length; at++) bytes[at] = raw.charCodeAt(at);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return JSON.parse(await new Response(stream).text());
 }
@@ -74,22 +76,23 @@ async function part(name) {
 // -- A long list: groups of items are made where they come near the view, and dropped behind it.
 
 class Feed {
-  constructor(box, count, make, root = box) {
-    [this.box, this.count, this.make] = [box, count, make];
-    this.groups = [];
-    this.seen = new IntersectionObserver((all) => all.forEach((one) => (one.isIntersecting ? this.fill(one.target) : this.drop(one.target))), { root, rootMargin: "900px" });
-    for (let at = 0; at < count; at += GROUP) {
-      const group = h("div", { "data-at": at });
-      group.style.minHeight = `${Math.min(GROUP, count - at) * 70}px`;
-      this.groups.push(group);
+  /** ``size`` gives the characters of an item; a group has at most 40 items and some 8,000 of them. */
+  constructor(box, count, make, size = () => 0, root = box) {
+    [this.make, this.groups] = [make, []];
+    this.seen = new IntersectionObserver((all) => all.forEach((one) => (one.isIntersecting ? this.fill(one.target) : this.drop(one.target))), { root, rootMargin: "700px" });
+    for (let at = 0, to; at < count; at = to) {
+      let sum = 0;
+      for (to = at; to < count && to < at + GROUP && sum < 8000; to++) sum += Math.min(size(to), LONG) + 90;
+      const group = h("div");
+      group.style.minHeight = `${(to - at) * 50 + sum / 4}px`;
+      this.groups.push(Object.assign(group, { from: at, to }));
       this.seen.observe(group);
     }
     box.replaceChildren(...this.groups);
   }
   fill(group) {
     if (group.firstChild) return;
-    const at = Number(group.dataset.at);
-    for (let i = at; i < Math.min(at + GROUP, this.count); i++) group.append(this.make(i));
+    for (let i = group.from; i < group.to; i++) group.append(this.make(i));
     group.style.minHeight = "";
   }
   drop(group) {
@@ -97,18 +100,17 @@ class Feed {
     group.style.minHeight = `${group.offsetHeight}px`;
     group.replaceChildren();
   }
+  /** Show an item in the middle, made anew. */
   show(i) {
-    const group = this.groups[Math.floor(i / GROUP)];
-    if (!group) return null;
+    const group = this.groups.find((one) => i < one.to);
+    if (!group) return;
     this.fill(group);
-    const item = group.children[i % GROUP];
+    const item = this.make(i);
+    group.children[i - group.from].replaceWith(item);
     item.scrollIntoView({ block: "center" });
     requestAnimationFrame(() => item.isConnected && item.scrollIntoView({ block: "center" }));
-    return item;
   }
-  again() {
-    for (const group of this.groups) if (group.firstChild) { group.replaceChildren(); this.fill(group); }
-  }
+  again() { for (const group of this.groups) if (group.firstChild) { group.replaceChildren(); this.fill(group); } }
   end() { this.seen.disconnect(); }
 }
 
@@ -121,12 +123,12 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const level = (k) => `l${Math.min(k, 4)}`;
 const name = (i) => S.messages.names[S.messages.who[i]];
 const plan = () => S.contexts[$("budget").value] || null;
+const length = (i) => S.messages.text[i].length ?? 0;
 const kindOf = (i) => (S.kinds ? S.kinds[i] : 0);
 
 function prepare(entry, data) {
   S = Object.assign(data, { entry, count: data.messages.role.length, limit: data.messages.role.length });
-  S.below = S.nodes.map(() => []);
-  S.rows = [];
+  [S.below, S.rows] = [S.nodes.map(() => []), []];
   S.nodes.forEach((node, at) => {
     node.at = at;
     if (node.up !== undefined) S.below[node.up].push(at);
@@ -165,48 +167,42 @@ function stand() {
   now.nodes.forEach((at) => S.used.add(at));
 }
 
+/** Say in words what a slider is at, for eyes and for a screen reader. */
+function sayAt(id, text) {
+  $(`${id}-says`).value = text;
+  $(id).setAttribute("aria-valuetext", text);
+}
+
 function budgetSays() {
-  const now = plan();
-  let text = "no context is planned";
-  if (now && now.blocks) {
-    const records = now.blocks.filter((b) => b[0] !== "message").length;
-    const raw = now.blocks.length - records;
-    text = `${num(now.budget)} tokens, ${num(now.total)} used: ${many(raw, "message")} word for word` + (records ? `, ${many(records, "record")}` : ", the whole history");
+  const now = plan(), counts = [0, 0, 0, 0, 0];
+  let text = now ? `${num(now.budget)} tokens are too few: ${num(now.least ?? 0)} are needed` : "no context is planned";
+  if (now?.blocks) {
+    text = `${num(now.budget)} tokens, ${num(now.total)} used` + (now.blocks.some((b) => b[0] !== "message") ? "" : ": the whole history");
     if (now.shared) text += now.shared === now.total ? "; the same as the last call" : `; the first ${num(now.shared)} as in the last call`;
-  } else if (now) text = `${num(now.budget)} tokens are too few: ${num(now.least)} are needed`;
-  $("budget-says").value = text;
-  $("budget").setAttribute("aria-valuetext", text);
-  const counts = [0, 0, 0, 0, 0];
+  }
+  sayAt("budget", text);
   S.kinds.forEach((kind) => counts[kind]++);
   $("legend").replaceChildren(...[3, 4, 2, 1, 0].filter((k) => counts[k]).map((k) => h("li", { c: COLOURS[k] }, `${num(counts[k])} ${KINDS[k]}`)));
 }
 
-function timeSays() {
-  const n = S.limit;
-  const text = n >= S.count ? `all ${many(S.count, "message")}` : `the first ${num(n)}, to ${day(S.messages.at[Math.max(0, n - 1)])}`;
-  $("time-says").value = text;
-  $("time").setAttribute("aria-valuetext", text);
-}
+const timeSays = () => sayAt("time", S.limit >= S.count ? `all ${many(S.count, "message")}` : `the first ${num(S.limit)}, to ${day(S.messages.at[Math.max(0, S.limit - 1)])}`);
 
 // -- The map
 
-const map = { height: 0, rows: [], gutter: 78 };
-const ROW = 20;
+const map = {}, ROW = 20;
 
 function layout() {
-  const tall = Math.max(0, S.rows.length - 1);
-  const gap = tall > 5 ? 2 : 4;
-  map.rows = [];
+  const tall = Math.max(0, S.rows.length - 1), gap = tall > 5 ? 2 : 4;
   let y = 4;
+  map.rows = [];
   for (let k = tall; k > 0; k--, y += ROW + gap) map.rows.push({ kind: "level", level: k, y, h: ROW, label: `level ${k}` });
   map.rows.push({ kind: "messages", y, h: 40, label: "messages" }); y += 46;
   map.rows.push({ kind: "context", y, h: 20, label: "context" }); y += 24;
-  map.rows.push({ kind: "days", y, h: 18, label: "" });
-  map.height = y + 20;
+  map.rows.push({ kind: "days", y, h: 18, label: "" }); map.height = y + 20;
 }
 
 const toX = (i) => map.gutter + ((i - S.window[0]) / (S.window[1] - S.window[0])) * map.width;
-const toIndex = (x) => Math.max(0, Math.min(S.count - 1, Math.floor(S.window[0] + ((x - map.gutter) / map.width) * (S.window[1] - S.window[0]))));
+const toPlace = (x) => S.window[0] + ((x - map.gutter) / map.width) * (S.window[1] - S.window[0]);
 
 let asked = 0;
 function redraw() { if (!asked) asked = requestAnimationFrame(() => { asked = 0; draw(); }); }
@@ -216,11 +212,9 @@ function draw() {
   const canvas = $("canvas"), ratio = devicePixelRatio || 1, wide = $("map").clientWidth;
   map.gutter = wide < 600 ? 62 : 78;
   map.width = wide - map.gutter - 4;
-  if (canvas.width !== Math.round(wide * ratio) || canvas.height !== Math.round(map.height * ratio)) {
-    canvas.width = Math.round(wide * ratio);
-    canvas.height = Math.round(map.height * ratio);
-    canvas.style.height = `${map.height}px`;
-  }
+  const size = [Math.round(wide * ratio), Math.round(map.height * ratio)];
+  if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size;
+  canvas.style.height = `${map.height}px`;
   const g = canvas.getContext("2d");
   g.setTransform(ratio, 0, 0, ratio, 0, 0);
   g.clearRect(0, 0, wide, map.height);
@@ -319,9 +313,8 @@ function drawDays(g, row, dim, line) {
 
 function under(event) {
   const box = $("canvas").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
-  const row = map.rows.find((one) => y < one.y + one.h + 3) || map.rows.at(-1), index = toIndex(x);
-  if (row.kind !== "level") return { message: index };
-  const at = S.window[0] + ((x - map.gutter) / map.width) * (S.window[1] - S.window[0]);
+  const row = map.rows.find((one) => y < one.y + one.h + 3) || map.rows.at(-1), at = toPlace(x);
+  if (row.kind !== "level") return { message: clip(Math.floor(at), 0, S.count - 1) };
   const node = S.rows[row.level].find((one) => one.span[0] <= at && at < one.span[1]);
   return node ? { node: node.at } : {};
 }
@@ -336,37 +329,31 @@ function describe({ node, message }) {
   return "";
 }
 
-function zoom(by, at) {
-  const [a, b] = S.window, mid = at ?? (picked.node >= 0 ? (S.nodes[picked.node].span[0] + S.nodes[picked.node].span[1]) / 2 : picked.message >= 0 ? picked.message : (a + b) / 2);
-  const wide = by ? Math.max(8, Math.min(S.count, (b - a) * by)) : S.count;
-  const from = Math.max(0, Math.min(S.count - wide, mid - (mid - a) * (wide / (b - a))));
-  S.window = [from, Math.max(from + 1, from + wide)];
+/** Show a part of the session of this many messages around a place. */
+function frame(wide, at, share = 0.5) {
+  const from = clip(at - wide * share, 0, Math.max(0, S.count - wide));
+  S.window = [from, from + Math.max(1, wide)];
   redraw();
 }
 
-function keep(a, b) {
-  if (a >= S.window[0] && b <= S.window[1]) return;
-  const wide = S.window[1] - S.window[0], from = Math.max(0, Math.min(S.count - wide, (a + b) / 2 - wide / 2));
-  S.window = [from, from + wide];
+function zoom(by, at) {
+  const [a, b] = S.window, node = S.nodes[picked.node], mid = at ?? (node ? (node.span[0] + node.span[1]) / 2 : picked.message >= 0 ? picked.message : (a + b) / 2);
+  frame(by ? clip((b - a) * by, 8, S.count) : S.count, mid, clip((mid - a) / (b - a), 0, 1));
 }
 
+const keep = (a, b) => { if (a < S.window[0] || b > S.window[1]) frame(S.window[1] - S.window[0], (a + b) / 2); };
+
 function keys(event) {
-  const key = event.key, node = S.nodes[picked.node];
-  const along = (row, by) => row[Math.max(0, Math.min(row.length - 1, row.indexOf(node) + by))];
+  const key = event.key, node = S.nodes[picked.node], by = { ArrowLeft: -1, ArrowRight: 1, Home: -S.count, End: S.count }[key];
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (key === "+" || key === "=") zoom(0.5);
-  else if (key === "-") zoom(2);
-  else if (key === "0") zoom(0);
+  if (["+", "=", "-", "0"].includes(key)) zoom({ "-": 2, 0: 0 }[key] ?? 0.5);
   else if (key === "Enter") $("detail").focus();
-  else if (!node && picked.message < 0) { if (!key.startsWith("Arrow")) return; const top = S.rows.at(-1)?.[0]; top ? pick(top.at) : go(0); }
-  else if (node && (key === "ArrowLeft" || key === "ArrowRight")) pick(along(S.rows[node.level], key === "ArrowLeft" ? -1 : 1).at);
-  else if (node && (key === "Home" || key === "End")) pick(S.rows[node.level].at(key === "Home" ? 0 : -1).at);
-  else if (node && key === "ArrowUp") { if (node.up !== undefined) pick(node.up); }
-  else if (node && key === "ArrowDown") { const down = S.below[node.at]; down.length ? pick(down[0]) : go(node.span[0]); }
-  else if (key === "ArrowLeft" || key === "ArrowRight") go(Math.max(0, Math.min(S.count - 1, picked.message + (key === "ArrowLeft" ? -1 : 1))));
-  else if (key === "Home" || key === "End") go(key === "Home" ? 0 : S.count - 1);
-  else if (key === "ArrowUp") { const up = over(picked.message)[0]; if (up) pick(up.at); }
-  else return;
+  else if (!by && key !== "ArrowUp" && key !== "ArrowDown") return;
+  else if (!node && picked.message < 0) S.rows.length ? pick(S.rows.at(-1)[0].at) : go(0);
+  else if (by && node) { const row = S.rows[node.level]; pick(row[clip(row.indexOf(node) + by, 0, row.length - 1)].at); }
+  else if (by) go(clip(picked.message + by, 0, S.count - 1));
+  else if (key === "ArrowUp") { const up = node ? S.nodes[node.up] : over(picked.message)[0]; if (up) pick(up.at); }
+  else if (node) { const down = S.below[node.at]; down.length ? pick(down[0]) : go(node.span[0]); }
   event.preventDefault();
 }
 
@@ -388,19 +375,18 @@ function go(i, source = null, quiet = false) {
   if (!quiet) showMessage(i);
   if (tab !== "Messages") show("Messages");
   document.querySelector("article.lit")?.classList.remove("lit");
-  feed.show(i)?.replaceWith(message(i));
+  feed.show(i);
   redraw();
 }
 
 // -- What is read: messages, contexts, summaries
 
 function message(i, seam = true) {
-  const m = S.messages, gone = m.states[i];
-  const text = m.text[i], long = typeof text === "string" && text.length > LONG && !(i === picked.message);
+  const m = S.messages, text = m.text[i], long = typeof text === "string" && text.length > LONG && !(i === picked.message);
   const words = h("p", { class: "words", dir: "auto" }, said(long ? text.slice(0, LONG) : text, i === picked.message ? picked.source : null));
   const head = h("header", {}, h("h4", {}, h("button", { on: () => go(i), dir: "auto" }, name(i))), h("span", { class: "dim" },
     ` ${num(i)} · `, h("time", { datetime: new Date(m.at[i] * 1000).toISOString() }, TIME.format(m.at[i] * 1000)), ` · ${many(m.tokens[i], "token")}`,
-    S.pinned.has(i) ? " · pinned" : "", m.thread[i] ? ` · ${m.threads[m.thread[i]]}` : "", gone ? ` · ${gone}` : ""));
+    S.pinned.has(i) ? " · pinned" : "", m.thread[i] ? ` · ${m.threads[m.thread[i]]}` : "", m.states[i] ? ` · ${m.states[i]}` : ""));
   const made = h("article", { class: `${ROLES[m.role[i]]}${i === picked.message ? " lit" : ""}`, "aria-setsize": S.count, "aria-posinset": i + 1, c: COLOURS[kindOf(i)] }, head, words);
   if (long) {
     const more = h("button", { class: "more", on: () => { words.replaceChildren(...said(text)); more.remove(); } }, `Show all ${num(text.length)} characters`);
@@ -454,8 +440,8 @@ function origin(words, a, b) {
 
 function row(node) {
   const first = typeof node.text === "string" ? node.text.replace(/^\[\d{4}-\d\d-\d\d\]\n/, "").slice(0, 200) : node.text === undefined ? STATES[node.status] : many(node.text, "character");
-  const made = h("button", { class: "row", on: () => pick(node.at) }, h("span", {}, h("b", { class: "chip", c: level(node.level) }, node.id), h("span", { class: "dim" }, "")), h("span", {}, first));
-  made.firstChild.lastChild.textContent = `messages ${span(node.span)} · ${days(node.first, node.last)} · ${many(node.tokens ?? 0, "token")}${node.degraded ? " · degraded" : ""}`;
+  const facts = `messages ${span(node.span)} · ${days(node.first, node.last)} · ${many(node.tokens ?? 0, "token")}${node.degraded ? " · degraded" : ""}`;
+  const made = h("button", { class: "row", on: () => pick(node.at) }, h("span", {}, h("b", { class: "chip", c: level(node.level) }, node.id), h("span", { class: "dim" }, facts)), h("span", {}, first));
   made.style.paddingInlineStart = `${(S.rows.length - 1 - node.level) * 1.1}rem`;
   return made;
 }
@@ -463,7 +449,7 @@ function row(node) {
 const outline = () => S.nodes.filter((n) => n.span[1] <= S.limit).sort((x, y) => x.span[0] - y.span[0] || y.level - x.level);
 
 const TABS = {
-  Messages: (panel) => new Feed(panel, S.count, (i) => message(i)),
+  Messages: (panel) => new Feed(panel, S.count, (i) => message(i), length),
   Context: (panel) => {
     const now = plan();
     if (!now?.blocks) return void panel.replaceChildren(h("p", { class: "dim" }, $("budget-says").value));
@@ -472,7 +458,7 @@ const TABS = {
     return new Feed(panel, now.blocks.length, block);
   },
   Summaries: (panel) => { const all = outline(); return new Feed(panel, all.length, (i) => row(all[i])); },
-  Kept: (panel) => void panel.replaceChildren(...kept()),
+  "Pins and bank": (panel) => void panel.replaceChildren(...kept()),
   Health: (panel) => void panel.replaceChildren(...health()),
   Found: (panel) => {
     const all = [...find.nodes.map((at) => [S.nodes[at].span[0], at]), ...find.messages.map((i) => [i, -1])].sort((x, y) => x[0] - y[0] || y[1] - x[1]);
@@ -481,31 +467,33 @@ const TABS = {
   },
 };
 
+const tabId = (one) => `tab-${one.split(" ")[0]}`;
+
 function show(which, focus) {
   tab = which;
   const shown = Object.keys(TABS).filter((one) => one !== "Found" || find.words.length);
-  $("tabs").replaceChildren(...shown.map((one) => h("button", { role: "tab", id: `tab-${one}`, "aria-controls": "panel", "aria-selected": String(one === which), tabindex: one === which ? 0 : -1, on: () => show(one) }, one)));
-  $("panel").setAttribute("aria-labelledby", `tab-${which}`);
-  if (focus) $(`tab-${which}`).focus();
+  $("tabs").replaceChildren(...shown.map((one) => h("button", { role: "tab", id: tabId(one), "aria-controls": "panel", "aria-selected": String(one === which), tabindex: one === which ? 0 : -1, on: () => show(one) }, one)));
+  $("panel").setAttribute("aria-labelledby", tabId(which));
+  if (focus) $(tabId(which)).focus();
   feed?.end();
   $("panel").scrollTop = 0;
   feed = TABS[which]($("panel")) || null;
 }
 
-function refresh() { stand(); budgetSays(); timeSays(); if (tab === "Context") show(tab); else if (tab === "Summaries") show(tab); else feed?.again(); redraw(); }
+function refresh() { stand(); budgetSays(); if (tab === "Context") show(tab); else feed?.again(); redraw(); }
 
 const fact = (term, ...value) => [h("dt", {}, term), h("dd", {}, ...value)];
 const chip = (node) => h("button", { class: "chip", c: level(node.level), on: () => { pick(node.at); $("detail").focus(); } }, node.id);
+const why = (node) => [node.error, ...new Set(node.reasons || [])].filter(Boolean).join("; ");
 const money = (x) => (x === null || x === undefined ? null : x.toLocaleString("en-US", { maximumSignificantDigits: 3 }));
 
 function showNode(node) {
   const body = node.lines ? readable(node.lines, node.span) : h("p", {}, "No text yet.");
-  const why = node.error || node.reasons ? [node.error, ...new Set(node.reasons || [])].filter(Boolean).join("; ") : "";
   const facts = [
     fact("Covers", h("button", { class: "link", on: () => go(node.span[0]) }, `messages ${span(node.span)}`), ` (${num(node.messages)}), ${days(node.first, node.last)}`),
     fact("Size", node.tokens === undefined ? "—" : `${many(node.tokens, "token")} of ${num(node.given)} (${percent(node.tokens / Math.max(1, node.given))})`),
     fact("State", h("span", { class: node.degraded || node.error ? "warn" : "" }, node.degraded ? "degraded: an extract stands in for the model's text" : STATES[node.status]), node.dirty ? ", out of date" : "", node.reused ? ", reused" : ""),
-    why && fact("Why", h("span", { class: "warn" }, why), node.tries ? ` (${many(node.tries, "try", "tries")})` : ""),
+    why(node) && fact("Why", h("span", { class: "warn" }, why(node)), node.tries ? ` (${many(node.tries, "try", "tries")})` : ""),
     node.model && fact("Model", node.model, node.style ? `, ${node.style}` : ""),
     node.calls && fact("Calls", `${num(node.calls)}: ${num(node.spent[0])} tokens in, ${num(node.spent[1])} out`, node.cost ? `, cost ${money(node.cost)}` : ""),
     node.tokens !== undefined && fact("Fidelity", node.fidelity === undefined ? "nothing to keep word for word" : [h("meter", { min: 0, max: 1, value: node.fidelity, "aria-label": "fidelity" }), `${percent(node.fidelity)} of the figures and names of its sources`]),
@@ -527,7 +515,7 @@ function showMessage(i) {
     m.states[i] && fact("State", m.states[i]), S.pinned.has(i) && fact("Pinned", S.pinned.get(i) === "wish" ? "a standing wish was found in it" : "by the application"),
     fact("Context", plan()?.blocks ? KINDS[kindOf(i)] : "none planned")),
     above.length ? h("h3", {}, "Summarised in") : h("p", { class: "dim" }, "In an open window: no summary covers it yet."), h("div", { class: "chips" }, above.map(chip)),
-    h("h3", {}, "To erase it"), h("p", {}, h("code", {}, `hiermem erase '${S.entry.id.replaceAll("'", `'\\''`)}' ${i}`)));
+    HEAD.packed && h("h3", {}, "To erase it"), HEAD.packed && h("p", {}, h("code", {}, `hiermem erase '${S.entry.id.replaceAll("'", `'\\''`)}' ${i}`)));
 }
 
 function kept() {
@@ -555,8 +543,7 @@ function health() {
     S.reuse !== null && fact("Prefix", `${percent(S.reuse)} of the contexts' tokens stood in the context before`),
     S.error && fact("Last error", h("span", { class: "warn" }, S.error)), S.repacking && fact("Re-pack", "under way"),
     S.config !== "{}" && fact("Settings", h("code", {}, S.config))].filter(Boolean)),
-  bad.length && h("h3", {}, "Degraded, and why"), ...bad.slice(0, 200).map((n) => h("button", { class: "row", on: () => pick(n.at) }, h("span", {}, h("b", { class: "chip", c: level(n.level) }, n.id), ` ${[n.error, ...new Set(n.reasons || [])].filter(Boolean).join("; ") || "no reason is on record"}`))),
-  S.runs.length && h("h3", {}, "Runs"), S.runs.length && h("ul", {}, S.runs.map(([kind, from, to, end]) => h("li", {}, `${TIME.format(from * 1000)}: ${kind}, ${end}${to ? `, ${num(to - from)} s` : ""}`)))].filter(Boolean);
+  bad.length && h("h3", {}, "Degraded, and why"), ...bad.slice(0, 200).map((n) => h("button", { class: "row", on: () => pick(n.at) }, h("span", {}, h("b", { class: "chip", c: level(n.level) }, n.id), ` ${why(n) || "no reason is on record"}`)))].filter(Boolean);
 }
 
 // -- Find, and the list of sessions
@@ -564,10 +551,9 @@ function health() {
 function search() {
   find.words = $("find").value.toLowerCase().split(/\s+/).filter(Boolean);
   if (!S) return list();
-  const has = (text) => typeof text === "string" && find.words.every((word) => text.includes(word));
-  S.lower ||= S.messages.text.map((text) => (typeof text === "string" ? text.toLowerCase() : ""));
-  find.messages = find.words.length ? S.lower.flatMap((text, i) => (has(text) ? i : [])) : [];
-  find.nodes = find.words.length ? S.nodes.flatMap((n) => (typeof n.text === "string" && has(n.text.toLowerCase()) ? n.at : [])) : [];
+  S.lower ||= [S.messages.text, S.nodes.map((n) => n.text)].map((all) => all.map((text) => (typeof text === "string" ? text.toLowerCase() : "")));
+  const has = (text, at) => (find.words.length && find.words.every((word) => text.includes(word)) ? at : []);
+  [find.messages, find.nodes] = S.lower.map((all) => all.flatMap(has));
   $("hits").value = find.words.length ? `${many(find.messages.length, "message")}, ${many(find.nodes.length, "summary", "summaries")}` : "";
   show(find.words.length ? "Found" : tab === "Found" ? "Messages" : tab);
   redraw();
@@ -587,11 +573,10 @@ async function deeper(words, turn) {
 
 function list(inside, done) {
   const words = find.words, order = HEAD.order;
-  const has = (at) => inside?.includes(at) || words.every((word) => HEAD.said[at].includes(word));
-  const shown = words.length ? order.filter(has) : order;
+  const shown = order.filter((at) => inside?.includes(at) || words.every((word) => HEAD.said[at].includes(word)));
   $("hits").value = words.length ? `${many(shown.length, "session")}${done < HEAD.sessions.length || !inside ? " so far" : ""}` : "";
   feed?.end();
-  feed = new Feed($("sessions"), shown.length, (i) => session(shown[i]), innerWidth > 860 ? $("list") : null);
+  feed = new Feed($("sessions"), shown.length, (i) => session(shown[i]), undefined, innerWidth > 860 ? $("list") : null);
   if (words.length && !inside) deeper(words, ++scan);
   else if (!words.length) scan++;
 }
@@ -601,16 +586,15 @@ function session(at) {
   const made = h("button", { class: "row", on: () => { location.hash = `#s${at}`; } }, h("span", {}, h("strong", { dir: "auto" }, said(one.title ?? one.id)), fork ? h("span", { class: "dim" }, ` fork of ${one.forked}`) : null),
     h("span", { class: "dim" }, `${one.last === undefined ? "no messages" : days(one.first, one.last)} · ${many(one.messages, "message")} · ${many(one.tokens, "token")}${one.degraded ? ` · ${num(one.degraded)} degraded` : ""}${one.queue ? ` · ${num(one.queue)} to be made` : ""}${one.closed ? " · closed" : ""}`),
     one.about === undefined ? null : h("span", {}, said(one.about)));
-  const item = h("li", { class: fork ? "fork" : "" }, made);
-  return item;
+  return h("li", { class: fork ? "fork" : "" }, made);
 }
 
 let BANK = null;
 
 async function open(at, then) {
   const entry = HEAD.sessions[at];
-  if (!entry) return;
-  if (S?.entry === entry) return then === undefined ? undefined : go(then);
+  if (!entry || (S?.entry === entry && then === undefined)) return;
+  if (S?.entry === entry) return go(then);
   const data = await part(`s${at}`);
   scan++;
   $("list").hidden = true;
@@ -621,6 +605,7 @@ async function open(at, then) {
   $("title").replaceChildren(...said(entry.title ?? entry.id));
   document.title = `${typeof entry.title === "string" ? entry.title : entry.id} – hiermem`;
   $("facts").textContent = `${many(entry.messages, "message")}, ${many(entry.tokens, "token")}${entry.last === undefined ? "" : `, ${days(entry.first, entry.last)}`}${entry.people?.length ? `, ${entry.people.join(", ")}` : ""}${entry.forked === undefined ? "" : `, a fork of ${entry.forked}`}`;
+  if (HEAD.query) $("facts").append("; contexts for the question: ", ...said(HEAD.query));
   if (!data) { S = null; $("facts").textContent += `. It is too long for this page: hiermem view '${entry.id}' makes its own.`; return; }
   prepare(entry, data);
   Object.assign(picked, { node: -1, message: -1, source: null });
@@ -632,8 +617,7 @@ async function open(at, then) {
   budget.value = asked >= 0 ? asked : Math.min(Math.max(0, smaller), 2);
   time.max = S.count;
   time.value = S.limit;
-  layout();
-  stand(); budgetSays(); timeSays();
+  layout(); stand(); budgetSays(); timeSays();
   tab = "Messages";
   if (find.words.length) search(); else show("Messages");
   draw();
@@ -660,34 +644,41 @@ function route() {
 
 async function start() {
   HEAD.order = HEAD.sessions.map((_, at) => at).sort((x, y) => (HEAD.sessions[y].last ?? 0) - (HEAD.sessions[x].last ?? 0));
-  const forks = HEAD.order.filter((at) => HEAD.sessions[at].forked !== undefined);
-  for (const at of forks) {  // under the session that each was forked from
-    const parent = HEAD.order.findIndex((one) => HEAD.sessions[one].id === HEAD.sessions[at].forked);
-    if (parent < 0) continue;
-    HEAD.order.splice(HEAD.order.indexOf(at), 1);
-    HEAD.order.splice(HEAD.order.findIndex((one) => HEAD.sessions[one].id === HEAD.sessions[at].forked) + 1, 0, at);
+  for (const at of [...HEAD.order]) {  // a fork stands under its session
+    const parent = HEAD.sessions.findIndex((one) => one.id === HEAD.sessions[at].forked);
+    if (parent >= 0) HEAD.order.splice(HEAD.order.indexOf(parent) + 1, 0, ...HEAD.order.splice(HEAD.order.indexOf(at), 1));
   }
   HEAD.said = HEAD.sessions.map((one) => [one.title, one.id, one.about, ...(one.people || [])].filter((text) => typeof text === "string").join(" ").toLowerCase());
   $("brand").textContent = `hiermem ${HEAD.version}`;
   BANK = await part("bank");
-  $("find").addEventListener("input", search);
-  $("find").addEventListener("keydown", (event) => { if (event.key === "Enter" && S && find.messages.length) go(find.messages[(find.messages.indexOf(picked.message) + (event.shiftKey ? find.messages.length - 1 : 1)) % find.messages.length]); });
-  $("budget").addEventListener("input", refresh);
-  $("time").addEventListener("input", (event) => { S.limit = Number(event.target.value); timeSays(); if (tab === "Summaries") show(tab); redraw(); });
-  const box = $("map");
-  box.addEventListener("keydown", keys);
-  box.addEventListener("pointermove", (event) => { const at = under(event); if (event.buttons && at.message !== undefined) go(at.message); else $("status").textContent = describe(at); });
-  box.addEventListener("pointerleave", () => { $("status").textContent = describe(picked); });
-  box.addEventListener("pointerdown", (event) => { const at = under(event); if (at.node !== undefined) pick(at.node); else if (at.message !== undefined) go(at.message); });
-  box.addEventListener("wheel", (event) => { if (event.ctrlKey) { event.preventDefault(); zoom(event.deltaY > 0 ? 1.25 : 0.8, toIndex(event.offsetX)); } }, { passive: false });
-  $("tabs").addEventListener("keydown", (event) => {
+  const on = (target, type, act, more) => target.addEventListener(type, act, more), box = $("map");
+  on($("find"), "input", search);
+  on($("find"), "keydown", (event) => {
+    const all = find.messages, by = event.shiftKey ? all.length - 1 : 1;
+    if (event.key === "Enter" && S && all.length) go(all[(all.indexOf(picked.message) + by) % all.length]);
+  });
+  on($("budget"), "input", refresh);
+  on($("time"), "input", (event) => {
+    S.limit = Number(event.target.value);
+    timeSays();
+    if (tab === "Messages") feed.show(Math.max(0, S.limit - 1)); else if (tab === "Summaries") show(tab);
+    redraw();
+  });
+  const press = ({ node, message }) => { if (node >= 0) pick(node); else if (message >= 0) go(message); };
+  on(box, "keydown", keys);
+  on(box, "pointerdown", (event) => press(under(event)));
+  on(box, "pointermove", (event) => { const at = under(event); if (event.buttons && at.message >= 0) press(at); else $("status").textContent = describe(at); });
+  on(box, "pointerleave", () => { $("status").textContent = describe(picked); });
+  on(box, "wheel", (event) => { if (event.ctrlKey) { event.preventDefault(); zoom(event.deltaY > 0 ? 1.25 : 0.8, toPlace(event.offsetX)); } }, { passive: false });
+  on($("tabs"), "keydown", (event) => {
     const all = [...$("tabs").children].map((one) => one.textContent), by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (by) show(all[(all.indexOf(tab) + by + all.length) % all.length], true);
   });
-  addEventListener("resize", redraw);
-  addEventListener("hashchange", route);
-  addEventListener("keydown", (event) => { if (event.key === "/" && !/INPUT/.test(event.target.tagName)) { event.preventDefault(); $("find").focus(); } });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  route();
+  on(window, "resize", redraw);
+  on(window, "hashchange", route);
+  on(window, "keydown", (event) => { if (event.key === "/" && event.target.tagName !== "INPUT") { event.preventDefault(); $("find").focus(); } });
+  on(matchMedia("(prefers-color-scheme: dark)"), "change", redraw);
+  await route();
+  performance.mark("shown");
 }
 start();

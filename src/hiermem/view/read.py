@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from hiermem._version import __version__
 from hiermem.config import BankPolicy
-from hiermem.core.calls.run_report import RunItem, report
+from hiermem.core.calls.run_report import report
 from hiermem.core.context.render import RENDERER
 from hiermem.core.context.selection import ContextBudget
 from hiermem.engine import metrics as measuring
@@ -28,63 +29,57 @@ from hiermem.view.page import json_block, packed, page
 
 #: The budgets whose contexts are shown, besides those that were asked for before.
 _BUDGETS: Final = (2_000, 4_000, 8_000, 16_000, 32_000)
-#: The most of the latter, of a session's runs, of its calls, and of a space's consumed notes.
-_ASKED, _RUNS, _CALLS, _NOTES = 4, 50, 100_000, 2_000
+#: The most of the latter, of a session's calls, and of a space's consumed notes.
+_ASKED, _CALLS, _NOTES = 4, 100_000, 2_000
 #: The most bytes of the sessions in one page; those that fit no more are listed only.
 _MOST_BYTES: Final = 64_000_000
 
 
 async def session_page(handle: Handle, session_id: str, *, text: bool, query: str | None) -> str:
     """Return the page of one session, with the spaces whose notes came from it."""
-    found = await _session(handle, await handle.record_or_new(session_id), query)
+
+    async def only() -> AsyncIterator[SessionRecord]:
+        yield await handle.record_or_new(session_id)
+
     spaces = [
         space
         for space in await _spaces(handle)
         if any(session_id == source for note in space.notes for source, _ in note.sources)
     ]
-    return await asyncio.to_thread(_joined, [found], spaces, Wording(text), query)
+    return await _page(handle, only(), spaces, Wording(text), query)
 
 
 async def memory_page(handle: Handle, *, text: bool, query: str | None) -> str:
     """Return the page of all sessions and spaces of a tenant."""
-    words = Wording(text)
+    records = every_session(handle.store)
+    return await _page(handle, records, await _spaces(handle), Wording(text), query)
+
+
+async def _page(
+    handle: Handle,
+    records: AsyncIterator[SessionRecord],
+    spaces: list[FoundSpace],
+    words: Wording,
+    query: str | None,
+) -> str:
+    # What is sent with a report of a bug stands plain, so that its sender can read it before.
+    packing = packed if words.text else json_block
     entries: list[dict[str, Any]] = []
-    parts: dict[str, str] = {}
+    parts = {"bank": packing([data.space(each, words) for each in spaces])}
     room = _MOST_BYTES
-    async for record in every_session(handle.store):
-        found = await _session(handle, record, query)
-        part = await asyncio.to_thread(_part, found, words)
-        entries.append(data.entry(found, words))
+
+    def written(found: Found) -> tuple[dict[str, Any], str]:
+        return data.entry(found, words), packing(data.session(found, words))
+
+    async for record in records:
+        entry, part = await asyncio.to_thread(written, await _session(handle, record, query))
         if len(part) <= room:
             room -= len(part)
-            parts[f"s{len(entries) - 1}"] = part
-    parts["bank"] = _packed([data.space(each, words) for each in await _spaces(handle)], words)
-    return page(_head(entries, words, query), parts)
-
-
-def _joined(found: list[Found], spaces: list[FoundSpace], words: Wording, query: str | None) -> str:
-    parts = {f"s{at}": _part(each, words) for at, each in enumerate(found)}
-    parts["bank"] = _packed([data.space(each, words) for each in spaces], words)
-    entries = [data.entry(each, words) for each in found]
-    return page(_head(entries, words, query), parts)
-
-
-def _head(entries: list[dict[str, Any]], words: Wording, query: str | None) -> dict[str, Any]:
-    return {
-        "version": __version__,
-        "packed": words.text,
-        "query": None if query is None else words.say(query),
-        "sessions": entries,
-    }
-
-
-def _part(found: Found, words: Wording) -> str:
-    return _packed(data.session(found, words), words)
-
-
-def _packed(value: object, words: Wording) -> str:
-    # What is sent with a report of a bug stands plain, so that its sender can read it before.
-    return packed(value) if words.text else json_block(value)
+            parts[f"s{len(entries)}"] = part
+        entries.append(entry)
+    asked = None if query is None else words.say(query)
+    head = {"version": __version__, "packed": words.text, "query": asked, "sessions": entries}
+    return page(head, parts)
 
 
 async def _session(handle: Handle, record: SessionRecord, query: str | None) -> Found:
@@ -93,16 +88,13 @@ async def _session(handle: Handle, record: SessionRecord, query: str | None) -> 
     attempts = await handle.store.attempts(session_id=name, limit=_CALLS)
     run = RunRecord("", "update", name, record.created_at)  # of all runs together
     items = report(run, attempts, await handle.store.now()).items
-    calls: dict[str, RunItem] = {item.id: item for item in items}
     return Found(
-        record=record,
         status=await read.status(handle, name),
         summaries=await read.summaries(handle, name, None),
         pins=await read.pins(handle, name),
         contexts=contexts,
         metrics=await measuring.metrics(handle, name, None),
-        runs=await read.runs(handle, _RUNS, subject=name),
-        calls=calls,
+        calls={item.id: item for item in items},
         messages=await read.messages(handle, name, 0, None),
     )
 
@@ -124,9 +116,9 @@ async def _contexts(handle: Handle, record: SessionRecord, query: str | None) ->
             planned.append(Planned(most, most in asked, None, error.minimum))
             continue
         planned.append(Planned(most, most in asked, found))
-        if all(block.message is not None for block in found.blocks) and not asked - {
-            each.budget for each in planned
-        }:
+        if all(block.message is not None for block in found.blocks) and most >= max(
+            asked, default=0
+        ):
             break
     return planned
 
@@ -138,6 +130,6 @@ async def _spaces(handle: Handle) -> list[FoundSpace]:
         state = await space.state()
         notes = await space.consumed_notes()
         notes = [*notes[-_NOTES:], *await space.live_notes()]
-        meta = state.meta
-        found.append(FoundSpace(name, meta.revision, state.synthesis, state.texts, notes))
+        revision = state.meta.revision
+        found.append(FoundSpace(name, revision, state.synthesis, state.texts, notes))
     return found
