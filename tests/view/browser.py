@@ -117,6 +117,14 @@ class Page:
         self.call("Input.insertText", text=text)
         self.frame()
 
+    def mouse(self, kind, x, y, buttons=0):
+        button = "none" if kind == "Moved" and not buttons else "left"
+        self.call(
+            "Input.dispatchMouseEvent",
+            type=f"mouse{kind}", x=x, y=y, buttons=buttons, button=button, clickCount=1,
+        )  # fmt: skip
+        self.frame()
+
     def picture(self, path):
         self.frame()
         data = self.call("Page.captureScreenshot", format=path.suffix[1:], quality=82)["data"]

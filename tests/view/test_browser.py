@@ -175,6 +175,26 @@ def test_the_keys_walk_the_map(page, trip):
     assert page.run("document.activeElement.id") == "detail"
 
 
+def test_the_mouse_goes_over_the_map(page, trip):
+    page.open(trip)
+    top = page.run("$('canvas').getBoundingClientRect().top")
+    rows = page.run("map.rows.map((row) => [row.kind, row.y + row.h / 2])")
+    height = {kind: top + y for kind, y in rows}
+    page.mouse("Moved", 600, height["level"])
+    pointed = page.run("$('status').textContent")
+    page.mouse("Pressed", 600, height["level"], buttons=1)
+    page.mouse("Released", 600, height["level"])
+    assert pointed.startswith(page.run("document.querySelector('#detail h2').textContent"))
+    page.mouse("Pressed", 300, height["messages"], buttons=1)
+    for x in (400, 700, 1000):
+        page.mouse("Moved", x, height["messages"], buttons=1)
+    page.mouse("Released", 1000, height["messages"])
+    page.wait("document.querySelector('article.lit h4').parentNode.textContent.includes('· ')")
+    share = (1000 - page.run("28 + map.gutter")) / page.run("map.width")
+    page.wait(f"Math.abs(picked.message - S.count * {share}) < 2")
+    page.wait("Number(document.querySelector('article.lit').ariaPosInSet) === picked.message + 1")
+
+
 def test_every_control_is_reached_by_tab_and_has_a_name(page, trip):
     page.open(trip)
     page.run("document.activeElement.blur()")
@@ -342,6 +362,17 @@ def test_a_long_session_is_made_where_it_is_seen(page, tmp_path):
         page.run(f"go({at})")
         page.frame()
     assert page.run("document.querySelectorAll('article').length") < 400
+
+
+def test_an_empty_session_and_an_empty_memory_are_shown(page, tmp_path):
+    with Memory.open(":memory:") as memory:
+        path = tmp_path / "none.html"
+        for text in (memory.session("none").to_html(), memory.to_html()):
+            path.write_text(text, encoding="utf-8")
+            page.open(path)
+            page.run("S && ['Context', 'Summaries', 'Pins and bank', 'Health'].forEach(show)")
+            page.frame()
+        assert page.run("$('title').textContent") == "0 sessions"
 
 
 def test_the_page_fits_a_narrow_window(page, trip):

@@ -76,10 +76,10 @@ async function part(name) {
 // -- A long list: groups of items are made where they come near the view, and dropped behind it.
 
 class Feed {
-  /** ``size`` gives the characters of an item; a group has at most 40 items and some 8,000 of them. */
+  /** ``size`` gives the characters of an item; a group has 40 items at most, fewer long ones. */
   constructor(box, count, make, size = () => 0, root = box) {
     [this.make, this.groups] = [make, []];
-    this.seen = new IntersectionObserver((all) => all.forEach((one) => (one.isIntersecting ? this.fill(one.target) : this.drop(one.target))), { root, rootMargin: "700px" });
+    this.seen = new IntersectionObserver((all) => all.forEach((one) => (one.isIntersecting ? this.fill(one.target) : this.drop(one.target, one.boundingClientRect.height))), { root, rootMargin: "400px" });
     for (let at = 0, to; at < count; at = to) {
       let sum = 0;
       for (to = at; to < count && to < at + GROUP && sum < 8000; to++) sum += Math.min(size(to), LONG) + 90;
@@ -95,9 +95,9 @@ class Feed {
     for (let i = group.from; i < group.to; i++) group.append(this.make(i));
     group.style.minHeight = "";
   }
-  drop(group) {
+  drop(group, height) {
     if (!group.firstChild || group.contains(document.activeElement)) return;
-    group.style.minHeight = `${group.offsetHeight}px`;
+    group.style.minHeight = `${height}px`;
     group.replaceChildren();
   }
   /** Show an item in the middle, made anew. */
@@ -204,7 +204,9 @@ function layout() {
 const toX = (i) => map.gutter + ((i - S.window[0]) / (S.window[1] - S.window[0])) * map.width;
 const toPlace = (x) => S.window[0] + ((x - map.gutter) / map.width) * (S.window[1] - S.window[0]);
 
-let asked = 0;
+let asked = 0, waiting = 0;
+/** Let the text follow when a slider or the mouse rests; the map follows at once. */
+function later(act) { clearTimeout(waiting); waiting = setTimeout(act, 60); }
 function redraw() { if (!asked) asked = requestAnimationFrame(() => { asked = 0; draw(); }); }
 
 function draw() {
@@ -480,7 +482,7 @@ function show(which, focus) {
   feed = TABS[which]($("panel")) || null;
 }
 
-function refresh() { stand(); budgetSays(); if (tab === "Context") show(tab); else feed?.again(); redraw(); }
+function refresh() { stand(); budgetSays(); redraw(); later(() => (tab === "Context" ? show(tab) : feed?.again())); }
 
 const fact = (term, ...value) => [h("dt", {}, term), h("dd", {}, ...value)];
 const chip = (node) => h("button", { class: "chip", c: level(node.level), on: () => { pick(node.at); $("detail").focus(); } }, node.id);
@@ -661,13 +663,13 @@ async function start() {
   on($("time"), "input", (event) => {
     S.limit = Number(event.target.value);
     timeSays();
-    if (tab === "Messages") feed.show(Math.max(0, S.limit - 1)); else if (tab === "Summaries") show(tab);
     redraw();
+    later(() => (tab === "Messages" ? feed.show(Math.max(0, S.limit - 1)) : tab === "Summaries" && show(tab)));
   });
   const press = ({ node, message }) => { if (node >= 0) pick(node); else if (message >= 0) go(message); };
   on(box, "keydown", keys);
   on(box, "pointerdown", (event) => press(under(event)));
-  on(box, "pointermove", (event) => { const at = under(event); if (event.buttons && at.message >= 0) press(at); else $("status").textContent = describe(at); });
+  on(box, "pointermove", (event) => { const at = under(event); $("status").textContent = describe(at); if (event.buttons && at.message >= 0) { Object.assign(picked, { node: -1 }, at); redraw(); later(() => press(at)); } });
   on(box, "pointerleave", () => { $("status").textContent = describe(picked); });
   on(box, "wheel", (event) => { if (event.ctrlKey) { event.preventDefault(); zoom(event.deltaY > 0 ? 1.25 : 0.8, toPlace(event.offsetX)); } }, { passive: false });
   on($("tabs"), "keydown", (event) => {
