@@ -89,6 +89,7 @@ class Feed {
       this.seen.observe(group);
     }
     box.replaceChildren(...this.groups);
+    if (count) this.fill(this.groups[0]);
   }
   fill(group) {
     if (group.firstChild) return;
