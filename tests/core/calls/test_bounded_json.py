@@ -121,6 +121,7 @@ def test_the_last_object_that_fits_is_read_whatever_braces_stand_around_it(aroun
         (f"[{TEXT},{TEXT}]", "not_json"),
         ("[]", "not_json"),
         (TEXT[:-1], "not_json"),
+        (f"<think>Perhaps {TEXT}?", "not_json"),
         ('{"summary":"a","summary":"b"}', "duplicate_key"),
         ('{"summary":NaN}', "not_finite"),
         ('{"summary":-Infinity}', "not_finite"),

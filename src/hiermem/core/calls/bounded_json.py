@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hiermem.core.calls.lenient import mend
+from hiermem.core.text.reasoning import is_unclosed
 from hiermem.errors import InvalidAnswerError
 from hiermem.types.trivector import Answer
 
@@ -85,6 +86,10 @@ def read_object(text: str, read: Callable[[dict[str, Any]], T]) -> T:
     if "{" not in text:
         raise InvalidAnswerError(
             "the answer holds no JSON object; give the object and nothing else", problem="not_json"
+        )
+    if is_unclosed(text):
+        raise InvalidAnswerError(
+            "the answer is reasoning without an end; give one JSON object", problem="not_json"
         )
     unfit: InvalidAnswerError | None = None
     places = _objects(text)

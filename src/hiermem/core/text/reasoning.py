@@ -68,6 +68,16 @@ def holds_reasoning(text: str) -> bool:
     return any(mark != "</details>" for mark in found) or _CHANNEL.search(text) is not None
 
 
+def is_unclosed(text: str) -> bool:
+    """Return whether a text begins with reasoning that has no end.
+
+    >>> is_unclosed("<think>Perhaps {}?"), is_unclosed("<think>Perhaps.</think>{}")
+    (True, False)
+    """
+    mark = _MARK.match(without_reasoning(text).lstrip())
+    return mark is not None and _CLOSES.match(mark.group()) is None
+
+
 def _without_turns(text: str) -> str:
     finals = list(_FINAL.finditer(text)) if "channel" in text else []
     if finals:
