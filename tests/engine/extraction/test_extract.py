@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sampling import crossed, params
 
-from hiermem import AsyncMemory, Message, ToolCall
+from hiermem import AsyncMemory, Message
 from hiermem.api.extractor import SemanticGraphExtractor
 from hiermem.config import ExtractionOptions, UpdatePolicy
 from hiermem.core.calls.lease import Claim, write_claim
@@ -261,73 +261,6 @@ async def test_the_result_does_not_depend_on_concurrency_or_order(store):
     assert found[0] == found[1] == found[2]
 
 
-async def test_one_thing_in_two_chunks_is_one_node_with_both_provenances(store):
-    """Spellings merge (case, full width, NFD); a homograph of two types stays two."""
-    messages = [
-        Message.user("@technology/SQLite @person/Zoé " + "a " * 30),
-        Message.assistant("fine"),
-        Message.user("@technology/\uff33\uff31Lite @person/ZOE\u0301 @file/SQLite " + "b " * 30),
-        Message.assistant("fine @SQLite>kept_in>Zoé"),
-    ]
-    session = await said(store, scripted(), messages)
-    report = await session.extract(options(60))
-    assert len(report.chunks) == 2
-    vector = report.tri_vector
-    named = {(e.type, e.name): e for e in vector.entities}
-    assert set(named) == {("technology", "SQLite"), ("person", "Zoé"), ("file", "SQLite")}
-    assert [p.chunk for p in named["technology", "SQLite"].provenance] == ["s:chunk:0", "s:chunk:1"]
-    assert [(p.start, p.stop) for p in named["person", "Zoé"].provenance] == [(0, 1), (2, 3)]
-    assert vector.stats.merged == 2
-
-
-async def test_a_relation_across_chunks_is_kept_and_one_to_nothing_is_counted(store):
-    messages = [
-        Message.user("@technology/SQLite " + "a " * 40),
-        Message.assistant("ok"),
-        Message.user("@person/Ada @Ada>uses>SQLite @Ada>knows>Nobody " + "b " * 40),
-    ]
-
-    def script(request):
-        if request.task != "extract":
-            return None
-        text = answer(request)
-        # The second chunk names the type of what only the first one defines.
-        return text.replace('"type": "concept", "name": "SQLite"',
-                            '"type": "technology", "name": "SQLite"')  # fmt: skip
-
-    session = await said(store, scripted(script=script), messages)
-    report = await session.extract(options(60))
-    assert len(report.chunks) == 2
-    assert [(r.source.name, r.relation, r.target.name) for r in report.tri_vector.relations] == [
-        ("Ada", "uses", "SQLite")
-    ]
-    assert report.tri_vector.stats.dangling == 1
-
-
-async def test_threads_and_tool_groups_are_covered_once(store):
-    """Every message is in exactly one chunk, whatever interleaves; calls stay with results."""
-    messages = []
-    for n in range(8):
-        thread = "main" if n % 3 else "side"
-        messages.append(Message.user(f"@concept/t{n} " + "x " * 20, thread=thread))
-        calls = (ToolCall(f"c{n}", "run", "{}"),)
-        messages.append(Message.assistant("", thread=thread, tool_calls=calls))
-        messages.append(Message.tool("y " * 10, tool_call_id=f"c{n}", thread=thread))
-    llm = scripted()
-    session = await said(store, llm, messages)
-    report = await session.extract(options(80))
-    assert report.outcome == "ok"
-    told = [n for c in report.chunks for s in c.spans for n in range(s.start, s.stop)]
-    assert sorted(told) == list(range(24)), "the report's spans do not tile the session"
-    seen = [s.index for r in llm.requests if r.task == "extract" for s in r.inputs]
-    assert sorted(seen) == sorted(set(seen)) == list(range(24))
-    for request in llm.requests:
-        indices = {s.index for s in request.inputs}
-        for index in indices if request.task == "extract" else ():
-            if index % 3 == 2:
-                assert {index - 1, index - 2} <= indices
-
-
 # -- oversized turns
 
 
@@ -354,15 +287,6 @@ async def test_an_oversized_turn_fails_as_such_before_anything_is_paid(store):
     run = await run_of(store, report)
     assert run.outcome == "error"
     assert run.detail["failures"][0]["reason"] == "oversized"
-
-
-async def test_an_oversized_turn_is_missing_from_a_partial_result(store):
-    session = await _oversized(store, scripted())
-    report = await session.extract(options(150, on_chunk_failure="partial"))
-    (failure,) = report.failures
-    assert report.outcome == "partial"
-    assert report.tri_vector.missing == (failure.id,)
-    assert not [e for e in report.tri_vector.entities if e.name == "big.py"]
 
 
 async def test_an_oversized_turn_is_sliced_where_asked(store):
@@ -464,21 +388,6 @@ async def test_partial_says_what_is_missing(store):
     assert (await run_of(store, report)).outcome == "partial"
 
 
-async def test_partial_of_nothing_is_no_result(store):
-    session = await said(store, scripted(script=lambda r: "no"), talk(3))
-    report = await session.extract(options(on_chunk_failure="partial"))
-    assert (report.outcome, report.tri_vector) == ("error", None)
-
-
-async def test_every_failure_is_recorded_even_when_everything_fails(store):
-    session = await said(store, scripted(script=lambda r: "no", remote=True), talk(12))
-    report = await session.extract(options(150, on_chunk_failure="partial", repairs=0))
-    assert report.outcome == "error"
-    recorded = (await run_of(store, report)).detail["failures"]
-    assert sorted(f["id"] for f in recorded) == sorted(c.id for c in report.chunks)
-    assert {f["reason"] for f in recorded} == {"schema"}
-
-
 async def test_a_length_limit_is_never_repaired(store):
     """An answer that hit its limit is not asked for again, even where it happens to be JSON."""
 
@@ -518,15 +427,6 @@ async def test_a_repair_says_what_was_wrong_within_the_limit(store):
     ]  # fmt: skip
 
 
-async def test_transient_errors_are_retried(store):
-    llm = FaultyLLM(scripted(), ["timeout", "server_error", None])
-    session = await said(store, llm, talk(2))
-    report = await memory(store, llm).session("s").extract(options(retries=3))
-    assert report.outcome == "ok"
-    assert report.chunks[0].calls == 3
-    del session
-
-
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f != "never"])
 async def test_every_known_fault_of_a_model_is_a_failure_with_a_reason(fault):
     """Whatever a model does, the run ends, says why, and keeps nothing that is not an answer."""
@@ -539,13 +439,6 @@ async def test_every_known_fault_of_a_model_is_a_failure_with_a_reason(fault):
         return
     assert report.failures[0].reason in ("overflow", "truncated", "schema", "timeout", "provider")
     assert await store.tenant("default").records("chunk", scope="s") == []
-
-
-async def test_a_model_that_never_answers_is_a_timeout(store):
-    llm = FaultyLLM(scripted(remote=True), ["never"] * 9)
-    session = await said(store, llm, talk(2))
-    report = await session.extract(options(call_timeout=0.05))
-    assert [f.reason for f in report.failures] == ["timeout"]
 
 
 # -- paying once
@@ -606,13 +499,6 @@ async def test_a_changed_message_costs_its_own_chunk_and_no_other(store, how):
     assert {source.index for source in asked[0].inputs} <= set(range(8, 12))
     assert [c.status for c in second.chunks].count("reused") == 5
     assert await session.tri_vector() == second.tri_vector
-
-
-async def test_another_model_or_prompt_is_another_answer(store):
-    session = await said(store, scripted(), talk(3))
-    assert (await session.extract(options())).calls == 1
-    other = scripted(name="scripted-2")
-    assert (await memory(store, other).session("s").extract(options())).calls == 1
 
 
 async def test_a_cap_ends_the_run_and_the_next_one_goes_on(store):
@@ -815,25 +701,6 @@ async def test_a_partial_run_deletes_no_step_of_the_whole_one(store):
     assert (again.map.calls, again.reduce.calls) == (1, 0)
 
 
-async def test_what_could_not_be_used_is_counted_and_costs_no_chunk(store):
-    """A blank relation is no relation; the count is kept with the answer it came in."""
-
-    def script(request):
-        if request.task != "extract":
-            return None
-        text = answer(request).replace('"relation": "uses"', '"relation": " "')
-        return "Here you are:\r\n```json\r\n" + text.replace('"tags": ["t"]', '"tags": null')
-
-    llm = scripted(script=script)
-    session = await said(store, llm, [Message.user("@technology/SQLite @person/Ada @Ada>uses>SQLite"
-                                                   " @Ada>opens>SQLite")])  # fmt: skip
-    report = await session.extract(options())
-    assert (report.outcome, report.calls) == ("ok", 1)
-    assert [each.relation for each in report.tri_vector.relations] == ["opens"]
-    assert report.tri_vector.stats.dropped == 1
-    assert (await session.extract(options())).tri_vector == report.tri_vector
-
-
 # -- the record of the run
 
 
@@ -861,23 +728,6 @@ async def test_a_failure_that_cannot_be_recorded_fails_the_extraction(store):
             .session("s")
             .extract(options(150, on_chunk_failure="partial"))
         )
-
-
-async def test_a_store_that_fails_now_and_then_changes_nothing(store):
-    """A write that failed, or whose outcome is unknown, is tried again and recognised."""
-    undisturbed = await said(MemoryStore(), scripted(), talk(6))
-    expected = (await undisturbed.extract(options(150))).tri_vector
-    only = frozenset(s for s in SITES if s.split(".")[0] in ("put_records", "put_run"))
-    for at in range(40):
-        plan = FaultPlan({at: "fail"}, only=only)
-        llm = scripted(remote=True)
-        await said(store, llm, talk(6), session=f"s{at}")
-        report = await memory(FaultyStore(store, plan), llm).session(f"s{at}").extract(options(150))
-        assert report.outcome == "ok"
-        assert [e.name for e in report.tri_vector.entities] == [e.name for e in expected.entities]
-        assert sum(r.task == "extract" for r in llm.requests) == len(report.chunks)
-        if not plan.hits:
-            break
 
 
 async def test_a_store_that_fails_once_anywhere_changes_nothing():
@@ -936,19 +786,6 @@ async def test_the_run_tells_what_the_report_tells(store):
     assert detail["map"]["state"] == "ok"
     assert detail["reduce"]["rounds"] == report.rounds >= 1
     assert "w0x0" not in json.dumps(detail), "text of a message in the run's record"
-
-
-async def test_progress_counts_chunks(store):
-    seen = []
-    session = await said(store, scripted(), talk(12))
-    report = await session.extract(options(150), on_progress=seen.append)
-    total = len(report.chunks)
-    maps = [p.done for p in seen if p.phase == "map"]
-    assert maps == sorted(maps)
-    assert maps[0] == 0
-    assert maps[-1] == total
-    assert seen[-1].phase == "reduce"
-    assert {p.total for p in seen if p.phase == "map"} == {total}
 
 
 # -- the summary's reduction
@@ -1266,16 +1103,6 @@ async def test_the_graph_is_kept_by_session_and_asked_by_tenant(store):
     assert await AsyncMemory(store=store, tenant="b", llm=llm).graph.entity("SQLite") is None
 
 
-async def test_a_name_of_two_types_is_two_entities(store):
-    llm = scripted()
-    session = await said(store, llm, [Message.user("@person/Mercury @concept/Mercury")])
-    await session.extract(options())
-    graph = memory(store, llm).graph
-    assert {e.type for e in await graph.entities("mercury")} == {"person", "concept"}
-    assert (await graph.entity("mercury", type="concept")).type == "concept"
-    assert await graph.entity("mercury", type="file") is None
-
-
 async def test_what_a_new_result_lacks_leaves_the_graph(store):
     llm = scripted()
     session = await said(store, llm, [Message.user("@person/Ada @person/Bob")])
@@ -1362,35 +1189,7 @@ async def test_prompts_are_replaced_and_make_other_answers(store):
     assert llm.requests[-1].messages[0].content == "My own extract.map. Answer in JSON."
 
 
-async def test_a_plain_function_is_a_model(store):
-    session = AsyncMemory(store=store, token_counter=COUNTER).session("s")
-    await session.append(list(talk(2)))
-    report = await SemanticGraphExtractor(
-        store, answer, token_counter=COUNTER
-    ).execute_tri_vector_extraction("s", options())
-    assert report.outcome == "ok"
-    assert report.calls == 1
-
-
-async def test_an_empty_record_needs_no_call(store):
-    """Messages that say nothing are covered and not asked about."""
-    llm = scripted()
-    session = await said(store, llm, [Message.user(""), Message.assistant(" ")])
-    report = await session.extract(options())
-    assert (report.outcome, report.calls) == ("ok", 0)
-    assert report.tri_vector.entities == ()
-
-
 # -- the edges of the threshold and of what is paid for
-
-
-async def test_the_estimate_is_what_the_threshold_is_compared_with(store):
-    """Broken once: a session whose estimate met the threshold was parted all the same."""
-    session = await said(store, scripted(), talk(12))
-    whole = await session.extract(options())
-    at = await session.extract(options(safe_processing_tokens=whole.estimate))
-    under = await session.extract(options(safe_processing_tokens=whole.estimate - 1))
-    assert (at.chunked, under.chunked) == (False, True)
 
 
 async def test_one_more_digit_in_the_number_of_messages_moves_no_boundary():
