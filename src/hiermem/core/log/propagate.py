@@ -24,6 +24,7 @@ from hiermem.core.log.trees import MessageChange, TreeState
 from hiermem.core.needs import Reading
 from hiermem.core.summaries.status import flag, mark_dirty
 from hiermem.core.tree.levels import Root, allot, hull
+from hiermem.core.tree.windows import converted
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, SessionRecord, Span
 from hiermem.types.transaction import Changes, LogEvent, NeedNodes, Rewrite
@@ -183,9 +184,11 @@ class Propagated:
                 self.state = state
                 continue
             (parent,) = yield from self._read([before.parent])
-            old, new, unit = Root.of(before), Root.of(now), parent.unit
-            tokens = new.allotted_tokens - old.allotted_tokens
-            self._grow(parent.id, new.size(unit) - old.size(unit), tokens)
+            old, new = (
+                converted(node.allotted, node.allotted_tokens, node.unit, parent.unit)
+                for node in (before, now)
+            )
+            self._grow(parent.id, new - old, now.allotted_tokens - before.allotted_tokens)
             self._push(parent.id)
 
     def _read(self, ids: Sequence[str]) -> Reading[list[Node]]:

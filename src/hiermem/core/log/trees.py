@@ -138,9 +138,10 @@ def _stretches(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
     found: list[list[StoredMessage]] = []
     last: dict[str, list[StoredMessage]] = {}
     for stored in messages:
-        near = last.get(stored.thread)
+        thread = stored.message.thread
+        near = last.get(thread)
         if near is None or stored.index - near[-1].index > _NEAR or len(near) >= _LONGEST:
-            near = last[stored.thread] = []
+            near = last[thread] = []
             found.append(near)
         near.append(stored)
     return found

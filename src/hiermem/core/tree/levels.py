@@ -232,7 +232,6 @@ class Growth:
         self.config = config
         self.nodes: dict[str, Node] = {}
         self.parents: list[tuple[str, str]] = []
-        self.sealed_groups: set[int] = set()
         self._ordinals = list(ordinals)
         self._packed = list(groups)
         self._open: dict[int, list[Root]] = {}
@@ -317,7 +316,6 @@ class Growth:
             else:
                 self.nodes[child.id] = replace(made, parent=node.id)
         self.nodes[node.id] = node
-        self.sealed_groups.add(level)
         self._open[level] = []
         self._arrive(level + 1, Root.of(node))
 
