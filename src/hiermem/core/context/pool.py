@@ -6,8 +6,8 @@ node keeps its second. The lines that a piece of the zone already shows, and mes
 verbatim until now, join the pool, because the nodes may have lost what they say.
 
 Lines that a model wrote are facts. Of them the finest level is shown that is whole in the share, or
-nearly: more than half. Each of its nodes has an even share; what a level leaves goes to finer lines
-of the newest nodes.
+nearly: more than two thirds. What a level leaves of the share goes to the most telling lines of the
+finest level.
 
 A view never waits for a model: where a summary is not made
 yet, its children replace it, and below them the first and the last message that it covers.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hiermem.core import needs
 from hiermem.core.context import verbatim
@@ -38,9 +38,9 @@ PIECE = 40
 #: more material keeps more.
 DEPTH = 4
 #: At least this share of a model's lines of a level stands in a view; else a coarser level does.
-_LEAST_SHOWN = 0.5
-#: How much more of its lines than the middle one the newest node of a view keeps.
-_NEWER = 0.2
+_LEAST_SHOWN = 2 / 3
+#: One part of so many of a share is left for the frame when a level is held against it.
+_MARGIN = 20
 #: How many nodes below missing summaries a view reads before it quotes first and last messages.
 MOST_STAND_INS = 256
 #: Number of characters read of a first or last message; a unit of 40 tokens is far shorter.
@@ -68,10 +68,10 @@ class Pool:
     """The units of a stretch, before the choice among them.
 
     ``places`` holds the first window and the positions of each text's units, ``parts`` the
-    positions of the units of each node of the cover. ``groups`` holds the positions of the groups,
-    each of which gets its best unit before any gets a second. If a model wrote the lines
-    (``is_written``), each group gets an even share instead, a little more the newer it is.
-    ``line_sources`` maps each line of a text that a model wrote to the node whose text it is.
+    positions of the units of each node of the cover. ``standing`` holds the positions of the units
+    that are shown in any case. ``groups`` holds the positions of the groups, each of which gets its
+    best unit before any gets a second. ``line_sources`` maps each line of a text that a model wrote
+    to the node whose text it is.
     """
 
     units: list[Unit] = field(default_factory=list[Unit])
@@ -85,7 +85,7 @@ class Pool:
     known: Sequence[Unit] = ()
     #: What records beside the view show of messages; the view does not show it again.
     said: Mapping[int | None, str] = field(default_factory=dict[int | None, str])
-    is_written: bool = False
+    standing: Collection[int] = ()
     #: Whether the units come from the cover's own nodes; only then can a node be shown untrimmed.
     whole: bool = True
 
@@ -106,12 +106,25 @@ class Pool:
 
         Return them, and the ids of the nodes of which at least one unit is missing.
         """
-        picked = (self._evenly if self.is_written else self._together)(room, count, weights)
+        places = [at for at, unit in enumerate(self.units) if not self._is_said(unit)]
+        moved = {place: at for at, place in enumerate(places)}
+        groups = [[moved[place] for place in group if place in moved] for group in self.groups]
+        picked = salience.select(
+            [self.units[place] for place in places],
+            room,
+            count,
+            weights=weights,
+            standing=[moved[place] for place in self.standing if place in moved],
+            groups=[group for group in groups if group],
+            piece=PIECE,
+            known=self.known,
+        ).units
         kept = {id(unit) for unit in picked}
+        own = self.standing or range(len(self.units))
         trimmed = tuple(
             name
             for name, part in self.parts
-            if not self.whole or any(id(self.units[place]) not in kept for place in part)
+            if not self.whole or any(id(self.units[at]) not in kept for at in part if at in own)
         )
         return picked, trimmed
 
@@ -122,45 +135,6 @@ class Pool:
         if first == last:
             return range(0)
         return range(self.places[first][1].start, self.places[last - 1][1].stop)
-
-    def _evenly(
-        self, room: int, count: Callable[[str], int], weights: salience.Weights
-    ) -> tuple[Unit, ...]:
-        groups = [[self.units[place] for place in group] for group in self.groups]
-        sizes = [count(units.render(group)) + 1 for group in groups]
-        if sum(sizes) <= room:
-            return tuple(unit for group in groups for unit in group)
-        rise = 2 * _NEWER / max(1, len(groups) - 1)
-        wishes = [size * (1 - _NEWER + rise * place) for place, size in enumerate(sizes)]
-        picked: dict[int, tuple[Unit, ...]] = {}
-        left = room
-        for place in sorted(range(len(groups)), key=lambda place: sizes[place] / wishes[place]):
-            own = min(sizes[place], int(left * wishes[place] / max(1, sum(wishes))))
-            left, wishes[place] = left - own, 0
-            best = salience.select(groups[place], own, count, weights=weights).units
-            if not best:  # No fact fits whole; a piece of the best one does.
-                whole = [range(len(groups[place]))]
-                best = salience.select(
-                    groups[place], own, count, weights=weights, groups=whole
-                ).units
-            picked[place] = best
-        return tuple(unit for place in sorted(picked) for unit in picked[place])
-
-    def _together(
-        self, room: int, count: Callable[[str], int], weights: salience.Weights
-    ) -> tuple[Unit, ...]:
-        places = [at for at, unit in enumerate(self.units) if not self._is_said(unit)]
-        moved = {place: at for at, place in enumerate(places)}
-        groups = [[moved[place] for place in group if place in moved] for group in self.groups]
-        return salience.select(
-            [self.units[place] for place in places],
-            room,
-            count,
-            weights=weights,
-            groups=[group for group in groups if group],
-            piece=PIECE,
-            known=self.known,
-        ).units
 
     def _is_said(self, unit: Unit) -> bool:
         return unit.index in self.said and unit.text in self.said[unit.index]
@@ -220,30 +194,40 @@ def _gather_facts(
     count: Callable[[str], int],
     raw: Sequence[Shown],
 ) -> Reading[Pool]:
-    """Pool the lines that a model wrote, of the finest level whose lines the share nearly holds.
+    """Pool the lines that a model wrote, with the finest level whole that the share holds.
 
     Lines that are left out thin a text that was written as a whole: a coarser text says more than
-    half of a finer one. What a level leaves of the share goes to finer lines of the newest nodes.
+    two thirds of a finer one. What a level leaves of the share goes to the most telling lines of
+    the finest level.
     """
-    at, finer = len(steps) - 1, list[_Entry]()
-    while at > 0 and _LEAST_SHOWN * _tokens(found, count) > share:
-        finer, at = found, at - 1
+    finest, at = found, len(steps) - 1
+    room = share - share // _MARGIN
+    while at > 0 and _LEAST_SHOWN * _tokens(found, count) > room:
+        at -= 1
         found = yield from _entries(steps[at])
-    spare = share - _tokens(found, count)
-    for place in range(len(found) - 1, -1, -1):
-        item = found[place].item
-        below = [entry for entry in finer if within(entry.item, item.windows)]
-        more = _tokens(below, count) - _tokens([found[place]], count)
-        if not below or more > spare:
-            break
-        found[place : place + 1] = below
-        spare -= more
+    stands = _tokens(found, count) <= room
+    own = {id(unit) for entry in found for unit in entry.units}
+    if stands and at < len(steps) - 1:
+        found = [_with_finer(entry, finest) for entry in found]
     missing = {entry.item.id for entry in found if entry.revision is None}
     extra = _extra(_units_of_all(raw)) if missing else {}
     pool = _pooled(cover, found, extra, whole=at == 0)
-    pool.is_written = True
+    if stands:
+        pool.standing = {place for place, unit in enumerate(pool.units) if id(unit) in own}
+    pool.line_sources |= {
+        unit.text: entry.item for entry in finest if entry.is_written for unit in entry.units
+    }
     pool.groups[:0] = [places for entry in found if (places := pool.places_of(entry.item))]
     return pool
+
+
+def _with_finer(entry: _Entry, finest: Sequence[_Entry]) -> _Entry:
+    """Return a text with the lines of the finest texts below it, by day."""
+    below = [each for each in finest if within(each.item, entry.item.windows)]
+    if [each.item.id for each in below] == [entry.item.id]:
+        return entry
+    said = [*entry.units, *(unit for each in below for unit in each.units)]
+    return replace(entry, units=sorted(said, key=lambda unit: unit.date[:10]))
 
 
 def _pooled(

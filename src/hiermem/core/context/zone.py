@@ -121,9 +121,13 @@ class ZoneMaker:
         return replace(piece, runs=runs_of(held), trimmed=trimmed)
 
     def joins(self, piece: Piece) -> bool:
-        """Return whether all lines of a piece can be pooled again: those of messages can."""
+        """Return whether all lines of a piece can be pooled again.
+
+        Those of messages can, and those of texts are read from the tree, which has no texts of
+        messages in open windows.
+        """
         held = self.lines_of(piece)
-        return bool(held) and all(unit.index is not None for unit in held)
+        return bool(held) and (not piece.runs or all(unit.index is not None for unit in held))
 
     def lines_of(self, piece: Piece) -> tuple[Unit, ...]:
         """Return the units that a piece shows."""

@@ -116,6 +116,7 @@ def select(
     count: Callable[[str], int],
     *,
     weights: Weights = Weights(),
+    standing: Iterable[int] = (),
     groups: Sequence[Sequence[int]] = (),
     piece: int = 40,
     known: Sequence[Unit] = (),
@@ -123,8 +124,8 @@ def select(
 ) -> Selection:
     """Keep the units worth most within ``budget`` tokens, in their given order.
 
-    ``groups`` are lists of positions in ``units``, oldest first. Before the rest is pooled, each
-    group keeps its best unit, cut to ``piece`` tokens with its date and speaker, for as long as the
+    ``standing`` are positions in ``units`` that are taken first, as far as they fit. ``groups`` are
+    lists of positions, oldest first. Before the rest is pooled, each group keeps its best unit, cut to ``piece`` tokens with its date and speaker, for as long as the
     budget lasts. ``known`` are units that the reader is shown anyway: their terms count as said,
     and they are not selected. Where nothing can be scored or nothing fits, the head of the first
     unit stands for all. ``notes`` are what earlier selections with the same counter read in units,
@@ -135,6 +136,7 @@ def select(
     if budget <= 0 or not units:
         return Selection()
     pool = _Pool(units, budget, count, weights, known=known, notes={} if notes is None else notes)
+    pool.stand(standing)
     for group in groups:
         pool.represent(group, piece)
     pool.fill()
@@ -301,7 +303,13 @@ class _Pool:
             for term in self._terms[place]:
                 self._worth[term] *= self._weights.repeat
 
-    # -- the three steps
+    # -- the steps
+
+    def stand(self, places: Iterable[int]) -> None:
+        """Take these units as far as they fit."""
+        for at in places:
+            if at not in self._taken and (cost := self._cost(at)) <= self._left:
+                self._take(at, cost)
 
     def represent(self, group: Sequence[int], piece: int) -> None:
         """Take the best unit of a group, cut to ``piece`` tokens where none is shorter.
