@@ -39,7 +39,7 @@ from hiermem.types.transaction import NeedLevel
 # The shares below are of the budget; ``benchmarks/frontier.py`` found them. Those of the zone are
 # of the budget less the reserve for messages, or less the standing turns that are sent again.
 #: A collapse goes on down to this share of verbatim messages; the standing turns stay in any case.
-_WATERMARK = 0.05
+_WATERMARK = 0.02
 #: The least size of a new piece of the zone, as a share of what its messages took.
 _LEAST_PIECE = 0.05
 #: The zone is rewritten if it would exceed this share, or would leave less than ``_FREE`` (or than

@@ -205,18 +205,16 @@ def _gather_facts(
     while at > 0 and _LEAST_SHOWN * _tokens(found, count) > room:
         at -= 1
         found = yield from _entries(steps[at])
-    stands = _tokens(found, count) <= room
     own = {id(unit) for entry in found for unit in entry.units}
-    if stands and at < len(steps) - 1:
+    sources = _line_sources(found)
+    if is_whole := _tokens(found, count) <= room:
         found = [_with_finer(entry, finest) for entry in found]
     missing = {entry.item.id for entry in found if entry.revision is None}
     extra = _extra(_units_of_all(raw)) if missing else {}
     pool = _pooled(cover, found, extra, whole=at == 0)
-    if stands:
+    if is_whole:
         pool.standing = {place for place, unit in enumerate(pool.units) if id(unit) in own}
-    pool.line_sources |= {
-        unit.text: entry.item for entry in finest if entry.is_written for unit in entry.units
-    }
+    pool.line_sources = _line_sources(finest) | sources
     pool.groups[:0] = [places for entry in found if (places := pool.places_of(entry.item))]
     return pool
 
@@ -244,11 +242,11 @@ def _pooled(
         begin = len(pool.units)
         pool.trusts.append(entry.trust)
         if entry.is_written:
-            pool.line_sources |= dict.fromkeys((unit.text for unit in entry.units), entry.item)
             pool.units += entry.units
         else:
             pool.units += _merged(entry.units, _inside(entry.item, at_hand, extra))
         pool.places.append((entry.item.windows[0], range(begin, len(pool.units))))
+    pool.line_sources = _line_sources(found)
     pool.parts = [(root.id, pool.places_of(root)) for root in cover]
     for place, root in enumerate(cover):
         if not pool.parts[place][1]:
@@ -257,6 +255,10 @@ def _pooled(
             pool.groups.append(range(at, at + 1))
     pool.days += [each for root in cover for each in root.days]
     return pool
+
+
+def _line_sources(entries: Iterable[_Entry]) -> dict[str, Covered]:
+    return {unit.text: entry.item for entry in entries if entry.is_written for unit in entry.units}
 
 
 def _is_written(steps: Sequence[Sequence[Covered]], finest: Sequence[_Entry]) -> Reading[bool]:

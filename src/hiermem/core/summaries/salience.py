@@ -16,7 +16,7 @@ and a third almost nothing; each step takes the unit that adds most per token:
     cost(u)  = its tokens, and those of its speaker and date where they are not shown yet
 
 A unit that leans on others (``_company``) is weighed, paid for and taken together with them. The
-user and the assistant each have half of their fair share of the budget (``_floors``).
+user and the assistant each have a third of their fair share of the budget (``_floors``).
 
 The parameters are flat near their defaults. They were chosen on LoCoMo and BEAM development chats;
 ``benchmarks/survival.py`` measures what they keep.
@@ -78,7 +78,7 @@ _REFILLS = 2
 #: The factor for an item of a list in an answer.
 _ITEM = 0.75
 #: The part of a role's fair share of the budget that no other role may take.
-_FLOOR = 0.5
+_FLOOR = 0.35
 #: The roles that have such a floor: what tools return is bulk.
 _SPEAKERS: tuple[Role, ...] = ("user", "assistant")
 
