@@ -146,7 +146,7 @@ def test_what_the_user_said_wins_over_the_same_weight_of_the_assistant():
 
 
 @given(rounds=st.integers(8, 20), said=st.integers(1, 3), part=st.integers(3, 6))
-def test_an_assistant_that_spoke_half_has_a_quarter_of_the_room_or_all_that_it_said(
+def test_an_assistant_that_spoke_half_has_a_sixth_of_the_room_or_all_that_it_said(
     rounds, said, part
 ):
     """Broken: what was answered is nowhere, because questions hold more names and figures."""
@@ -161,7 +161,7 @@ def test_an_assistant_that_spoke_half_has_a_quarter_of_the_room_or_all_that_it_s
     answers = [unit for unit in units if unit.role == "assistant"]
     given_room = sum(words(unit.text) for unit in kept.units if unit.role == "assistant")
     longest = max(words(unit.text) for unit in units) + 1
-    assert given_room >= min(room // 4 - longest, sum(words(unit.text) for unit in answers))
+    assert given_room >= min(room // 6 - longest, sum(words(unit.text) for unit in answers))
     # What the floor keeps free is spent where the assistant has no use for it.
     assert kept.tokens > room - 2 * longest
 

@@ -355,7 +355,9 @@ def minutes(request):
             r"day (\d+).{1,40}?(" + "|".join(PLACES) + ")", source.text
         ):
             date = day(START + timedelta(minutes=5 * int(number)))
-            said.append(f"- {date}: On day {number} door {number} of the {place} was painted red.")
+            how = "" if request.level == 1 else "a rather dark "
+            what = f"On day {number} door {number} of the {place}"
+            said.append(f"- {date}: {what} was painted {how}red.")
     head = "## Themes\n- Theme: doors\n" if request.level == 2 else "## Overview\n- Doors.\n"
     head += {1: "## Key points\n", 2: ""}.get(request.level, "## Outcomes\n")
     while len(said) > 1 and request.counter.count(head + "\n".join(said)) > request.target_tokens:
@@ -372,13 +374,13 @@ async def test_a_models_lines_stand_as_dated_lines_and_one_level_of_them_whole()
     for context in found[-12:]:
         views = [block for block in context.blocks if block.kind == "view"]
         lines = [line for view in views for line in view.text.split("\n")[2:-1]]
-        assert sum(line.endswith("was painted red.") for line in lines) > 15
+        assert sum(line.endswith("red.") for line in lines) > 15
         assert not any(word in line for line in lines for word in ("##", "Theme", "Doors."))
         assert not any(line.startswith(("- ", "Summary")) for line in lines)
         shown = context.shown.by_quarter
         assert shown[0].share == shown[1].share == 1, "no node is without a line"
         assert shown[0].summarised > 0
-    wide = await session.context(4_000, sticky=False)
+    wide = await session.context(2_600, sticky=False)
     view = next(block for block in wide.blocks if block.kind == "view")
     said = set(view.text.splitlines())
     whole = []

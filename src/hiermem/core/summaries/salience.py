@@ -125,13 +125,13 @@ def select(
     """Keep the units worth most within ``budget`` tokens, in their given order.
 
     ``standing`` are positions in ``units`` that are taken first, as far as they fit. ``groups`` are
-    lists of positions, oldest first. Before the rest is pooled, each group keeps its best unit, cut to ``piece`` tokens with its date and speaker, for as long as the
-    budget lasts. ``known`` are units that the reader is shown anyway: their terms count as said,
-    and they are not selected. Where nothing can be scored or nothing fits, the head of the first
-    unit stands for all. ``notes`` are what earlier selections with the same counter read in units,
-    to which this one adds. ``count(text) <= budget`` holds for every counter. The method assumes
-    that separate parts count no less than the joined text; where that fails, the units taken last
-    are left out again.
+    lists of positions, oldest first. Before the rest is pooled, each group keeps its best unit, cut
+    to ``piece`` tokens with its date and speaker, for as long as the budget lasts. ``known`` are
+    units that the reader is shown anyway: their terms count as said, and they are not selected.
+    Where nothing can be scored or nothing fits, the head of the first unit stands for all.
+    ``notes`` are what earlier selections with the same counter read in units, to which this one
+    adds. ``count(text) <= budget`` holds for every counter. The method assumes that separate parts
+    count no less than the joined text; where that fails, the units taken last are left out again.
     """
     if budget <= 0 or not units:
         return Selection()
