@@ -154,7 +154,7 @@ def entry(found: Found, words: Wording) -> dict[str, Any]:
     """Return a session as a list of sessions shows it."""
     status, messages = found.status, found.messages
     top = max((each for each in found.summaries if each.made), key=_height, default=None)
-    about = "" if top is None else " ".join(top.text.split())[:_ABOUT]
+    about = "" if top is None else " ".join(_DAY.sub("", top.text).split())[:_ABOUT]
     return _slim(
         id=words.name("session", status.id),
         title=None if status.title is None else words.say(status.title),

@@ -15,7 +15,10 @@ const LONG = 2000, GROUP = 40;
 const num = (n) => n.toLocaleString("en-US");
 const many = (n, one, more) => `${num(n)} ${n === 1 ? one : more || one + "s"}`;
 const day = (t) => DAY.format(t * 1000);
-const days = (a, b) => (day(a) === day(b) ? day(a) : `${day(a)} to ${day(b)}`);
+const days = (a, b) => {
+  const from = day(a), to = day(b);
+  return from === to ? to : `${from.slice(-4) === to.slice(-4) ? SHORT.format(a * 1000) : from} to ${to}`;
+};
 const span = ([a, b]) => (b - a > 1 ? `${num(a)}–${num(b - 1)}` : num(a));
 const clip = (x, low, high) => Math.max(low, Math.min(high, x));
 const percent = (x) => (x > 0 && x < 0.01 ? "<1 %" : `${Math.floor(x * 100 + 1e-9)} %`);
@@ -588,7 +591,7 @@ function session(at) {
   const one = HEAD.sessions[at], fork = one.forked !== undefined;
   const made = h("button", { class: "row", on: () => { location.hash = `#s${at}`; } }, h("span", {}, h("strong", { dir: "auto" }, said(one.title ?? one.id)), fork ? h("span", { class: "dim" }, ` fork of ${one.forked}`) : null),
     h("span", { class: "dim" }, `${one.last === undefined ? "no messages" : days(one.first, one.last)} · ${many(one.messages, "message")} · ${many(one.tokens, "token")}${one.degraded ? ` · ${num(one.degraded)} degraded` : ""}${one.queue ? ` · ${num(one.queue)} to be made` : ""}${one.closed ? " · closed" : ""}`),
-    one.about === undefined ? null : h("span", {}, said(one.about)));
+    one.about === undefined ? null : h("span", { class: "dim about" }, said(one.about)));
   return h("li", { class: fork ? "fork" : "" }, made);
 }
 
@@ -613,6 +616,7 @@ async function open(at, then) {
   prepare(entry, data);
   Object.assign(picked, { node: -1, message: -1, source: null });
   $("one").hidden = false;
+  $("status").textContent = "Point at the map, or walk it with the arrow keys.";
   const budget = $("budget"), time = $("time");
   budget.max = Math.max(0, S.contexts.length - 1);
   budget.disabled = S.contexts.length < 2;
