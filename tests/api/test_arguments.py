@@ -149,6 +149,7 @@ SESSION_CALLS = {
         "config": (5, {}, "tokens", HierarchyConfig()),  # it goes with strategy="full" alone
         "dry_run": NOT_A_SWITCH,
     },
+    "to_html": {"text": NOT_A_SWITCH, "query": (5, b"x", ["x"])},
     "context": {
         "max_tokens": ("x", 0, -1, 1.5, None, True),
         "query": (5, b"x", ["x"]),
@@ -292,6 +293,7 @@ MEMORY_CALLS = {
         },
         "search_index": NOT_A_SWITCH,
     },
+    "to_html": SESSION_CALLS["to_html"],
     "worker": {
         "max_calls": NOT_A_COUNT,
         "max_tokens": NOT_A_COUNT,

@@ -62,6 +62,7 @@ async def _page(
     words: Wording,
     query: str | None,
 ) -> str:
+    Request(ContextBudget(), query=query)  # refuses what is no question
     # What is sent with a report of a bug stands plain, so that its sender can read it before.
     packing = packed if words.text else json_block
     entries: list[dict[str, Any]] = []
