@@ -1,5 +1,7 @@
 """A pinned message stands in every context, verbatim or in a record, until its pin is taken off."""
 
+import json
+
 import pytest
 
 from hiermem import (
@@ -11,6 +13,7 @@ from hiermem import (
     NotFoundError,
     UsageError,
 )
+from hiermem.importers import read_chats
 
 METRIC = "Always answer in metric units."
 BUDGET = 3_000
@@ -185,6 +188,24 @@ async def test_memory_that_comes_back_is_no_wish_and_a_text_cannot_leave_its_rec
     other = memory.session("other")
     await other.append(Message.user(record), Message.user(record.replace("metric", "old")))
     assert await other.pins() == ()
+
+
+async def test_imported_memory_is_no_wish_although_the_same_words_said_by_a_user_are(
+    memory, tmp_path
+):
+    """Broken, what another application noted about somebody gives orders in each context."""
+    (tmp_path / "memories.json").write_text(json.dumps([{"conversations_memory": METRIC}]))
+    said = {"uuid": "m1", "sender": "human", "text": METRIC, "created_at": "2026-01-01T10:00:00Z"}
+    chat = {"uuid": "c1", "name": "Units", "chat_messages": [said]}
+    (tmp_path / "conversations.json").write_text(json.dumps([chat]))
+    for name in ("memories.json", "conversations.json"):
+        await memory.import_chats(read_chats(tmp_path / name))
+    found = {}
+    for info in await memory.sessions():
+        session = memory.session(info.id)
+        found[info.title] = [pin.reason for pin in await session.pins()]
+        assert METRIC in (await session.messages())[0].content
+    assert found == {"Memories": [], "Units": ["wish"]}
 
 
 async def test_of_many_the_newest_are_listed_and_fit_and_they_can_be_switched_off(memory):

@@ -159,6 +159,33 @@ async def test_recall_fits_and_repeats_nothing_on_any_history(steps, query, toke
     await memory.close()
 
 
+@drawn(40)
+@given(
+    count=st.integers(1, 60),
+    words=st.integers(1, 40),
+    spare=st.floats(0, 2),
+    query=QUESTIONS,
+    tokens=st.sampled_from([None, 0, 200, 5_000]),
+)
+async def test_where_a_history_fits_a_question_shows_no_fewer_messages(
+    count, words, spare, query, tokens
+):
+    """Broken, asking hides what stood there without the question."""
+    async with AsyncMemory(
+        store=MemoryStore(), token_counter=Words(), config=HierarchyConfig.by_tokens(**SMALL)
+    ) as memory:
+        session = memory.session("s")
+        await talk(session, count, words=words)
+        await session.update()
+        whole = await session.context(100_000)
+        budget = whole.total_tokens + int(spare * whole.total_tokens)
+        plain = await session.context(budget, view="plain")
+        asked = await session.context(budget, query=query, recall_tokens=tokens, view="asked")
+        assert len(plain.recent_messages) == count
+        assert set(plain.shown.messages) <= set(asked.shown.messages)
+        assert len(asked.recent_messages) == count
+
+
 async def test_what_is_recalled_stands_before_the_turn_and_stays_while_it_goes_on():
     """Broken, a loop of tool calls answers the record, and pays for a new prompt at each call."""
     memory, session = await opened()
