@@ -90,6 +90,10 @@ def test_what_does_not_hold_from_then_on_is_not_found(text):
     ("text", "said"),
     [
         ("I'm new, and I prefer simple tools, can you suggest some?", "I prefer simple tools"),
+        (
+            "I may add a few short clips to the front of my page like I prefer, but I'm not sure.",
+            "I may add a few short clips to the front of my page like I prefer",
+        ),
         ("Yeah, since I'm vegetarian I cook with tofu.", "since I'm vegetarian I cook with tofu."),
         ("I bake a lot because I'm vegetarian.", "I bake a lot because I'm vegetarian."),
         ("Since I'm vegetarian, can you suggest a soup? Thanks!", "Since I'm vegetarian"),

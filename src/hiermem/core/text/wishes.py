@@ -31,7 +31,7 @@ WITHDRAWN: Final = "withdrawn wish"
 _MOST: Final = 8
 _LONGEST: Final = 240
 #: The most characters before a preference that are shown with it.
-_LEADS: Final = 60
+_LEADS: Final = 80
 #: So many characters at either end of a longer text are read.
 _READ: Final = 4_000
 #: If a user's own words are longer, they are a document: only its two ends count.
