@@ -130,7 +130,6 @@ class UpdatePolicy(_Policy):
     concurrency: int = Field(default=3, ge=1, le=256)
     batch_delay: float = Field(default=1.5, ge=0)
     max_attempts: int = Field(default=2, ge=1)
-    hard_ratio: float = Field(default=1.5, ge=1)
     lease: float = Field(default=60.0, gt=0, le=LONGEST_LEASE)
     call_timeout: float = Field(default=120.0, gt=0)
     retries: int = Field(default=4, ge=0)

@@ -237,9 +237,7 @@ def _reuse_or_ask(task: _Task) -> Making[Outcome]:
     """
     node, run = task.node, task.run
     wanted = plan.node_hash(node, task.inputs, run.plan(node.level).strategy)
-    length = plan.lengths(
-        node, task.inputs.tokens, hard_ratio=run.policy.hard_ratio, config=run.config
-    )
+    length = plan.lengths(node, task.inputs.tokens, run.config)
     fits = None if node.forced else partial(plan.may_reuse, length=length)
     found: Revision | AttemptCount = yield LookUp(wanted, fits)
     if isinstance(found, Revision):

@@ -24,6 +24,8 @@ from hiermem.types.brief import Brief
 _LEAST_ROOM: Final = 64
 #: A window, in tokens, with which most records are read in one request.
 _GOOD_WINDOW: Final = 8_192
+#: The hard limit of an answer, as a multiple of the requested length.
+_HARD_RATIO: Final = 1.5
 #: The fewest tokens by which an answer may be longer than requested.
 _HEADINGS_ROOM: Final = 80
 #: The share of its allotted length that a text is asked for in a style, where that is not all.
@@ -203,7 +205,7 @@ def is_stand_in_of(serving: Revision | None, level: int, inputs: Inputs) -> bool
     return made_hash(level, serving.strategy, inputs) == serving.input_hash
 
 
-def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConfig) -> Length:
+def lengths(node: Node, tokens: int, config: HierarchyConfig) -> Length:
     """Return the length to ask for and the hard limit, for inputs of ``tokens``.
 
     The length is that of ``asked_tokens``, but less than the actual inputs (P8): a child's text may
@@ -212,7 +214,7 @@ def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConf
     """
     most = tokens - 1 if tokens > config.verbatim_tokens else tokens
     target = max(1, min(asked_tokens(node, config), most))
-    limit = max(math.ceil(hard_ratio * target), target + _HEADINGS_ROOM)
+    limit = max(math.ceil(_HARD_RATIO * target), target + _HEADINGS_ROOM)
     return Length(target, max(1, min(limit, most)))
 
 

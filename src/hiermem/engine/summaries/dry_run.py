@@ -62,9 +62,7 @@ async def plan_update(
             texts[node.id] = text
             continue
         wanted = plan.node_hash(node, inputs, run.plan(node.level).strategy)
-        length = plan.lengths(
-            node, inputs.tokens, hard_ratio=run.policy.hard_ratio, config=run.config
-        )
+        length = plan.lengths(node, inputs.tokens, run.config)
         found = None if node.forced else await run.store.reusable(wanted)
         if found is not None and plan.may_reuse(found, length):
             reused[node.level] += 1
