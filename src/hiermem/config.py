@@ -107,40 +107,48 @@ class LevelConfig(_Policy):
         return self
 
 
-class UpdatePolicy(_Policy):
-    """How updates call the model. Not part of a session's structure; never changes bounds.
+class CallPolicy(_Policy):
+    """How updates, extractions and consolidations alike call the model; values are not converted.
 
-    ``requests_per_minute`` and ``tokens_per_minute`` (in and out together) limit a remote model,
-    and ``concurrency`` the calls in flight, of everything in one event loop that uses one model
-    object. What a minute allows may go at once, and more at that rate; a call of more tokens than a
-    minute has counts as those.
-    After ``max_attempts`` failed calls for one text, two at least, an extract stands in for it,
-    and the model is asked again at growing distances, four times at most.
-    ``session_calls``, ``session_tokens``, ``tenant_calls`` and ``tenant_tokens`` cap the journalled
-    totals of one session, or of the tenant. After ``down_after`` failed calls in a row (None:
-    never) the model is down: runs end, and it is not called for 15 seconds; that doubles each time
-    it still fails, up to ten minutes. With ``follow_strategy``, summaries made with another model,
-    prompt or ratio are made again. With ``regenerate_on_edit``, updates make the summaries over
-    edited messages again; without, their texts serve, marked as dirty. Values are not converted:
-    numbers must be numbers, and switches booleans.
+    ``concurrency`` limits the calls in flight, and ``requests_per_minute`` and
+    ``tokens_per_minute`` (in and out together) those of a remote model, of everything in one event
+    loop that uses one model object. What a minute allows may go at once, and more at that rate; a
+    call of more tokens than a minute has counts as those. ``batch_delay`` is the pause in seconds
+    after every ``concurrency`` calls of a run to a remote model. An error that may pass is met by
+    at most ``retries`` more tries, with growing pauses. After ``down_after`` failed calls in a row
+    (None: never) the model is down: runs end, and it is not called for 15 seconds; that doubles
+    each time it still fails, up to ten minutes.
     """
 
     model_config = ConfigDict(strict=True)
 
     concurrency: int = Field(default=3, ge=1, le=256)
     batch_delay: float = Field(default=1.5, ge=0)
+    retries: int = Field(default=4, ge=0)
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    tokens_per_minute: int | None = Field(default=None, ge=1)
+    down_after: int | None = Field(default=8, ge=1)
+
+
+class UpdatePolicy(CallPolicy):
+    """How a model is called, and how updates use it. Not part of a session's structure.
+
+    After ``max_attempts`` failed calls for one text, two at least, an extract stands in for it,
+    and the model is asked again at growing distances, four times at most.
+    ``session_calls``, ``session_tokens``, ``tenant_calls`` and ``tenant_tokens`` cap the journalled
+    totals of one session, or of the tenant. With ``follow_strategy``, summaries made with another
+    model, prompt or ratio are made again. With ``regenerate_on_edit``, updates make the summaries
+    over edited messages again; without, their texts serve, marked as dirty.
+    """
+
     max_attempts: int = Field(default=2, ge=1)
     lease: float = Field(default=60.0, gt=0, le=LONGEST_LEASE)
     call_timeout: float = Field(default=120.0, gt=0)
-    retries: int = Field(default=4, ge=0)
     drain: float = Field(default=30.0, ge=0)
-    requests_per_minute: int | None = Field(default=None, ge=1)
-    tokens_per_minute: int | None = Field(default=None, ge=1)
     session_calls: int | None = Field(default=None, ge=0)
     session_tokens: int | None = Field(default=None, ge=0)
     tenant_calls: int | None = Field(default=None, ge=0)
     tenant_tokens: int | None = Field(default=None, ge=0)
-    down_after: int | None = Field(default=8, ge=1)
     follow_strategy: bool = False
     regenerate_on_edit: bool = False
 
@@ -153,8 +161,7 @@ class ExtractionOptions(_Policy):
     reserved for the answer to one chunk; None means 4,096 for a remote model, 16,384 for a local
     one, and never more than a quarter of its window. ``summary_tokens`` is the length of the
     session's summary. ``repairs`` is how often the model is asked to correct an answer that breaks
-    the schema. ``call_timeout`` and ``lease`` are in seconds, as is ``batch_delay``, the pause
-    between batches of ``concurrency`` calls to remote models.
+    the schema. ``call_timeout`` and ``lease`` are in seconds.
     """
 
     safe_processing_tokens: int | None = Field(default=None, ge=1, strict=True)
@@ -163,11 +170,8 @@ class ExtractionOptions(_Policy):
     on_chunk_failure: Literal["abort", "partial"] = "abort"
     oversized: Literal["fail", "slice"] = "fail"
     repairs: int = Field(default=1, ge=0, le=5)
-    concurrency: int = Field(default=3, ge=1, le=256)
-    batch_delay: float = Field(default=1.5, ge=0)
     temperature: float = Field(default=0.0, ge=0, le=2)
     call_timeout: float = Field(default=300.0, gt=0)
-    retries: int = Field(default=4, ge=0)
     lease: float = Field(default=60.0, gt=0, le=LONGEST_LEASE)
 
 
@@ -193,7 +197,6 @@ class BankPolicy(_Policy):
     safe_processing_tokens: int | None = Field(default=None, ge=1)
     output_tokens: int | None = Field(default=None, ge=256, le=200_000)
     call_timeout: float = Field(default=600.0, gt=0)
-    retries: int = Field(default=4, ge=0)
     repairs: int = Field(default=1, ge=0, le=5)
     temperature: float = Field(default=0.0, ge=0, le=2)
     lease: float = Field(default=60.0, gt=0, le=LONGEST_LEASE)

@@ -31,7 +31,7 @@ class Never:
 with Memory.open(sys.argv[1], llm=Never()) as memory:
     session = memory.session("s")
     session.append(Message.user("We use SQLite in src/store.py."))
-    session.extract(ExtractionOptions(batch_delay=0))
+    session.extract(ExtractionOptions())
 """
 
 

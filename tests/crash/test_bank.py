@@ -17,7 +17,7 @@ from random import Random
 
 import pytest
 
-from hiermem import AsyncMemory, BankPolicy
+from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
 from hiermem.core.spaces import record as kept
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import SITES, DiedError, FaultPlan, FaultyStore
@@ -28,7 +28,7 @@ from bank_labour import FILES, LEASE, RULES, SPACE, START, consolidated, drawn, 
 from test_sigkill import kill, nursery  # noqa: F401 - a fixture
 
 NOTES, DEATHS, KILLS = 1_200, 40, 10
-POLICY = BankPolicy(max_notes=15, retries=0)
+POLICY, ONCE = BankPolicy(max_notes=15), UpdatePolicy(retries=0)
 #: What is wrong with answers. One that names all notes and writes out none is not among them: no
 #: check can see it in a short file.
 GARBLED = (*RETURNING, *(fault for fault in BANK_FAULTS if fault != "lost_lines"))
@@ -93,7 +93,7 @@ class Agent:
 
 async def life(store, llm, clock, agents) -> bool:
     """Let all of them work for a while; say whether they died."""
-    memory = AsyncMemory(store=store, llm=llm, clock=clock, bank_policy=POLICY)
+    memory = AsyncMemory(store=store, llm=llm, clock=clock, bank_policy=POLICY, update_policy=ONCE)
     space = memory.space(SPACE, rules=RULES)
 
     async def consolidate():
@@ -159,7 +159,7 @@ async def test_every_note_goes_in_once_however_often_it_is_killed(share):
         # Whoever died holds the bank until its lease has ended.
         clock.at += timedelta(seconds=POLICY.lease + 1)
     llm.at, plan.faults = 0, {}
-    memory = AsyncMemory(store=store, llm=llm, clock=clock, bank_policy=POLICY)
+    memory = AsyncMemory(store=store, llm=llm, clock=clock, bank_policy=POLICY, update_policy=ONCE)
     for agent in agents:
         await agent.write(memory.space(SPACE, rules=RULES), NOTES)
     space = memory.space(SPACE)

@@ -77,8 +77,8 @@ def extract(
     """Extract a session: a graph of entities, open items, and decisions."""
     if wants_json() and graph is not None:
         raise typer.BadParameter("--graph has a notation of its own; omit --json")
-    llm = model.llm()
-    with errors_in_flags(), one.opened(llm) as session:
+    llm, policy = model.llm(), model.policy(hiermem.UpdatePolicy)
+    with errors_in_flags(), one.opened(llm, update_policy=policy) as session:
         options = model.policy(
             hiermem.ExtractionOptions,
             safe_processing_tokens=limit,

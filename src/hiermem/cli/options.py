@@ -192,10 +192,10 @@ class OneSession(Place):
         return replace(self, name=None), [self.name, *words]
 
     @contextmanager
-    def opened(self, llm: hiermem.LLM | None = None) -> Iterator[hiermem.Session]:
+    def opened(self, llm: hiermem.LLM | None = None, **settings: Any) -> Iterator[hiermem.Session]:
         """Open the memory and choose the session."""
         name = self.chosen()
-        with self.open(llm) as memory:
+        with self.open(llm, **settings) as memory:
             yield session_of(memory, name)
 
 

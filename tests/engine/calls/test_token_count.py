@@ -64,7 +64,7 @@ async def test_no_call_counts_a_long_text_on_the_event_loop():
         )
         await session.search("the weir", limit=3)
         await session.recall("who wrote it down", max_tokens=75_000)
-        await session.extract(ExtractionOptions(batch_delay=0))
+        await session.extract(ExtractionOptions())
     assert counter.longest > 200_000
     assert counter.held_up == []
 

@@ -39,7 +39,8 @@ from hiermem.types.transaction import RecordWrite
 COUNTER = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name="words")
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 TEMPLATE = load_named("extract.map")
-QUICK = {"batch_delay": 0.0, "retries": 0}
+QUICK = UpdatePolicy(batch_delay=0.0, retries=0)
+ONE = UpdatePolicy(batch_delay=0.0, retries=0, concurrency=1)
 #: What the scripted model finds; besides, "?question" and "!decision".
 _THING = re.compile(r"@(\w+)/(\S+)")
 _LINK = re.compile(r"@(\S+?)>(\w+)>(\S+)")
@@ -55,7 +56,7 @@ def limit_for(room, *, output=300):
 def options(room=None, **settings):
     if room is not None:
         settings["safe_processing_tokens"] = limit_for(room)
-    return ExtractionOptions(**{"output_tokens": 300, "summary_tokens": 60, **QUICK, **settings})
+    return ExtractionOptions(**{"output_tokens": 300, "summary_tokens": 60, **settings})
 
 
 def answer(request):
@@ -122,11 +123,12 @@ async def store(request, tmp_path):
 
 
 def memory(store, llm, **settings):
+    settings = {"update_policy": QUICK, **settings}
     return AsyncMemory(store=store, llm=llm, token_counter=COUNTER, **settings)
 
 
-async def said(store, llm, messages, session="s"):
-    session = memory(store, llm).session(session, title="Title", participants=["Ada"])
+async def said(store, llm, messages, session="s", **settings):
+    session = memory(store, llm, **settings).session(session, title="Title", participants=["Ada"])
     await session.append(list(messages))
     return session
 
@@ -251,8 +253,9 @@ async def test_the_result_does_not_depend_on_concurrency_or_order(store):
     found = []
     for number, hands in enumerate((1, 2, 7)):
         llm = scripted(remote=True, latency=0.002 * number)
-        session = await said(store, llm, talk(12), session="s")
-        report = await session.extract(options(200, concurrency=hands, temperature=number / 10))
+        policy = UpdatePolicy(batch_delay=0.0, retries=0, concurrency=hands)
+        session = await said(store, llm, talk(12), session="s", update_policy=policy)
+        report = await session.extract(options(200, temperature=number / 10))
         assert llm.peak <= hands
         found.append((report.tri_vector, [c.span for c in report.chunks]))
         if hands == 7:
@@ -518,7 +521,9 @@ async def test_what_the_session_or_tenant_may_spend_in_all_holds_for_extractions
     """Else a cap on the money would hold for one half of what spends it."""
     llm = scripted(remote=True)
     await said(store, llm, talk(8))
-    capped = memory(store, llm, update_policy=UpdatePolicy(**{cap: 3})).session("s")
+    capped = memory(
+        store, llm, update_policy=UpdatePolicy(batch_delay=0, retries=0, **{cap: 3})
+    ).session("s")
     for calls in (3, 0):
         report = await capped.extract(options(150))
         assert (report.stopped, report.calls) == (cap, calls)
@@ -537,8 +542,8 @@ async def test_a_cancelled_run_is_resumed_and_pays_once(store, at):
         answered.append(request.inputs[0].text)
 
     llm = scripted(script=counting, remote=True, latency=0.02)
-    session = await said(store, llm, talk(12))
-    task = asyncio.create_task(session.extract(options(150, concurrency=1)))
+    session = await said(store, llm, talk(12), update_policy=ONE)
+    task = asyncio.create_task(session.extract(options(150)))
     await stop.wait()
     await asyncio.sleep(0)
     task.cancel()
@@ -570,9 +575,11 @@ async def test_killed_at_every_operation_it_is_resumed_and_pays_once(remote, eve
         plan = FaultPlan({at: "die"}, only=frozenset(s for s in SITES if "mutate" not in s))
         llm = scripted(remote=remote)
         await said(store, llm, talk(6))
-        faulty = memory(FaultyStore(store, plan), llm, clock=lambda clock=clock: clock[0])
+        faulty = memory(
+            FaultyStore(store, plan), llm, clock=lambda clock=clock: clock[0], update_policy=ONE
+        )
         try:
-            await faulty.session("s").extract(options(150, concurrency=1))
+            await faulty.session("s").extract(options(150))
         except DiedError:
             pass
         else:
@@ -981,9 +988,7 @@ async def test_the_chunks_of_a_dead_run_do_not_keep_the_others_waiting():
         [RecordWrite("chunk", "s", chunk.input_hash, claim) for chunk in chunks[:3]]
     )
     seen = []
-    report = await session.extract(
-        options(150, concurrency=3), deadline=2.0, on_progress=seen.append
-    )
+    report = await session.extract(options(150), deadline=2.0, on_progress=seen.append)
     assert report.stopped == "deadline"
     assert [chunk.status for chunk in report.chunks[:3]] == ["pending"] * 3
     assert {chunk.status for chunk in report.chunks[3:]} == {"made"}
@@ -1039,8 +1044,8 @@ async def test_a_summary_that_hit_its_length_is_not_repaired(store):
         return LLMResponse("- a", Usage(1, 1), finish_reason="length")
 
     llm = scripted(script=cut, remote=True)
-    session = await said(store, llm, talk(12))
-    report = await session.extract(options(150, concurrency=1, repairs=3))
+    session = await said(store, llm, talk(12), update_policy=ONE)
+    report = await session.extract(options(150, repairs=3))
     assert (report.outcome, report.degraded, len(joins(llm))) == ("partial", True, 1)
     assert report.failures[0].reason == "truncated"
 

@@ -27,6 +27,7 @@ from hiermem import (
     LLMResponse,
     PermanentModelError,
     TransientModelError,
+    UpdatePolicy,
     Usage,
 )
 from hiermem.models.function import FunctionLLM
@@ -144,7 +145,8 @@ async def memory(request, provider, tmp_path):
     provider.bodies.clear()
     parts = {
         "llm": client(provider.url),
-        "bank_policy": BankPolicy(call_timeout=2.0, retries=1),
+        "bank_policy": BankPolicy(call_timeout=2.0),
+        "update_policy": UpdatePolicy(retries=1),
     }
     if request.param == "memory":
         opened = AsyncMemory(store=MemoryStore(), **parts)

@@ -21,6 +21,7 @@ from hiermem import (
     BankPolicy,
     RulesConflictError,
     StoreError,
+    UpdatePolicy,
     UsageError,
 )
 from hiermem.engine.handle import utc_now
@@ -66,7 +67,8 @@ async def opened(request, tmp_path):
         # One clock for the store and the memory that was opened last.
         stores[0]._clock = settings.get("clock", utc_now)
         wrapped = settings.pop("wrapped", lambda store: store)(stores[0])
-        policy = BankPolicy(**{"retries": 0, **settings.pop("policy", {})})
+        policy = BankPolicy(**settings.pop("policy", {}))
+        settings.setdefault("update_policy", UpdatePolicy(retries=0))
         memory = AsyncMemory(
             store=wrapped, llm=llm, bank_policy=policy, token_counter=WORDS, **settings
         )
@@ -742,9 +744,13 @@ class Erratic(ScriptedLLM):
 @pytest.mark.parametrize("seed", params(range(6), 3))
 async def test_whatever_a_model_answers_no_note_is_lost_or_taken_in_twice(seed):
     luck = Random(seed)
-    policy = BankPolicy(max_notes=luck.randrange(3, 12), retries=0, repairs=luck.randrange(2))
+    policy = BankPolicy(max_notes=luck.randrange(3, 12), repairs=luck.randrange(2))
     memory = AsyncMemory(
-        store=MemoryStore(), llm=Erratic(seed), bank_policy=policy, token_counter=WORDS
+        store=MemoryStore(),
+        llm=Erratic(seed),
+        bank_policy=policy,
+        token_counter=WORDS,
+        update_policy=UpdatePolicy(retries=0),
     )
     async with memory:
         space = memory.space("project-x", rules=RULES)

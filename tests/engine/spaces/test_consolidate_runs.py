@@ -283,7 +283,10 @@ async def test_no_try_begins_when_the_time_of_its_request_is_over(monkeypatch):
         await asyncio.sleep(60)
 
     memory = AsyncMemory(
-        store=MemoryStore(), llm=never, bank_policy=BankPolicy(call_timeout=0.1, retries=3)
+        store=MemoryStore(),
+        llm=never,
+        bank_policy=BankPolicy(call_timeout=0.1),
+        update_policy=UpdatePolicy(retries=3),
     )
     space = memory.space("x", rules=RULES)
     await space.note("It works.")

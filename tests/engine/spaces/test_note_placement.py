@@ -11,11 +11,12 @@ from datetime import timedelta
 
 import pytest
 
-from hiermem import AsyncMemory, BankPolicy, PermanentModelError
+from hiermem import AsyncMemory, BankPolicy, PermanentModelError, UpdatePolicy
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.tokens import FunctionCounter
 
+ONCE = UpdatePolicy(retries=0)
 RULES = "- a.md: facts\n- b.md: questions"
 
 
@@ -43,9 +44,9 @@ def published(request, *names, synthesis="So it is.", **more):
 
 
 async def space_of(script, count=0, **settings):
-    policy = BankPolicy(**{"retries": 0, **settings})
+    policy = BankPolicy(**settings)
     llm = ScriptedLLM(script=script, remote=True)
-    memory = AsyncMemory(store=MemoryStore(), llm=llm, bank_policy=policy)
+    memory = AsyncMemory(store=MemoryStore(), llm=llm, bank_policy=policy, update_policy=ONCE)
     space = memory.space("x", rules=RULES)
     for number in range(1, count + 1):
         await space.note(f"fact {number}")
@@ -322,7 +323,7 @@ async def test_a_model_that_refuses_a_long_answer_is_asked_for_a_usual_one():
             return await super().complete(request)
 
     llm = Short(script=lambda r: answer(file(r)), remote=True)
-    memory = AsyncMemory(store=MemoryStore(), llm=llm, bank_policy=BankPolicy(retries=0))
+    memory = AsyncMemory(store=MemoryStore(), llm=llm, update_policy=ONCE)
     space = memory.space("x", rules=RULES)
     for number in range(500):
         await space.note(f"Part {number} works.", agent="dev")

@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem import AsyncMemory, BankPolicy, StoreError
+from hiermem import AsyncMemory, BankPolicy, StoreError, UpdatePolicy
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
 
+ONCE = UpdatePolicy(retries=0)
 NAMES = ("progress.md", "decisions.md", "risks.md")
 RULES = "\n".join(f"- {name}: the {name[:-3]} there is" for name in NAMES)
 WRITES = frozenset(f"{name}.{when}" for name in ("put_records", "put_run", "write_nodes")
@@ -161,9 +162,11 @@ async def test_no_answer_and_no_kill_makes_a_note_live_nowhere(drawn_steps) -> N
         remote=True, script=lambda request: written(ANSWERS[queue.pop(0)](request)) if queue
         else written(careful(request)),
     )  # fmt: skip
-    policy = BankPolicy(retries=0, max_notes=8)
-    sound = AsyncMemory(store=inner, llm=llm, clock=clock, bank_policy=policy)
-    shaky = AsyncMemory(store=FaultyStore(inner, plan), llm=llm, clock=clock, bank_policy=policy)
+    policy = BankPolicy(max_notes=8)
+    sound = AsyncMemory(store=inner, llm=llm, clock=clock, bank_policy=policy, update_policy=ONCE)
+    shaky = AsyncMemory(
+        store=FaultyStore(inner, plan), llm=llm, clock=clock, bank_policy=policy, update_policy=ONCE
+    )
     space = sound.space("x", rules=RULES)
     assert await space.rules() == RULES
     for count, answers, fault, undo in drawn_steps:
@@ -208,8 +211,8 @@ async def test_a_model_that_garbles_three_answers_in_ten_takes_in_all_notes_in_t
         return written(GARBLED[kind](request))
 
     llm = ScriptedLLM(remote=True, script=script)
-    policy = BankPolicy(retries=0, max_notes=6)
-    memory = AsyncMemory(store=MemoryStore(), llm=llm, bank_policy=policy)
+    policy = BankPolicy(max_notes=6)
+    memory = AsyncMemory(store=MemoryStore(), llm=llm, bank_policy=policy, update_policy=ONCE)
     async with memory:
         space, said, runs = memory.space("x", rules=RULES), list[str](), Counter[str]()
         while len(said) < total or any(note.state == "live" for note in await space.notes()):
@@ -236,7 +239,7 @@ def test_the_answers_that_are_called_garbled_are() -> None:
 
     async def once(kind):
         llm = ScriptedLLM(remote=True, script=lambda r: written(ANSWERS[kind](r)))
-        memory = AsyncMemory(store=MemoryStore(), llm=llm, bank_policy=BankPolicy(retries=0))
+        memory = AsyncMemory(store=MemoryStore(), llm=llm, update_policy=ONCE)
         space = memory.space("x", rules=RULES)
         for number in range(9):
             await space.note(f"fact {number:03d}{'x' * (number % 3)}")

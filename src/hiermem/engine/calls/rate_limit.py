@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from aiolimiter import AsyncLimiter
 
-from hiermem.config import UpdatePolicy
+from hiermem.config import CallPolicy
 from hiermem.core.calls.backoff import LONGEST_BELIEVED, LONGEST_HOLD, down_for
 from hiermem.errors import ModelDownError
 from hiermem.process import at_fork
@@ -247,26 +247,19 @@ async def _before(
 
 def rate_limiter(
     llm: LLM,
-    policy: UpdatePolicy,
+    policy: CallPolicy,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    concurrency: int | None = None,
-    batch_delay: float | None = None,
 ) -> RateLimiter:
-    """Return the rate limiter of ``llm`` under ``policy``; a local model has a semaphore only.
-
-    ``concurrency`` and ``batch_delay`` replace those of ``policy``.
-    """
-    most = policy.concurrency if concurrency is None else concurrency
-    delay = policy.batch_delay if batch_delay is None else batch_delay
+    """Return the rate limiter of ``llm`` under ``policy``; a local model has a semaphore only."""
     return RateLimiter(
         llm,
         requests=policy.requests_per_minute if llm.remote else None,
         tokens=policy.tokens_per_minute if llm.remote else None,
-        concurrency=most,
-        batch=most,
-        delay=delay if llm.remote else 0.0,
+        concurrency=policy.concurrency,
+        batch=policy.concurrency,
+        delay=policy.batch_delay if llm.remote else 0.0,
         down_after=policy.down_after,
         clock=clock,
         sleep=sleep,

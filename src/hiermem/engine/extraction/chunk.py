@@ -63,6 +63,7 @@ class ExtractionRun(Run[WorkItem]):
 
     record: SessionRecord
     policy: ExtractionOptions
+    concurrency: int
     map_template: PromptTemplate
     join_template: PromptTemplate
     limit: int | None

@@ -117,7 +117,7 @@ class SummaryReduction:
     async def _round(self, texts: Sequence[str], groups: Sequence[tuple[int, int]]) -> list[str]:
         """Make one summary of each group; where one fails, the texts stay as they were."""
         run = self.run
-        slots = asyncio.Semaphore(run.policy.concurrency)
+        slots = asyncio.Semaphore(run.concurrency)
 
         async def one(index: int, group: Sequence[str]) -> str | Failure:
             if len(group) == 1:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import prompts as shipped
-from hiermem.config import ExtractionOptions, for_model
+from hiermem.config import CallPolicy, ExtractionOptions, for_model
 from hiermem.core.calls import request_limits
 from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.extraction import plan
@@ -88,6 +88,10 @@ async def extract(
     room = None
     if limit is not None:
         room = extract_prompt.room(template, limit=limit, reserve=answer, count=count)
+    calls: CallPolicy = handle.update_policy
+    if not llm.remote:
+        # One call at a time for a local model, which only computes.
+        calls = calls.model_copy(update={"concurrency": 1})
     run = _Extraction(
         store=handle.store,
         tree=handle.store.tree(record.id),
@@ -100,18 +104,14 @@ async def extract(
         llm=llm,
         counter=handle.counter,
         budget=budget,
-        rate_limiter=rate_limiter(
-            llm,
-            handle.update_policy,
-            # One call at a time for a local model, which only computes.
-            concurrency=policy.concurrency if llm.remote else 1,
-            batch_delay=policy.batch_delay,
-        ),
+        rate_limiter=rate_limiter(llm, calls),
         call_timeout=policy.call_timeout,
-        retries=policy.retries,
+        retries=calls.retries,
         drain_time=_DRAIN,
         record=record,
         policy=policy,
+        # A local model only computes, so a second task is enough to read and write meanwhile.
+        concurrency=calls.concurrency if llm.remote else min(2, handle.update_policy.concurrency),
         map_template=template,
         join_template=shipped.load_named("extract.reduce", prompts),
         limit=limit,
@@ -199,15 +199,13 @@ class _Extraction(chunk_steps.ExtractionRun):
     async def _map(self, make: Sequence[Chunk]) -> None:
         """Have the chunks answered, ``concurrency`` at a time."""
         pending = list(reversed(make))
-        # A local model only computes, so a second task is enough to read and write meanwhile.
-        concurrent = self.policy.concurrency if self.llm.remote else min(2, self.policy.concurrency)
         self.report_progress()
         while pending or self.tasks:
             self.halted = bool(self.failed_chunks) and self.policy.on_chunk_failure == "abort"
             stop = self.halted or self.budget.stopped is not None
             # A chunk that waits for another run takes no place.
             waiting = self.leased_elsewhere
-            while pending and len(self.tasks) - len(waiting) < concurrent and not stop:
+            while pending and len(self.tasks) - len(waiting) < self.concurrency and not stop:
                 self.tasks.add(self.spawn(chunk_steps.extract_chunk(self, pending.pop())))
             if not self.tasks:
                 break

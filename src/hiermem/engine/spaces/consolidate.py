@@ -98,9 +98,9 @@ async def consolidate(
             deadline=deadline,
             parents=handle.journal_budget.parents_of(subject),
         ),
-        rate_limiter=rate_limiter(llm, handle.update_policy, batch_delay=0.0),
+        rate_limiter=rate_limiter(llm, handle.update_policy),
         call_timeout=policy.call_timeout,
-        retries=policy.retries,
+        retries=handle.update_policy.retries,
         policy=policy,
         settings=consolidation.BatchSettings(
             shipped.load_named(TEMPLATE, prompts),
