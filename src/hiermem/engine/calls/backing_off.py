@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
-
 from hiermem.core.calls.backoff import Pauses
 
 T = TypeVar("T")
@@ -26,6 +24,26 @@ async def backing_off(
     ``pauses`` are the limits of the first and of the longest pause, in seconds; each pause is drawn
     below its limit, which doubles. The error of the last try is raised.
     """
+    # Outside of tenacity, because most calls do not fail, and setting it up costs more than reading
+    # a record.
+    try:
+        return await call()
+    except Exception as error:
+        if not passing(error):
+            raise
+        failed: list[Exception] = [error]
+    from tenacity import (
+        AsyncRetrying,
+        retry_if_exception,
+        stop_after_attempt,
+        wait_random_exponential,
+    )
+
+    async def attempt() -> T:
+        if failed:
+            raise failed.pop()
+        return await call()
+
     first, longest = pauses
     retrying = AsyncRetrying(
         stop=stop_after_attempt(tries),
@@ -34,8 +52,4 @@ async def backing_off(
         reraise=True,
         sleep=sleep,
     )
-
-    async def attempt() -> T:
-        return await call()
-
     return await retrying(attempt)

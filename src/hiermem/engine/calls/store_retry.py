@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from hiermem.core.calls.backoff import Pauses, back_off
+from hiermem.core.calls.backoff import Pauses
+from hiermem.engine.calls.backing_off import backing_off
 from hiermem.errors import ReadOnlyError, StoreCorruptError, StoreError, StoreNewerError
 
 T = TypeVar("T")
@@ -29,16 +30,12 @@ async def retry_store(
     A store that is damaged, newer than the library or opened for reading only does not get better:
     these errors are raised at once.
     """
-    for tried in range(1, TRIES + 1):
-        try:
-            return await call()
-        except (StoreCorruptError, StoreNewerError, ReadOnlyError):
-            raise
-        except StoreError:
-            if tried == TRIES:
-                raise
-            await sleep(back_off(tried, _AGAIN))
-    raise AssertionError("the last try returns or raises")
+    return await backing_off(call, tries=TRIES, pauses=_AGAIN, passing=_is_passing, sleep=sleep)
+
+
+def _is_passing(error: BaseException) -> bool:
+    lasting = (StoreCorruptError, StoreNewerError, ReadOnlyError)
+    return isinstance(error, StoreError) and not isinstance(error, lasting)
 
 
 async def retry_write(
