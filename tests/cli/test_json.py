@@ -99,8 +99,12 @@ def _json(given, words, *, code=0):
 def _documented():
     """Return the keys of each row of the page's table."""
     text = PAGE.read_text("utf-8").partition("## JSON")[2].partition("\n## ")[0]
-    rows = re.findall(r"(?m)^\| `([^`]+)` \| (.+) \|$", text)
-    return {name: re.findall(r"`(\w+)`", keys) for name, keys in rows}
+    rows = re.findall(r"(?m)^\| ((?:`[^`]+`,? ?)+) \| (.+) \|$", text)
+    return {
+        name: re.findall(r"`(\w+)`", keys)
+        for names, keys in rows
+        for name in re.findall(r"`([^`]+)`", names)
+    }
 
 
 def test_every_command_takes_it():

@@ -79,6 +79,8 @@ def test_one_of_300_conversations_is_used_without_its_id(many, tmp_path):
     assert "Pump 40 m0" in asked
     run("export", "Pump 40", tmp_path / "pump.jsonl", *db)
     assert len((tmp_path / "pump.jsonl").read_text().splitlines()) == 2
+    run("export", "Pump 40", tmp_path / "pump.md", *db)
+    assert (tmp_path / "pump.md").read_text().startswith("# Pump 40\n")
     run("delete", "Pump 44", "--yes", *db)
     with Memory.open(many) as memory:
         left = [each.title for each in memory.sessions(limit=1_000)]
@@ -94,6 +96,7 @@ def test_one_of_300_conversations_is_used_without_its_id(many, tmp_path):
         ("add hello", "Did you mean 'import'?"),
         ("chat", "Did you mean 'context'?"),
         ("serch x", "Did you mean 'search'?"),
+        ("search x --all", "No such option: --all; without --session, all are searched"),
         ("--db x sessions", "No such option: --db; write options after the command"),
         ("context pump 4", "put a name of several words between quotes"),
         ("context --max-tokens 4kb", "'4kb' is no number of tokens; write 8000, 8,000 or 8k"),

@@ -28,6 +28,7 @@ MANY = [
     record("y", "Twins"),
     record("z", "Twins"),
     record("Twin"),
+    record("Ada and Ben"),
 ]
 
 
@@ -42,6 +43,8 @@ MANY = [
         ("The boiler in spring", "x"),
         ("the boiler in…", "x"),
         ("Twin", "Twin"),
+        ("ada", "Ada and Ben"),
+        ("9A2EF80F-58EE", "9a2ef80f-58ee"),
     ],
 )
 def test_a_name_means_one_session_or_the_source_of_its_forks(name, meant):
@@ -51,8 +54,12 @@ def test_a_name_means_one_session_or_the_source_of_its_forks(name, meant):
 @pytest.mark.parametrize(
     ("name", "error", "says"),
     [
-        ("9a", UsageError, "2 sessions fit '9a': Conversation 4 (9a2ef80f), Conversation 44 (9a77"),
-        ("twins", UsageError, "2 sessions fit 'twins': Twins (y), Twins (z); write more"),
+        (
+            "9a",
+            UsageError,
+            "2 sessions begin with '9a': Conversation 4 (9a2ef80f), Conversation 44 (9a77",
+        ),
+        ("twins", UsageError, "2 sessions begin with 'twins': Twins (y), Twins (z); write more"),
         ("boiler", NotFoundError, "no session 'boiler'; there is the Boiler in spring (x)"),
         ("Conversatoin 44", NotFoundError, "there is Conversation 44 (9a77c0de), Conversation 4 ("),
         ("quartz", NotFoundError, "no session 'quartz'; 'hiermem sessions' lists them"),

@@ -1,4 +1,4 @@
-"""The command line: every command by its name, in the groups and the order of the help.
+"""The command line: every command, in the groups and the order of the help.
 
 A command prints its result on standard output and everything else (progress, hints, errors) on
 standard error, so that its result can be piped. ``output`` has the exit codes.
@@ -42,57 +42,31 @@ of_bank = typer.Typer(
     help="Notes, and the bank of files that they are consolidated into.",
     rich_markup_mode=None,
 )
-#: The commands, in the groups of the help.
-_COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "Start": {
-        "demo": demo.demo,
-        "import": import_cmd.import_chats,
-        "update": update.update,
-        "mcp": mcp_cmd.mcp,
-    },
-    "Read": {
-        "sessions": sessions.sessions,
-        "search": search_cmd.search,
-        "context": search_cmd.context,
-        "show": show.show,
-        "view": view.view,
-        "export": sessions.export,
-        "extract": extract.extract,
-    },
-    "Change": {
-        "rename": sessions.rename,
-        "pin": sessions.pin,
-        "erase": maintenance.erase,
-        "delete": sessions.delete,
-    },
-    "Operate": {
-        "work": update.work,
-        "runs": maintenance.runs,
-        "metrics": maintenance.metrics,
-        "check": maintenance.check,
-        "backup": maintenance.backup,
-        "copy": maintenance.copy,
-        "scrub": maintenance.scrub,
-        "migrate": maintenance.migrate,
-    },
+#: The commands, in the groups of the help. A command is called as its function is.
+_COMMANDS: dict[str, list[Callable[..., None]]] = {
+    "Start": [demo.demo, import_cmd.import_, update.update, mcp_cmd.mcp],
+    "Read": [
+        *(sessions.sessions, search_cmd.search, search_cmd.context, show.show, view.view),
+        *(sessions.export, extract.extract),
+    ],
+    "Change": [sessions.rename, sessions.pin, maintenance.erase, sessions.delete],
+    "Operate": [
+        *(update.work, maintenance.runs, maintenance.metrics, maintenance.check),
+        *(maintenance.backup, maintenance.copy, maintenance.scrub, maintenance.migrate),
+    ],
 }
-_OF_BANK: dict[str, Callable[..., None]] = {
-    "note": bank.note,
-    "consolidate": bank.consolidate,
-    "show": bank.show,
-    "history": bank.history,
-    "diff": bank.diff,
-    "rollback": bank.rollback,
-    "export": bank.export,
-    "load": bank.load,
-    "erase": bank.erase,
-}
+_OF_BANK: list[Callable[..., None]] = [
+    *(bank.note, bank.consolidate, bank.show, bank.history, bank.diff, bank.rollback),
+    *(bank.export, bank.load, bank.erase),
+]
 for _group, _commands in _COMMANDS.items():
-    for _name, _command in _commands.items():
-        _as_json = _name != "mcp"  # whose standard output belongs to the protocol
-        app.command(_name, rich_help_panel=_group)(declared(_command, as_json=_as_json))
-for _name, _command in _OF_BANK.items():
-    of_bank.command(_name)(declared(_command))
+    for _command in _commands:
+        _as_json = _command is not mcp_cmd.mcp  # whose standard output belongs to the protocol
+        app.command(_command.__name__.rstrip("_"), rich_help_panel=_group)(
+            declared(_command, as_json=_as_json)
+        )
+for _command in _OF_BANK:
+    of_bank.command(_command.__name__)(declared(_command))
 app.add_typer(of_bank, name="bank", rich_help_panel="Change")
 
 

@@ -33,8 +33,8 @@ from hiermem.cli.show import GUTTER, Strip, representation, strip_for
 from hiermem.importers import read_chats
 
 _SESSION = "demo"
-#: The seconds of the animation for all messages and for all summaries.
-_MESSAGES, _SUMMARIES = 12.0, 4.0
+#: The seconds of the animation.
+_MESSAGES = 12.0
 #: The number of last messages that are appended after the context was selected.
 _LATER = 3
 #: The number of newest messages shown below the drawing.
@@ -106,7 +106,7 @@ def demo(
             f"Sealed: {stage.counts()}.",
             style="bold",
         )
-        _update(stage, session, paced=paced)
+        _update(stage, session)
         started = time.perf_counter()
         context = session.context(max_tokens=budget)
         seconds = time.perf_counter() - started
@@ -150,17 +150,13 @@ def _live(console: Console) -> Live | None:
 
 @dataclass
 class _DemoState:
-    """The state of the screen: the strip, the messages so far, and their summaries.
-
-    ``filled`` are the ids of summaries that are drawn as made already.
-    """
+    """The state of the screen: the strip, the messages so far, and their summaries."""
 
     console: Console
     strip: Strip
     script: Sequence[hiermem.Message]
     tokens: list[int] = field(default_factory=list[int])
     summaries: list[hiermem.Summary] = field(default_factory=list[hiermem.Summary])
-    filled: set[str] = field(default_factory=set[str])
 
     @property
     def total(self) -> int:
@@ -191,7 +187,7 @@ class _DemoState:
 
     def picture(self, extra: Sequence[Text] = ()) -> Group:
         """Draw the rows of the tree over the messages."""
-        rows = self.strip.tree(self.summaries, tallest=3, filled=self.filled)
+        rows = self.strip.tree(self.summaries, tallest=3)
         return Group(self.strip.days(self.times), *rows, self.strip.sizes(self.tokens), *extra)
 
     def growing(self) -> Group:
@@ -252,42 +248,14 @@ def _append(stage: _DemoState, session: hiermem.Session, *, paced: bool) -> floa
     return spent
 
 
-def _update(stage: _DemoState, session: hiermem.Session, *, paced: bool) -> None:
-    """Make the summaries; each bar is filled when its text is made."""
-    console = stage.console
-    plan = session.update(dry_run=True)
-    pause = _SUMMARIES / max(1, sum(plan.by_level.values())) if paced else 0.0
-    live = _live(console)
-    # A run makes each level in the order of time, so the first bars are made first.
-    waiting: dict[int, list[str]] = {}
-    for each in sorted(stage.summaries, key=lambda one: one.span.start):
-        if not each.made:
-            waiting.setdefault(each.level, []).append(each.id)
-
-    def draw(progress: hiermem.UpdateProgress) -> None:
-        # Commits come in groups; the bars are filled one by one for the animation.
-        for level, (done, _) in sorted(progress.by_level.items()):
-            for made in waiting.get(level, [])[:done]:
-                if made in stage.filled:
-                    continue
-                stage.filled.add(made)
-                said = f"{len(stage.filled)} of {progress.total} summaries"
-                if live is not None:
-                    shown = Group(stage.picture(), Text(), Text(said, style="bold"))
-                    live.update(shown, refresh=True)
-                time.sleep(pause)
-
+def _update(stage: _DemoState, session: hiermem.Session) -> None:
+    """Make the summaries."""
     started = time.perf_counter()
-    with live or nullcontext():
-        report = session.update(on_progress=draw)
+    report = session.update()
     seconds = time.perf_counter() - started
     stage.summaries = session.summaries()
-    offline = "offline, by extraction"
-    took = "" if paced else f" in {seconds:.1f} s"
-    console.print(
-        f"2. Made {plural(report.made + report.reused, 'summary', 'summaries')}{took}, {offline}.",
-        style="bold",
-    )
+    made = plural(report.made + report.reused, "summary", "summaries")
+    stage.console.print(f"2. Made {made} in {seconds:.1f} s, offline, by extraction.", style="bold")
 
 
 def _show_context(stage: _DemoState, context: hiermem.ContextSelection) -> None:

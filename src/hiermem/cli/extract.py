@@ -17,7 +17,7 @@ from rich.text import Text
 from typer import Option
 
 import hiermem
-from hiermem.cli.options import Caps, Model, OneSession, tokens
+from hiermem.cli.options import Caps, Model, OneSession, counted
 from hiermem.cli.output import Code, echo, picked, progress, result, wants_json
 from hiermem.cli.screen import clean, one_line, out, plural, say, table
 
@@ -57,12 +57,8 @@ def extract(
     most: Annotated[
         int, Option(min=1, help="The number of items of each kind that are shown or drawn.")
     ] = 20,
-    limit: Annotated[
-        int | None, Option(parser=tokens(1), metavar="TOKENS", help="The limit of one request.")
-    ] = None,
-    answer: Annotated[
-        int | None, Option(parser=tokens(256), metavar="TOKENS", help="Reserved for each answer.")
-    ] = None,
+    limit: Annotated[int | None, counted(1, "The limit of one request.")] = None,
+    answer: Annotated[int | None, counted(256, "Reserved for each answer.")] = None,
     on_failure: Annotated[
         Literal["abort", "partial"],
         Option(help="If a chunk fails: no result, or a partial one."),

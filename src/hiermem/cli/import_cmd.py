@@ -99,7 +99,7 @@ def _paths(given: str) -> dict[str, str]:
     return {name.strip(): path.strip() for name, _, path in pairs}
 
 
-def import_chats(
+def import_(
     source: File,
     place: Place,
     *,
@@ -144,25 +144,20 @@ def import_chats(
         _end(found)
     with place.made() as memory:
         report = _imported(memory, read(), found, source.file)
-        names = [record.id for record in memory.sessions(limit=2)]
     result({"found": found, "imported": report}, lambda: _print_report(report))
     if report.new:
-        _suggest(place, names)
+        _suggest(place)
     _end(found)
 
 
-def _suggest(place: Place, sessions: list[str]) -> None:
-    """Print the commands that come next; ``sessions`` are the first two of the memory."""
+def _suggest(place: Place) -> None:
+    """Print the commands that come next."""
     of = f"--db {shown(place.db)}"
     if place.tenant != "default":
         of += f" --tenant {shlex.quote(clean(place.tenant))}"
-    many = len(sessions) > 1
-    chosen = " @last" if many else ""
     hint("Next:")
-    if many:
-        hint(f"  hiermem sessions {of}")
-    hint(f"  hiermem update {of}")
-    hint(f"  hiermem context{chosen} {of}")
+    for words in ("sessions", "update", "context @last"):
+        hint(f"  hiermem {words} {of}")
 
 
 def _surveyed(read: Callable[[], Iterator[Conversation]], file: Path) -> Survey:
@@ -206,20 +201,14 @@ def _print_survey(found: Survey) -> None:
     if found.undated:
         what = plural(found.undated, "conversation")
         say(f"No times in {what}; such messages get the time of their import.")
-    for text in _said_of(found):
-        say(text)
-
-
-def _said_of(found: Survey) -> Iterator[str]:
-    """Yield a line for each thing that was assumed or left out, and for what could not be read."""
     for what, count in found.notes.items():
-        yield f"Note: {clean(what)}: {count:,}."
-    for number, (what, count) in enumerate(found.unread.items()):
-        if number == _UNREAD:
-            more = sum(list(found.unread.values())[number:])
-            yield f"Not read: {more:,} more; --json has them all."
-            break
-        yield f"Not read: {clean(what)}: {count:,}."
+        say(f"Note: {clean(what)}: {count:,}.")
+    unread = list(found.unread.items())
+    for what, count in unread[:_UNREAD]:
+        say(f"Not read: {clean(what)}: {count:,}.")
+    if len(unread) > _UNREAD:
+        more = sum(count for _, count in unread[_UNREAD:])
+        say(f"Not read: {more:,} more; --json has them all.")
 
 
 def _end(found: Survey) -> None:
@@ -233,21 +222,14 @@ def _print_report(report: ImportReport) -> None:
         f"Imported {plural(report.new, 'new message')} into "
         f"{plural(len(report.sessions), 'session')}{forks}; {report.held:,} were there already."
     )
-    for text in _differences(report):
-        say(text)
-
-
-def _differences(report: ImportReport) -> Iterator[str]:
-    if report.changed:
-        yield f"Note: messages that have changed since, left as first imported: {report.changed:,}."
-    if report.late:
-        yield (
-            "Note: new messages that the file has before others already there, appended after "
-            f"those: {report.late:,}."
-        )
-
+    for count, what in (
+        (report.changed, "that have changed since, left as first imported"),
+        (report.late, "that come before others already there, appended after those"),
+    ):
+        if count:
+            say(f"Note: messages {what}: {count:,}.")
     for name in report.continued[:_SPEAKERS]:
-        yield (
+        say(
             f"Note: session {clean(name)!r} held messages before, none of which are in the file; "
             "the new ones follow them."
         )

@@ -65,16 +65,11 @@ def _runs_of(memory: hiermem.Memory, name: str | None, limit: int) -> list[hierm
 
 
 def _run_of(memory: hiermem.Memory, name: str) -> hiermem.RunReport:
-    """Return the run with that id, or the only one whose id begins with it."""
-    try:
-        return memory.run(name)
-    except hiermem.NotFoundError:
-        fitting = [each.id for each in memory.runs(limit=_ALL) if each.id.startswith(name)]
-        if not fitting:
-            raise
+    """Return the only run whose id begins so."""
+    fitting = [each.id for each in memory.runs(limit=_ALL) if each.id.startswith(name)]
     if len(fitting) > 1:
         raise hiermem.UsageError(f"{len(fitting):,} runs begin with {name!r}; give more of the id")
-    return memory.run(fitting[0])
+    return memory.run(fitting[0] if fitting else name)
 
 
 def metrics(
@@ -177,7 +172,7 @@ def migrate(*, db: options.Db = options.DB) -> None:
 
 
 def backup(
-    target: Annotated[str, Argument(help="The new file to copy the store to.")],
+    target: Annotated[str, Argument(metavar="FILE", help="The new file for the copy.")],
     *,
     db: options.Db = options.DB,
 ) -> None:

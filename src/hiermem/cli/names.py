@@ -27,28 +27,26 @@ def chosen(
     """Return the session that a name means: by its id, its title, or the beginning of either.
 
     The first of these that fits a session decides. Of a session and its forks it means the session.
-    Titles are compared without regard to case. With ``whole``, no beginning is taken.
+    Upper and lower case are the same, except in two ids. With ``whole``, no beginning is taken.
 
     Raises NotFoundError, with the sessions whose title or id is nearest, and UsageError if the name
     means several.
     """
-    given, begun = _plain(name.removesuffix("…")), not whole and bool(name.strip())
+    given = _plain(name)
+    begun = "\0" if whole or not given else given.removesuffix("…")
+    plain = [(each, _plain(each.id), _plain(each.title or each.id)) for each in records]
     found = (
         [each for each in records if each.id == name]
-        or [each for each in records if each.title and _plain(each.title) == _plain(name)]
-        or [
-            each
-            for each in records
-            if begun and (each.id.startswith(name) or _plain(each.title or "").startswith(given))
-        ]
+        or [each for each, *texts in plain if given in texts]
+        or [each for each, *texts in plain if any(text.startswith(begun) for text in texts)]
     )
     found = [group[0] for group in families(found, records)]
     if len(found) == 1:
         return found[0]
     if found:
         raise hiermem.UsageError(
-            f"{len(found):,} sessions fit {name!r}: {described(found, records)}; write more of the "
-            "title or of the id"
+            f"{len(found):,} sessions begin with {name!r}: {described(found, records)}; write more "
+            "of the title or of the id"
         )
     near = _nearest(name, records)
     there = f"there is {described(near, records)}" if near else LISTED
@@ -122,7 +120,7 @@ def _nearest(name: str, records: Sequence[hiermem.SessionRecord]) -> list[hierme
     """Return the sessions whose title holds the name, or whose title or id is most like it."""
     given = _plain(name)
     roots = [group[0] for group in families(records, records)]
-    found = [each for each in roots if given and given in _plain(each.title or "")]
+    found = [each for each in roots if given and given in _plain(each.title or each.id)]
     like: dict[str, list[hiermem.SessionRecord]] = {}
     for each in roots:
         for text in {_plain(each.id), _plain(each.title or each.id)}:

@@ -66,6 +66,11 @@ def tokens(least: int) -> Callable[[str | int], int]:
     return read
 
 
+def counted(least: int, said: str, **more: Any) -> Any:
+    """Return the option of a number of tokens."""
+    return Option(parser=tokens(least), metavar="TOKENS", help=said, **more)
+
+
 def beside(path: Path) -> str:
     """Name the files of a folder that may be meant by one that is not there."""
     with suppress(OSError):
@@ -278,9 +283,7 @@ class Caps:
     """The most calls and tokens of one command."""
 
     max_calls: Annotated[int | None, Option(min=0, help="Stop before more calls.")] = None
-    max_tokens: Annotated[
-        int | None, Option(parser=tokens(0), metavar="TOKENS", help="Stop before more tokens.")
-    ] = None
+    max_tokens: Annotated[int | None, counted(0, "Stop before more tokens.")] = None
 
     def less(self, calls: int, tokens: int) -> Caps:
         """Return what is left of them after so many calls and tokens."""
@@ -310,11 +313,10 @@ class Model:
     ] = None
     model_window: Annotated[
         int | None,
-        Option(
-            envvar="HIERMEM_MODEL_WINDOW", parser=tokens(1), metavar="TOKENS",
-            help="Its context window in tokens, if it is not known.",
+        counted(
+            1, "Its context window in tokens, if it is not known.", envvar="HIERMEM_MODEL_WINDOW"
         ),
-    ] = None  # fmt: skip
+    ] = None
     concurrency: Annotated[
         int | None,
         Option(

@@ -33,21 +33,16 @@ from hiermem.cli.screen import clean, out, say, silence
 _written = {"json": False}
 #: Shows (done, total) of each part of a work, and a note; the total may be unknown.
 ShowProgress: TypeAlias = Callable[..., None]
-#: What other programs call a command.
+#: What other programs call a command or an option, and what is right here.
 _MEANT = {
-    "add": "import",
-    "ask": "search",
+    "--all": "without --session, all are searched",
+    "--order": "the newest come first",
+    "--search": "write the words after the command",
+    **dict.fromkeys(("add", "ingest", "load"), "import"),
+    **dict.fromkeys(("ls", "list"), "sessions"),
+    **dict.fromkeys(("ask", "find"), "search"),
+    **dict.fromkeys(("rm", "remove"), "delete"),
     "chat": "context",
-    "find": "search",
-    "ingest": "import",
-    "list": "sessions",
-    "load": "import",
-    "ls": "sessions",
-    "remove": "delete",
-    "rm": "delete",
-    "serve": "mcp",
-    "summarize": "update",
-    "tree": "show",
 }
 #: Seconds between two lines of progress.
 _QUIET = 10.0
@@ -335,8 +330,12 @@ def _misuse(error: Any) -> str:
     said = str(error.message)
     if said.startswith("Got unexpected extra argument"):
         return f"{said}; put a name of several words between quotes"
-    if hasattr(error, "option_name") and error.ctx is not None and error.ctx.parent is None:
-        return f"{said}; write options after the command"
+    if (option := getattr(error, "option_name", None)) and error.ctx is not None:
+        meant = (
+            "write options after the command" if error.ctx.parent is None else _MEANT.get(option)
+        )
+        error.possibilities = None if meant else error.possibilities
+        return f"{said}; {meant}" if meant else said
     return said
 
 

@@ -18,7 +18,7 @@ from typer import Argument, Option
 
 from hiermem import ContextProfile, ContextSelection, Hit, matched
 from hiermem.cli.names import title_of
-from hiermem.cli.options import OneSession, Place, Session, session_of, tokens
+from hiermem.cli.options import OneSession, Place, Session, counted, session_of
 from hiermem.cli.output import echo, hint, picked, print_json, wants_json
 from hiermem.cli.screen import clean, date_range, out, print_indented
 from hiermem.cli.show import level_style
@@ -46,17 +46,12 @@ class Role(StrEnum):
 def context(
     one: OneSession,
     *,
-    max_tokens: Annotated[
-        int, Option(parser=tokens(1), metavar="TOKENS", help="The budget: 8000, 8,000 or 8k.")
-    ] = 8_000,
+    max_tokens: Annotated[int, counted(1, "The budget: 8000, 8,000 or 8k.")] = 8_000,
     query: Annotated[
         str | None, Option("--query", "-q", help="Append what answers this question.")
     ] = None,
     recall_tokens: Annotated[
-        int | None,
-        Option(
-            parser=tokens(0), metavar="TOKENS", help="For the answer; 0.4 of the budget by default."
-        ),
+        int | None, counted(0, "For the answer; 0.4 of the budget by default.")
     ] = None,
     profile: Annotated[
         Literal["code-reviewer", "documentation"] | None,
@@ -99,8 +94,6 @@ def context(
             print_hit(hit, query or "")
     elif form != "text":
         print_json(prompt)
-    elif query is not None and out().is_terminal:
-        _print_marked(selection, query)
     else:
         echo(clean(prompt) + "\n")
 
@@ -130,18 +123,6 @@ def shown_data(selection: ContextSelection) -> dict[str, Any]:
     return {"messages": len(shown.messages), "by_quarter": list(map(asdict, shown.by_quarter))}
 
 
-def _print_marked(selection: ContextSelection, query: str) -> None:
-    """Print a context as text, with the matched words of the recalled part highlighted."""
-    text = clean(selection.to_text())
-    recalled = next((block for block in selection.blocks if block.kind == "recall"), None)
-    marked = clean(recalled.text) if recalled else ""
-    before, after = text.split(marked, 1) if marked and marked in text else (text, "")
-    console = out()
-    console.print(Text(before), soft_wrap=True, end="")
-    console.print(_styled(marked, query), soft_wrap=True, end="")
-    console.print(Text(after), soft_wrap=True)
-
-
 def search(
     question: Annotated[
         list[str], Argument(metavar="QUESTION", help="The question, in plain words.")
@@ -165,19 +146,13 @@ def search(
     ] = None,
     since: Annotated[datetime | None, Option(help="Only from this day or time, in UTC.")] = None,
     until: Annotated[datetime | None, Option(help="Only before this day or time, in UTC.")] = None,
-    within: Annotated[
-        int | None,
-        Option(
-            "--tokens",
-            parser=tokens(1),
-            metavar="TOKENS",
-            help="Print verbatim messages that fit this many tokens instead.",
-        ),
+    tokens: Annotated[
+        int | None, counted(1, "Print verbatim messages that fit this many tokens instead.")
     ] = None,
 ) -> None:
     """Find messages of all sessions that answer a question, best first; of one, summaries too."""
     query = " ".join(question)
-    if within is not None and level:
+    if tokens is not None and level:
         raise typer.BadParameter("--tokens returns messages only; omit --level")
     # An omitted option is an empty list, which as a filter would match nothing.
     filters: dict[str, Any] = {
@@ -195,8 +170,8 @@ def search(
         only = session is not None or bool(level or tag) or len(memory.sessions(limit=2)) == 1
         one = session_of(memory, session) if only else None
         target = one or memory
-        if within is not None:
-            found = target.recall(query, within, **given)
+        if tokens is not None:
+            found = target.recall(query, tokens, **given)
             if not wants_json():
                 console = out()
                 text = _styled(clean(found.text), query)

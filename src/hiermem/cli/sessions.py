@@ -65,7 +65,7 @@ def sessions(
             "messages": root.messages,
             "when": "" if days is None else date_range(*days),
             "forks": more or "",
-            "id": short.get(root.id, root.id),
+            "id": short.get(root.id, root.id) if root.title else "",
         }
         for root, more, days in listed
     ]
@@ -157,15 +157,17 @@ def export(
         Argument(metavar="FILE", help="The new file; without it, the export is printed."),
     ] = None,
     form: Annotated[
-        Literal["jsonl", "markdown"],
-        Option("--format", help="Messages as JSON lines, or text to be read."),
-    ] = "jsonl",
+        Literal["jsonl", "markdown"] | None,
+        Option("--format", help="JSON lines, or text to be read; by default as FILE ends."),
+    ] = None,
 ) -> None:
     """Write all messages of a session; 'hiermem import' reads the JSON lines again."""
     one, places = one.parted([place] if place is not None else [])
     if len(places) > 1:
         raise hiermem.UsageError(f"{len(places)} files are named; name one")
     target = Path(places[0]) if places else None
+    if form is None:
+        form = "markdown" if target and target.suffix == ".md" else "jsonl"
     if output.wants_json() and target is None:
         raise hiermem.UsageError(
             "--json says what was written to a file; name one, or leave --json out"

@@ -8,7 +8,7 @@ in every row, so a summary stands above the messages that it covers.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -20,6 +20,7 @@ from rich.tree import Tree
 from typer import Option
 
 from hiermem import ContextSelection, NotFoundError, Session, SessionStatus, Summary
+from hiermem.cli.names import labelled
 from hiermem.cli.options import OneSession, messages_of
 from hiermem.cli.output import picked, print_json, result, wants_json
 from hiermem.cli.screen import (
@@ -181,9 +182,8 @@ def _kept(fidelity: float | None) -> str:
 
 
 def _heading(status: SessionStatus) -> Text:
-    text = Text(clean(status.id), style="bold")
-    title = f": {clean(status.title)}" if status.title else ""
-    text.append(f"{title}\n{plural(status.messages, 'message')}", style="not bold")
+    text = Text(labelled(status), style="bold")
+    text.append(f"\n{plural(status.messages, 'message')}", style="not bold")
     text.append(f", sealed: {per_level(status.nodes)}", style="not bold")
     waiting = sum(window.messages for window in status.open_windows)
     state = "closed" if status.closed else f"open: {plural(waiting, 'message')}"
@@ -269,10 +269,8 @@ class Strip:
         """Return the column in which the message at ``index`` begins."""
         return index * self.columns // max(1, self.messages)
 
-    def level(
-        self, level: int, summaries: Iterable[Summary], *, filled: Container[str] = ()
-    ) -> Text:
-        """Draw the row of one level, each summary as a bar; those in ``filled`` as made, too."""
+    def level(self, level: int, summaries: Iterable[Summary]) -> Text:
+        """Draw the row of one level, each summary as a bar."""
         cells = [" "] * self.columns
         styles = [""] * self.columns
         colour = level_style(level)
@@ -282,11 +280,10 @@ class Strip:
             end = max(begin + 1, min(self.column(one.span.stop), self.columns))
             # A bar of several columns leaves its last one blank; narrow bars alternate in shade.
             drawn = end - 1 if end - begin > 1 else end
-            made = one.made or one.id in filled
-            fill = self.made if made else self.waiting
+            fill = self.made if one.made else self.waiting
             shade = "red" if one.status == "failed" else colour
             # Labels are never dim: dim blue is as hard to read as plain blue.
-            if drawn == end and number % 2 and made:
+            if drawn == end and number % 2 and one.made:
                 shade = f"{shade} dim"
             label = f" {one.id} " if drawn - begin >= len(one.id) + 4 else ""
             text = label.center(drawn - begin, fill) if label else fill * (drawn - begin)
@@ -343,15 +340,13 @@ class Strip:
                 free = at + len(label) + 2
         return _row("", cells, ["bright_black"] * self.columns)
 
-    def tree(
-        self, summaries: Iterable[Summary], *, tallest: int = 0, filled: Container[str] = ()
-    ) -> list[Text]:
+    def tree(self, summaries: Iterable[Summary], *, tallest: int = 0) -> list[Text]:
         """Draw the rows of all levels, highest first, and at least ``tallest`` rows."""
         levels: dict[int, list[Summary]] = {}
         for each in summaries:
             levels.setdefault(each.level, []).append(each)
         return [
-            self.level(level, levels.get(level, ()), filled=filled)
+            self.level(level, levels.get(level, ()))
             for level in range(max([tallest, *levels]), 0, -1)
         ]
 

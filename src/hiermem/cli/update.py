@@ -17,6 +17,7 @@ import typer
 from typer import Option
 
 import hiermem
+from hiermem.cli.names import title_of
 from hiermem.cli.options import DB, Caps, Db, Model, OneSession, open_existing, session_of, shown
 from hiermem.cli.output import Code, exit_code, hint, progress, result, wants_json
 from hiermem.cli.screen import RETRIED, clean, duration, per_level, plural, say
@@ -74,7 +75,7 @@ def update(
         of_one = not search_index and len(memory.sessions(limit=2)) == 1
         if session is not None or level is not None or of_one:
             chosen = session_of(memory, session)
-        name = chosen.id if chosen else f"{memory.count_sessions():,} sessions"
+        name = title_of(chosen.status()) if chosen else f"{memory.count_sessions():,} sessions"
         data = {"session_id": chosen and chosen.id}
         if dry_run:
             plan = (
