@@ -61,7 +61,7 @@ _COUNTED: Final = {
 #: Summaries counted, and messages read, at once.
 _PAGE: Final = 512
 #: The number of messages, over all sessions, that one transaction erases or quarantines.
-STEP: Final = 512
+STEP: Final = 256
 
 
 def tombstone(stored: StoredMessage) -> StoredMessage:
