@@ -160,13 +160,13 @@ async def pay(path: str, seed: int) -> None:
 def extraction() -> ExtractionOptions:
     return ExtractionOptions(
         safe_processing_tokens=1300, output_tokens=256, summary_tokens=60, oversized="slice",
-        batch_delay=0, concurrency=3, lease=LEASE,
+        lease=LEASE,
     )  # fmt: skip
 
 
 async def extract(path: str, seed: int) -> None:
     """Extract the conversation with a slow remote model."""
-    async with open_memory(path, llm=Telling(0.15, found)) as memory:
+    async with open_memory(path, llm=Telling(0.15, found), update_policy=remote_policy()) as memory:
         session = memory.session("s")
         await session.append(conversation(seed, 60))
         tell("stored 60")
