@@ -27,8 +27,10 @@ from hiermem.view import data
 from hiermem.view.data import Found, FoundSpace, Planned, Wording
 from hiermem.view.page import json_block, packed, page
 
-#: The budgets whose contexts are shown, besides those that were asked for before.
+#: The budgets whose contexts are shown, besides those that were asked for before; in a page of all
+#: sessions fewer, because planning them takes most of its time.
 _BUDGETS: Final = (2_000, 4_000, 8_000, 16_000, 32_000)
+_OF_ALL: Final = (4_000, 16_000)
 #: The most of the latter, of a session's calls, and of a space's consumed notes.
 _ASKED, _CALLS, _NOTES = 4, 100_000, 2_000
 #: The most bytes of the sessions in one page; those that fit no more are listed only.
@@ -46,20 +48,22 @@ async def session_page(handle: Handle, session_id: str, *, text: bool, query: st
         for space in await _spaces(handle)
         if any(session_id == source for note in space.notes for source, _ in note.sources)
     ]
-    return await _page(handle, only(), spaces, Wording(text), query)
+    return await _page(handle, only(), _BUDGETS, spaces, Wording(text), query=query)
 
 
 async def memory_page(handle: Handle, *, text: bool, query: str | None) -> str:
     """Return the page of all sessions and spaces of a tenant."""
     records = every_session(handle.store)
-    return await _page(handle, records, await _spaces(handle), Wording(text), query)
+    return await _page(handle, records, _OF_ALL, await _spaces(handle), Wording(text), query=query)
 
 
 async def _page(
     handle: Handle,
     records: AsyncIterator[SessionRecord],
+    budgets: tuple[int, ...],
     spaces: list[FoundSpace],
     words: Wording,
+    *,
     query: str | None,
 ) -> str:
     Request(ContextBudget(), query=query)  # refuses what is no question
@@ -73,7 +77,8 @@ async def _page(
         return data.entry(found, words), packing(data.session(found, words))
 
     async for record in records:
-        entry, part = await asyncio.to_thread(written, await _session(handle, record, query))
+        found = await _session(handle, record, budgets, query)
+        entry, part = await asyncio.to_thread(written, found)
         if len(part) <= room:
             room -= len(part)
             parts[f"s{len(entries)}"] = part
@@ -83,9 +88,11 @@ async def _page(
     return page(head, parts)
 
 
-async def _session(handle: Handle, record: SessionRecord, query: str | None) -> Found:
+async def _session(
+    handle: Handle, record: SessionRecord, budgets: tuple[int, ...], query: str | None
+) -> Found:
     name = record.id
-    contexts = await _contexts(handle, record, query)
+    contexts = await _contexts(handle, record, budgets, query)
     attempts = await handle.store.attempts(session_id=name, limit=_CALLS)
     run = RunRecord("", "update", name, record.created_at)  # of all runs together
     items = report(run, attempts, await handle.store.now()).items
@@ -100,7 +107,9 @@ async def _session(handle: Handle, record: SessionRecord, query: str | None) -> 
     )
 
 
-async def _contexts(handle: Handle, record: SessionRecord, query: str | None) -> list[Planned]:
+async def _contexts(
+    handle: Handle, record: SessionRecord, budgets: tuple[int, ...], query: str | None
+) -> list[Planned]:
     """Plan contexts of a session up to the budget that holds all of it; store none of them."""
     (views,) = await handle.store.read([(record.id, NeedViews())])
     asked: set[int] = set()
@@ -109,7 +118,7 @@ async def _contexts(handle: Handle, record: SessionRecord, query: str | None) ->
             case ["default", budget, "None", renderer] if renderer == RENDERER:
                 asked.add(int(budget))
     planned: list[Planned] = []
-    for most in sorted({*_BUDGETS, *sorted(asked)[-_ASKED:]}):
+    for most in sorted({*budgets, *sorted(asked)[-_ASKED:]}):
         budget = ContextBudget(most, reserve_for_messages=None)
         try:
             found = await context(handle, record.id, Request(budget, keep=False, query=query))
