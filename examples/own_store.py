@@ -54,9 +54,9 @@ class AuditStore:
         """Return the tenants of the wrapped store."""
         return await self._inner.tenants(after=after, limit=limit)
 
-    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
+    async def claim_due(self, limit: int, **how: Any) -> list[DueSession]:
         """Claim sessions of the wrapped store that are due, of any tenant."""
-        return await self._inner.claim_due(limit, lease=lease)
+        return await self._inner.claim_due(limit, **how)
 
     async def close(self) -> None:
         """Close the store inside."""

@@ -10,10 +10,13 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 from hiermem.errors import ForkedProcessError
 
-__all__ = ["HomeProcess", "at_fork", "new_event_loop"]
+__all__ = ["HomeProcess", "at_fork", "has_ended", "new_event_loop", "process_mark"]
 
 
 class HomeProcess:
@@ -28,6 +31,44 @@ class HomeProcess:
         """Raise ForkedProcessError in any other process."""
         if os.getpid() != self._number:
             raise ForkedProcessError
+
+
+def process_mark() -> str:
+    """Return what tells this process from every other one, for ``has_ended``, "" if unknown.
+
+    It names the boot of the machine, the namespace of process numbers, the number and the start.
+    """
+    number = os.getpid()
+    place, start = _place(), _start_of(number)
+    return f"{place}:{number}:{start}" if place and start else ""
+
+
+def has_ended(mark: object) -> bool:
+    """Return whether the process of this mark is known to have ended: it ran on this machine."""
+    place, _, rest = mark.rpartition(":") if isinstance(mark, str) else ("", "", "")
+    place, _, number = place.rpartition(":")
+    if not place or place != _place() or not number.isdecimal():
+        return False
+    return _start_of(int(number)) != rest
+
+
+@cache
+def _place() -> str:
+    """Return the boot and the namespace in which a process number means one process, or ""."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}".replace(":", "-")
+    return ""
+
+
+def _start_of(number: int) -> str:
+    """Return when the process of that number started, "" where there is none."""
+    with suppress(OSError, IndexError, UnicodeDecodeError):
+        # The name of the program, in brackets, may hold anything.
+        found = Path(f"/proc/{number}/stat").read_text("utf-8", "replace").rpartition(")")[2]
+        fields = found.split()
+        return "" if fields[0] in "ZX" else fields[19]
+    return ""
 
 
 def at_fork(

@@ -314,12 +314,13 @@ class TreeStore(Protocol):
         writes: Sequence[NodeWrite],
         *,
         attempts: Sequence[Attempt] = (),
-        attempts_if_applied: Sequence[Attempt] = (),
-    ) -> list[bool]:
+        claim: DueSession | None = None,
+    ) -> list[bool] | None:
         """Apply each write whose expectations hold; return for each, in order, whether it did.
 
-        ``attempts`` are recorded (inserted, or replaced by id) in the same transaction in any case,
-        and ``attempts_if_applied`` only if every write was applied.
+        ``attempts`` are recorded (inserted, or replaced by id) in the same transaction in any case.
+        With ``claim``, all of this is done only while that is the session's claim, whether or not
+        its time is over; otherwise nothing is written and None is returned.
         """
         ...
 
@@ -523,21 +524,14 @@ class TenantStore(Protocol):
         """
         ...
 
-    async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
-        """Return up to ``limit`` ids of sessions with pending nodes in the tree that serves.
+    async def take_due(
+        self, session_id: str, *, lease: float, held: DueSession | None = None
+    ) -> DueSession | None:
+        """Claim the session for ``lease`` seconds, due or not, unless another claim holds.
 
-        Pending is what is unfinished, except an active node that is dirty only and has no
-        ``since``: an edit alone made it dirty. The sessions come in the order of their creation,
-        beginning after the session ``after``, or with the first session if ``after`` is None or
-        gone. The cost is proportional to the result, not to the tenant's data.
-        """
-        ...
-
-    async def take_due(self, session_id: str, *, lease: float) -> DueSession | None:
-        """Claim the session's entry in the list of what is due, if it is due or claimed.
-
-        As ``Store.claim_due``, for one session and whoever holds it; None where there is nothing to
-        claim, and then nothing is written.
+        Where the session has no entry in the list of what is due, it gets one. With ``held``, that
+        claim is renewed for ``lease`` seconds from now, if nobody took the session over. Returns
+        None, changing nothing, where another claim holds, and where the session does not exist.
         """
         ...
 
@@ -546,9 +540,10 @@ class TenantStore(Protocol):
         ...
 
     async def settle_due(self, claimed: DueSession, *, at: datetime | None = None) -> bool:
-        """Remove the entry, or set its next time; return whether.
+        """End a claim: remove the session's entry, or set its next time; return whether.
 
-        It stays as it is, and False is returned, if its generation is not the claimed one.
+        If something became due under the claim, the session is due at once. The entry stays as it
+        is, and False is returned, if that is no longer the session's claim.
         """
         ...
 
@@ -704,21 +699,32 @@ class Store(Protocol):
         """
         ...
 
-    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
-        """Claim up to ``limit`` sessions of any tenant that are due now, the longest due first.
+    async def claim_due(
+        self,
+        limit: int,
+        *,
+        lease: float,
+        tenant: str | None = None,
+        ahead: float | None = 0.0,
+    ) -> list[DueSession]:
+        """Claim up to ``limit`` sessions that are due now, the longest due first.
+
+        They are of any tenant, or of ``tenant``. With ``lease`` 0 they are listed and not claimed,
+        with those that are due ``ahead`` seconds from now; with those that are due at any time if
+        it is None. A session that is claimed is due when its claim ends.
 
         Every transaction that leaves a session something to make writes its entry, as
         ``hiermem.core.summaries.due`` decides: by ``due_by_change`` where it changes the record, by
         ``due_by_nodes`` where ``write_nodes`` writes to the tree in use, and at once where the
-        session is restored. An entry that is there is changed only where it was claimed, or is due
-        later than the new time. It gets the next generation then, the earlier of both times, and is
-        no longer claimed. It goes with its session. A new entry has a generation that no earlier
-        one of the session had, also where the session was erased between.
+        session is restored. An entry that is there gets the earlier of both times; a claimed one
+        keeps the end of its claim, and ``settle_due`` makes it due. A write under the claim enters
+        nothing: its holder settles what is left. An entry goes with its session.
 
-        A claimed entry becomes due again after ``lease`` seconds. No two callers get the same
-        entry, and none waits for another. The cost is proportional to the result, whatever the
-        number of tenants; where nothing is due, nothing is written. This is for the application
-        that holds the store.
+        Every claim gets the next generation; a new entry has one that no earlier entry of the
+        session had, also where the session was erased between. No two callers get the same
+        session, and none waits for another. The cost is proportional to the result, whatever the
+        number of tenants; with ``tenant``, to its entries. Where nothing is due, nothing is
+        written. This is for the application that holds the store.
         """
         ...
 

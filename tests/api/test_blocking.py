@@ -173,7 +173,7 @@ MEMORY: dict[str, Call] = {
     "run": (lambda m: m.run(m.runs()[0].id), RunReport),
     "update_all": (lambda m: m.update_all(), BatchReport),
     "worker": (lambda m: m.worker(poll=0.1), Worker),
-    "claim_due": (lambda m: m.claim_due(), list),
+    "list_due": (lambda m: m.list_due(), list),
     "sweep_due": (lambda m: m.sweep_due(), int),
     "rebuild_index": (lambda m: m.rebuild_index(), IndexReport),
     "reembed": (lambda m: m.reembed(), list),

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -25,7 +25,6 @@ from hiermem.testing.llms import ScriptedLLM
 sys.path.insert(0, str(Path(__file__).parent))
 from labour import (
     COUNT,
-    LEASE,
     START,
     conversation,
     extraction,
@@ -253,45 +252,11 @@ async def judge(memory, report, llm, flying):
     assert runs[1].ended_at is None, "nobody knows when it ended"
 
 
-@pytest.mark.parametrize("answered", params([2, 0, 5], 1))
-@pytest.mark.thorough
-def test_calls_that_were_cut_off_are_reported_and_repeated_once_their_lease_is_over(
-    nursery, tmp_path, answered
-):
-    """The clock is moved past the lease: only what was in flight is called for again."""
-    path = tmp_path / "paid.db"
-    flying = cut_off(nursery, path, answered)
-
-    async def go_on():
-        clock, llm = Clock(), ScriptedLLM(name="slow", remote=True)
-        settings = {"llm": llm, "clock": clock, "update_policy": remote_policy()}
-        async with open_memory(path, **settings) as memory:
-            session = memory.session("s")
-            # Under the lease the other run might be alive: its nodes are left alone.
-            held = [s.node for s in await session.summaries() if s.status == "generating"]
-            clock.now = min(node.lease_until for node in held) - timedelta(seconds=LEASE / 2)
-            early = await session.update(deadline=0.3)
-            assert early.unknown == 0
-            assert early.stopped == "deadline"
-            still = {s.id: s.node for s in await session.summaries()}
-            assert all(still[node.id] == node for node in held), "a leased node was touched"
-            before = llm.calls
-            clock.now += timedelta(seconds=10 * LEASE)
-            report = await session.update()
-            runs = await session.runs()
-            assert [run.outcome for run in runs] == ["ok", "partial", "interrupted"]
-            paid = [a for a in await memory._handle.store.attempts() if a.outcome == "unknown"]
-            # A node may be claimed without its call being begun.
-            assert {a.node_id for a in paid} <= {node.id for node in held}
-            assert llm.calls - before == report.calls
-            assert flying <= report.unknown == len(paid) <= flying + 3
-            assert {s.node.revision for s in await session.summaries()} == {1}
-
-    asyncio.run(go_on())
-
-
-def test_a_lease_is_waited_out(nursery, tmp_path):
-    """Without a test clock the next run waits until the dead run's lease is over, then finishes."""
+@pytest.mark.parametrize("known", [True, False])
+def test_a_session_of_a_dead_process_is_taken_over(nursery, tmp_path, monkeypatch, known):
+    """At once where its end is known, and otherwise when its claim has ended."""
+    if not known:
+        monkeypatch.setattr("hiermem.engine.summaries.claim.has_ended", lambda mark: False)
     path = tmp_path / "paid.db"
     flying = cut_off(nursery, path, 3)
 
@@ -317,20 +282,18 @@ def test_a_lease_is_waited_out(nursery, tmp_path):
 
 @pytest.mark.parametrize("answered", params([2, 0, 5, 8], 1))
 @pytest.mark.thorough
-def test_an_extraction_that_was_killed_is_gone_on_with_once_its_lease_is_over(
-    nursery, tmp_path, answered
-):
-    """The next run says that it waits, pays only for what was in flight, and gets the same."""
+def test_an_extraction_that_was_killed_is_gone_on_with(nursery, tmp_path, answered):
+    """The next run pays only for what was in flight, and gets the same."""
     path = tmp_path / "extracted.db"
     flying = cut_off(nursery, path, answered, "extract")
 
     async def result(path: Path):
-        llm, seen = ScriptedLLM(name="slow", remote=True, script=found), []
+        llm = ScriptedLLM(name="slow", remote=True, script=found)
         async with open_memory(path, llm=llm) as memory:
             session = memory.session("s")
             if not path.name.startswith("extracted"):
                 await session.append(conversation(7, 60))
-            report = await session.extract(extraction(), on_progress=seen.append)
+            report = await session.extract(extraction())
             again = await session.extract(extraction())
             journal = Counter(a.outcome for a in await memory._handle.store.attempts(limit=999))
             runs = [run.outcome for run in await session.runs()]
@@ -338,15 +301,14 @@ def test_an_extraction_that_was_killed_is_gone_on_with_once_its_lease_is_over(
         assert again.tri_vector == report.tri_vector
         assert llm.calls == report.calls
         assert len({request.messages for request in llm.requests}) == llm.calls
-        return report, journal, runs, max(state.waiting for state in seen)
+        return report, journal, runs
 
-    report, journal, runs, waited = asyncio.run(result(path))
-    whole, calls, _, _ = asyncio.run(result(tmp_path / "whole.db"))
+    report, journal, runs = asyncio.run(result(path))
+    whole, calls, _ = asyncio.run(result(tmp_path / "whole.db"))
     assert len(whole.chunks) >= 5
     assert whole.reduce.calls >= 1
     assert report.tri_vector == whole.tri_vector
     assert runs == ["ok", "ok", "interrupted"]
-    assert waited >= 1, "the wait for the dead run's lease was not told"
     # An answer is on record before its call's end is: killed in between, that end is not known.
     assert not journal["started"], "a call that was cut off is still open"
     # A call may have been journalled and not begun, or answered and not committed.

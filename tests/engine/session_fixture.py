@@ -62,6 +62,8 @@ class SessionFixture:
         self.config = config or HierarchyConfig.by_tokens()
         self.policy = policy or UpdatePolicy(batch_delay=0, concurrency=4)
         self.now = START + timedelta(days=1)
+        # Claims are judged by the store's time.
+        self.store._clock = lambda: self.now
         self.handle = Handle(self.tenant, COUNTER, self.config, clock=lambda: self.now)
         self.slept = 0.0
 

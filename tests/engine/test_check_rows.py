@@ -55,8 +55,6 @@ FREE = {
     "nodes.version": "compared only with itself",
     "nodes.attempts": "how often a failed one was tried",
     "nodes.error": "what went wrong",
-    "nodes.lease_owner": "who is at it",
-    "nodes.lease_until": "how long",
     "nodes.since": "since when it waits",
     "nodes.tenant": "asked for only of what is to be made",
     "nodes.dirty": "marked for nothing, it is looked at for nothing",

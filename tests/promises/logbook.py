@@ -264,8 +264,8 @@ class _Lasting:
     async def tenants(self, *, after=None, limit=100):
         return await self._store.tenants(after=after, limit=limit)
 
-    async def claim_due(self, limit, *, lease):
-        return await self._store.claim_due(limit, lease=lease)
+    async def claim_due(self, limit, **how):
+        return await self._store.claim_due(limit, **how)
 
     async def close(self):
         pass

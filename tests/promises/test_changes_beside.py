@@ -50,8 +50,8 @@ class Beside:
     async def tenants(self, *, after=None, limit=100):
         return await self.store.tenants(after=after, limit=limit)
 
-    async def claim_due(self, limit, *, lease):
-        return await self.store.claim_due(limit, lease=lease)
+    async def claim_due(self, limit, **how):
+        return await self.store.claim_due(limit, **how)
 
     async def close(self):
         """Leave the store open for the others."""

@@ -320,7 +320,7 @@ async def test_a_half_is_not_served_and_can_be_erased(monkeypatch):
     assert (half.session_id, half.digest, half.unfinished) == ("s", None, True)
     other = memory_over(target)
     assert await target.tenants() == []
-    assert await other.sessions() == await other.runs() == await tenant.backlog() == []
+    assert await other.sessions() == await other.runs() == []
     assert await tenant.messages("s", 0, 99) == await tenant.attempts() == []
     hashes = [one.revision.input_hash for one in await memory.session("s").summaries()]
     assert [await tenant.reusable(one) for one in hashes] == [None] * len(hashes)

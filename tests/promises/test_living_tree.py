@@ -368,7 +368,7 @@ async def _from_scratch(store, name, config):
     bare = [
         replace(
             node, status="pending", revision=0, version=0, attempts=0, error=None, degraded=False,
-            dirty=False, forced=False, since=None, lease_owner=None, lease_until=None,
+            dirty=False, forced=False, since=None,
         )
         for node in nodes
     ]  # fmt: skip
@@ -400,8 +400,8 @@ class _Lasting:
     async def tenants(self, *, after=None, limit=100):
         return await self._store.tenants(after=after, limit=limit)
 
-    async def claim_due(self, limit, *, lease):
-        return await self._store.claim_due(limit, lease=lease)
+    async def claim_due(self, limit, **how):
+        return await self._store.claim_due(limit, **how)
 
     async def close(self):
         pass

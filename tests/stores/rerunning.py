@@ -25,8 +25,8 @@ class RerunningStore:
     async def tenants(self, *, after=None, limit=100):
         return await self._inner.tenants(after=after, limit=limit)
 
-    async def claim_due(self, limit, *, lease):
-        return await self._inner.claim_due(limit, lease=lease)
+    async def claim_due(self, limit, **how):
+        return await self._inner.claim_due(limit, **how)
 
     async def close(self):
         await self._inner.close()

@@ -121,7 +121,7 @@ async def test_a_half_in_postgresql_is_not_served_and_goes_with_its_session(open
         with pytest.raises(ConnectionResetError):
             await tenant.restore(cut_off())
         assert await target.tenants() == []
-        assert await tenant.sessions() == await tenant.backlog() == await tenant.runs() == []
+        assert await tenant.sessions() == await tenant.runs() == []
         made = [row["value"]["input_hash"] for row in rows if row["kind"] == "revision"]
         assert made
         assert {await tenant.reusable(one) for one in made} == {None}

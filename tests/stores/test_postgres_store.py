@@ -647,7 +647,7 @@ async def test_a_dispatcher_claims_what_is_due_of_all_tenants_and_sees_nothing_e
     async with opened(schema, dsn=of["dispatcher"], create=False) as store:
         assert await store.tenants() == ["a", "b"]
         async with AsyncMemory(store=store) as memory:
-            (due,) = await memory.claim_due()
+            (due,) = await memory.list_due()
         assert (due.tenant, due.session_id) == ("a", "s")
     async with opened(schema, dsn=of["dispatcher"], create=False) as store:
         nobodys = store._scope

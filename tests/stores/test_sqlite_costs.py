@@ -53,7 +53,6 @@ def list_of(connection, **how):
         lambda c: trees.covering(Part(c, ("t", "s", None)), "main", 15),
         lambda c: trees.covering(Part(c, ("t", "s", None)), "main", 985),
         lambda c: trees.unfinished(Part(c, ("t", "s", None)), 1, after=-1, limit=9),
-        lambda c: trees.backlog(Part(c, "t"), after=None, limit=9),
         lambda c: reads.forks(Part(c, "t"), "s"),
         list_of,
         lambda c: list_of(c, after="other-3"),
@@ -71,7 +70,6 @@ def list_of(connection, **how):
         "covering",
         "covering the end",
         "unfinished",
-        "backlog",
         "forks",
         "first page",
         "next page",
@@ -93,22 +91,6 @@ async def test_a_read_costs_what_it_returns(tmp_path, work):
         store = await long_session(tmp_path / f"{size}.db", size)
         await store.close()
         counts.append(steps_of(tmp_path / f"{size}.db", work))
-    assert counts[1] <= 1.5 * counts[0] + 2
-
-
-async def test_a_backlog_costs_what_it_returns_among_many(tmp_path, share):
-    """Neither another tenant's work nor a session's many nodes make it dearer."""
-    counts = []
-    for size in (10, share(300, 100)):
-        path = tmp_path / f"{size}.db"
-        store = await SQLiteStore.open(path)
-        for name in ("a", "t", "z"):
-            for n in range(size if name != "t" else 10):
-                await write(store.tenant(name), f"s{n}", nodes=tuple(map(node, range(size))))
-        found = await store.tenant("t").backlog(limit=5)
-        assert found == [f"s{n}" for n in range(5)]
-        await store.close()
-        counts.append(steps_of(path, lambda c: trees.backlog(Part(c, "t"), after="s2", limit=5)))
     assert counts[1] <= 1.5 * counts[0] + 2
 
 

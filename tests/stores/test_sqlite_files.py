@@ -21,7 +21,7 @@ from hiermem.errors import (
 from hiermem.stores.sqlite import SQLiteStore, files
 from hiermem.stores.sqlite.reads import ECHOING, FLAGGED
 from hiermem.stores.sqlite.schema import APPLICATION_ID, DEVELOPMENT_ID, VERSION
-from hiermem.stores.sqlite.trees import COVERING, NEXT_WAITING, UNFINISHED
+from hiermem.stores.sqlite.trees import COVERING, UNFINISHED
 from hiermem.testing.samples import contents, node, remade, stored, write
 from hiermem.types import Message
 from hiermem.types.transaction import Block, Rewrite, ViewRecord
@@ -350,7 +350,6 @@ async def test_deleted_text_is_not_in_the_file(tmp_path):
     ("statement", "values", "index"),
     [
         (UNFINISHED, ("t", 1, 0, 1, -1, 10), "nodes_unfinished"),
-        (NEXT_WAITING, ("t", 1), "nodes_unfinished"),
         (COVERING, (1, 0, "main", 7), "nodes_covering"),
         (ECHOING[0], (1, 99), "messages_echoing"),
         (ECHOING[1], (1, 99), "versions_echoing"),

@@ -66,7 +66,6 @@ async def _everything(store):
     await tenant.read([])
     await tenant.tree("s").covering("main", 0)
     await tenant.tree("s").outdated(1, [], -1, 9)
-    await tenant.backlog()
     await tenant.put_due(["s"])
     claimed = await tenant.take_due("s", lease=60.0)
     await tenant.settle_due(claimed)

@@ -1042,8 +1042,8 @@ class ListsTenantsThatWereOpened(KeepingStore):
 class ClaimsForNobody(KeepingStore):
     """Hands out what is due to whoever asks."""
 
-    async def claim_due(self, limit, *, lease):
-        return await super().claim_due(limit, lease=0.0)
+    async def claim_due(self, limit, *, lease, **which):
+        return await super().claim_due(limit, lease=lease and -1.0, **which)
 
 
 @mutant
@@ -1157,38 +1157,110 @@ class IgnoresInputs(MemoryTree):
 class JournalsOnlySuccess(MemoryTree):
     """Records attempts only where a write was applied."""
 
-    async def write_nodes(self, writes, *, attempts=(), attempts_if_applied=()):
-        applied = await super().write_nodes(writes, attempts_if_applied=attempts_if_applied)
-        if any(applied) or not writes:
+    async def write_nodes(self, writes, *, attempts=(), claim=None):
+        applied = await super().write_nodes(writes, claim=claim)
+        if applied is not None and (any(applied) or not writes):
             await super().write_nodes([], attempts=attempts)
         return applied
 
 
 @mutant
 class JournalsWhatAClaimDidNotAllow(MemoryTree):
-    """Records the attempts of a claim that another run has."""
+    """Records the attempts of a run that was taken over."""
 
-    async def write_nodes(self, writes, *, attempts=(), attempts_if_applied=()):
-        return await super().write_nodes(writes, attempts=[*attempts, *attempts_if_applied])
-
-
-@mutant
-class JournalsIfAnyWriteCounts(MemoryTree):
-    """Records the attempts that several writes allow where one of these counts."""
-
-    async def write_nodes(self, writes, *, attempts=(), attempts_if_applied=()):
-        applied = await super().write_nodes(writes, attempts=attempts)
-        if any(applied):
-            await super().write_nodes([], attempts=attempts_if_applied)
+    async def write_nodes(self, writes, *, attempts=(), claim=None):
+        applied = await super().write_nodes(writes, claim=claim)
+        await super().write_nodes([], attempts=attempts)
         return applied
 
 
 @mutant
-class DropsTheAttemptsOfAClaim(MemoryTree):
-    """Takes a lease without the attempts that go with it."""
+class WritesWithoutTheClaim(MemoryTree):
+    """Writes the nodes of a run that was taken over, and says that it did not."""
 
-    async def write_nodes(self, writes, *, attempts=(), attempts_if_applied=()):
-        return await super().write_nodes(writes, attempts=attempts)
+    async def write_nodes(self, writes, *, attempts=(), claim=None):
+        if claim and await super().write_nodes([], claim=claim) is None:
+            await super().write_nodes(writes)
+            return None
+        return await super().write_nodes(writes, attempts=attempts, claim=claim)
+
+
+@mutant
+class ClaimsEndByTime(MemoryTree):
+    """Refuses a write under a claim whose time is over, though nobody took the session over."""
+
+    async def write_nodes(self, writes, *, attempts=(), claim=None):
+        found = self._session()
+        if claim and found and found.due and not found.due.holds(datetime.now(UTC)):
+            return None
+        return await super().write_nodes(writes, attempts=attempts, claim=claim)
+
+
+@mutant
+class NotesWhatTheHolderWrites(MemoryTree):
+    """Makes a session due at once for what the holder of its claim left to make."""
+
+    async def write_nodes(self, writes, **how):
+        found = self._session()
+        applied = await super().write_nodes(writes, **how)
+        if found and found.due and applied:
+            found.due.noted = True
+        return applied
+
+
+@mutant
+class TakesWhatIsHeld(MemoryTenant):
+    """Gives a session that another holds to whoever asks for it by name."""
+
+    async def take_due(self, session_id, *, lease, held=None):
+        found = self._session(session_id)
+        if held is None and found and found.due:
+            found.due.claimed = False
+        return await super().take_due(session_id, lease=lease, held=held)
+
+
+@mutant
+class RenewsWhatWasTaken(MemoryTenant):
+    """Renews a claim after somebody else took the session over."""
+
+    async def take_due(self, session_id, *, lease, held=None):
+        taken = await super().take_due(session_id, lease=lease, held=held)
+        return held or taken
+
+
+@mutant
+class TakesOnlyWhatIsDue(MemoryTenant):
+    """Claims no session that has no entry."""
+
+    async def take_due(self, session_id, *, lease, held=None):
+        found = self._session(session_id)
+        if found is None or found.due is None:
+            return None
+        return await super().take_due(session_id, lease=lease, held=held)
+
+
+@mutant
+class ListsEveryTenant(KeepingStore):
+    """Claims and lists sessions of other tenants than the one that is named."""
+
+    async def claim_due(self, limit, *, tenant=None, **how):
+        return await super().claim_due(limit, **how)
+
+
+@mutant
+class ListsNothingAhead(KeepingStore):
+    """Lists what is due now alone."""
+
+    async def claim_due(self, limit, *, ahead=0.0, **how):
+        return await super().claim_due(limit, **how)
+
+
+@mutant
+class ClaimsWhatItLists(KeepingStore):
+    """Claims what it was asked to list."""
+
+    async def claim_due(self, limit, *, lease, ahead=0.0, **how):
+        return await super().claim_due(limit, lease=lease or 60.0, **how)
 
 
 @mutant
@@ -2173,34 +2245,6 @@ class LooksAtEveryText(MemoryTree):
         ids = {id_ for (id_, _), one in made.items() if one.strategy not in strategies}
         nodes = await self.level(level, after + 1)
         return [one for one in nodes if one.id in ids][: max(limit, 0)]
-
-
-@mutant
-class SortsItsBacklog(MemoryTenant):
-    """Gives the sessions with work left by name."""
-
-    async def backlog(self, *, after=None, limit=100):
-        found = sorted(await super().backlog(limit=10_000))
-        return [one for one in found if after is None or one > after][:limit]
-
-
-@mutant
-class CountsBuildsAsBacklog(MemoryTenant):
-    """Holds a tree that is being built for work left."""
-
-    async def backlog(self, *, after=None, limit=100):
-        kept = self._kept()
-        ids = list(kept.sessions)
-        ids = ids[ids.index(after) + 1 :] if after in ids else ids
-        return [
-            id_
-            for id_ in ids
-            if any(
-                one.status != "active" or one.degraded or one.since is not None
-                for tree in kept.sessions[id_].trees.values()
-                for one in tree.nodes.values()
-            )
-        ][:limit]
 
 
 @mutant

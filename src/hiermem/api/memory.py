@@ -397,6 +397,7 @@ class AsyncMemory(Brief):
         return await run_update_all(
             resources.opened(),
             resources.shared,
+            resources.store,
             strategy=strategy,
             on_progress=on_progress,
             max_calls=max_calls,
@@ -438,8 +439,9 @@ class AsyncMemory(Brief):
         worker = background_worker(
             resources.opened(),
             resources.shared,
+            resources.store,
             handles=None if resources.parent is not None else resources.handles,
-            due=resources.handles if all_tenants else None,
+            all_tenants=resources.handles if all_tenants else None,
             max_calls=max_calls,
             max_tokens=max_tokens,
             deadline=deadline,
@@ -449,20 +451,20 @@ class AsyncMemory(Brief):
         resources.workers.add(worker)
         return worker
 
-    async def claim_due(self, limit: int = 100, *, lease: float = 300.0) -> list[DueSession]:
-        """Claim up to ``limit`` sessions of any tenant that have something to make now.
+    async def list_due(self, limit: int = 100) -> list[DueSession]:
+        """Return up to ``limit`` sessions of any tenant that have something to make now.
 
-        For a job queue of your own: send a job for each, which calls ``update_one`` with its
-        ``tenant`` and ``session_id``. A session is claimed once in ``lease`` seconds, unless it
-        gets more to make meanwhile. It takes a memory that opened its store, and raises UsageError
-        otherwise.
+        The longest due come first. For a job queue of your own: send a job for each that no job
+        waits for, which calls ``update_one`` with its ``tenant`` and ``session_id``. Nothing is
+        claimed by this; ``update_one`` claims. It takes a memory that opened its store, and raises
+        UsageError otherwise.
         """
         arguments.whole(limit, "limit", least=1)
-        store = self._whole_store("claims sessions of other tenants")
-        return await store.claim_due(limit, lease=arguments.seconds(lease, "lease"))
+        store = self._whole_store("lists sessions of other tenants")
+        return [one for one in await store.claim_due(limit, lease=0.0) if not one.claimed]
 
     async def sweep_due(self) -> int:
-        """Look at every session of every tenant, and have ``claim_due`` find what it missed.
+        """Look at every session of every tenant, and have ``list_due`` find what it missed.
 
         It should have missed nothing: a daily call is enough, and a worker for all tenants makes
         one each hour. Returns the number of sessions that have something to make. It takes its

@@ -403,7 +403,7 @@ class Memory(BlockingFacade[AsyncMemory]):
     update_all = blocking(AsyncMemory.update_all)
 
     worker = blocking_as(AsyncMemory.worker, Worker)
-    claim_due = blocking(AsyncMemory.claim_due)
+    list_due = blocking(AsyncMemory.list_due)
     sweep_due = blocking(AsyncMemory.sweep_due)
     erase_session = blocking(AsyncMemory.erase_session)
     erase_space = blocking(AsyncMemory.erase_space)

@@ -87,8 +87,7 @@ def extract(
 
             def draw(state: hiermem.ExtractionProgress) -> None:
                 parts["chunks" if state.phase == "map" else "reduce"] = (state.done, state.total)
-                aside = f" ({state.waiting:,} in progress in another run)" if state.waiting else ""
-                show(parts, aside)
+                show(parts)
 
             report = session.extract(options, on_progress=draw, **vars(caps))
         if not wants_json():

@@ -305,18 +305,6 @@ class _SessionCheck:
         self.add(checking.of_threads(windows, self._threads, state), whole=True)
         self.add(checking.of_parents(self._nodes), whole=True)
         self.add(checking.of_roots(self._nodes, state), whole=True)
-        if any(_waits(node) for node in self._nodes.values()) and not await self._is_behind():
-            what = "it has summaries to be made and is not among the sessions that have"
-            self.add([("P12", "the session", what)], whole=True)
-
-    async def _is_behind(self) -> bool:
-        """Return whether the store lists the session among those with something to make."""
-        after: str | None = None
-        while page := await self._store.backlog(after=after, limit=_PAGE):
-            if self.record.id in page:
-                return True
-            after = page[-1]
-        return False
 
     # -- texts
 

@@ -19,16 +19,12 @@ of its own memory. It needs the extra ``procrastinate``.
 from __future__ import annotations
 
 import hashlib
-from typing import Final
 
 from procrastinate import App, exceptions
 
 from hiermem import AsyncMemory, UsageError, update_one
 
 __all__ = ["add_tasks"]
-
-#: Entries that are claimed, and jobs that are sent, at once.
-_BATCH: Final = 100
 
 
 def add_tasks(
@@ -38,17 +34,15 @@ def add_tasks(
     queue: str = "hiermem",
     deadline: float = 50.0,
     every: str = "* * * * * */5",
-    lease: float = 300.0,
     most: int = 1000,
 ) -> None:
     """Add the tasks to ``app``: two that it runs from time to time, and one for each session.
 
     ``update_session`` makes what a session lacks, in about ``deadline`` seconds, and sends itself
     again where there is more. ``dispatch`` sends a job for each session that is due, at the times
-    ``every`` (cron, with seconds last), up to ``most`` at a time. A session whose job brought
-    nothing is sent again ``lease`` seconds later. ``sweep`` looks at all sessions once a day. Their
-    names in the app begin with "hiermem.". All jobs are in ``queue``; of each session, and of each
-    of the two others, no more than one waits there.
+    ``every`` (cron, with seconds last), up to ``most`` at a time. ``sweep`` looks at all sessions
+    once a day. Their names in the app begin with "hiermem.". All jobs are in ``queue``; of each
+    session, and of each of the two others, no more than one waits there.
 
     ``memory`` is that which opened the store. It must be open while the app's worker runs, in the
     same event loop, and it is left open.
@@ -58,7 +52,7 @@ def add_tasks(
     if not isinstance(memory, AsyncMemory):
         raise UsageError(f"memory is {type(memory).__name__}; it must be an AsyncMemory")
     memory.worker(all_tenants=True)  # refuses a memory of one tenant; it is not started
-    for name, value in (("deadline", deadline), ("lease", lease), ("most", most)):
+    for name, value in (("deadline", deadline), ("most", most)):
         if not isinstance(value, (int, float)) or not value > 0:
             raise UsageError(f"{name} must be a number above 0")
 
@@ -79,13 +73,8 @@ def add_tasks(
     @app.periodic(cron=every)
     @app.task(name="hiermem.dispatch", queue=queue, queueing_lock="hiermem.dispatch", priority=1)
     async def dispatch(timestamp: int) -> None:  # noqa: ARG001 - given to every periodic task
-        sent = 0
-        while sent < most:
-            due = await memory.claim_due(min(_BATCH, most - sent), lease=lease)
-            await _send([{"tenant": one.tenant, "session": one.session_id} for one in due])
-            sent += len(due)
-            if len(due) < _BATCH:
-                return
+        due = await memory.list_due(most)
+        await _send([{"tenant": one.tenant, "session": one.session_id} for one in due])
 
     @app.periodic(cron="17 3 * * *")
     @app.task(name="hiermem.sweep", queue=queue, queueing_lock="hiermem.sweep")

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from hiermem.core.calls.lease import read_claim
+from hiermem.core.calls.claim import read_claim
 from hiermem.core.log.row_digest import NO_SESSION, RowDigest
 from hiermem.errors import HiermemError, NotFoundError, SecretMismatchError, UsageError
 from hiermem.stores import rows
@@ -33,7 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: The number of this format; a later hiermem may write another one.
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 #: The number of rows in a page.
 _PAGE: Final = 500
 #: One stored value: its kind, where it stands ("" for a kind that needs no more), and the value.
@@ -143,9 +143,8 @@ class Pages:
 
 def _without_lease(value: Any) -> Any:
     """Return the value without a lease on it; None for a record that is nothing but a lease."""
-    if isinstance(value, Node) and (value.status == "generating" or value.lease_owner is not None):
-        status = "pending" if value.status == "generating" else value.status
-        return replace(value, status=status, lease_owner=None, lease_until=None)
+    if isinstance(value, Node) and value.status == "generating":
+        return replace(value, status="pending")
     if isinstance(value, tx.Record) and read_claim(value.body) is not None:
         return None
     return value

@@ -220,8 +220,6 @@ def _make_message(*columns: Any) -> types.StoredMessage:
 
 #: Which nodes an update may have to make.
 DUE = "(status <> 'active' OR degraded = 1 OR dirty = 1)"
-#: Which of them make a session pending: those of an edit alone do not.
-PENDING = f"{DUE} AND (status <> 'active' OR degraded = 1 OR since IS NOT NULL)"
 #: Matches the level in the id of a node.
 _LEVEL_OF = re.compile(r"L(\d{1,9})(?:\.|$)")
 _NODE_BEGIN = attrgetter(
@@ -231,7 +229,7 @@ _NODE_BEGIN = attrgetter(
 _NODE_REST: Final = (
     "children, messages, input_size, allotted, input_tokens, allotted_tokens, verbatim, "
     "first_at, last_at, linked, parent, status, revision, version, attempts, error, "
-    "degraded, dirty, lease_owner, lease_until, unit, forced, since"
+    "degraded, dirty, unit, forced, since"
 )
 _node_rest = attrgetter(*_NODE_REST.split(", "))
 
@@ -299,7 +297,7 @@ NODES: Final = Format(
     "nodes",
     "id, level, ordinal, thread, start, stop, start_char, stop_char, first_window, stop_window, "
     + _NODE_REST,
-    "siiSiiiIii" + "liiiiio" + "ttoSsiiiS" + "ooST" + "soT",
+    "siiSiiiIii" + "liiiiio" + "ttoSsiiiS" + "oo" + "soT",
     _make_node,
     _node_columns,
     owner="tree",

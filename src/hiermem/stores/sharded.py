@@ -108,21 +108,31 @@ class ShardedStore:
         )
         return list(islice(sorted({name for names in found for name in names}), max(limit, 0)))
 
-    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
-        """Claim up to ``limit`` sessions that are due, of the stores in a random order.
+    async def claim_due(
+        self,
+        limit: int,
+        *,
+        lease: float,
+        tenant: str | None = None,
+        ahead: float | None = 0.0,
+    ) -> list[DueSession]:
+        """Claim up to ``limit`` sessions that are due, or list them, of the stores at random.
 
         The longest due come first within a store, not among all of them. Entries of tenants that
         were moved to another store are ignored.
         """
+        if tenant is not None:
+            store = self._stores[self.place(tenant)]
+            return await store.claim_due(limit, lease=lease, tenant=tenant, ahead=ahead)
         found: list[DueSession] = []
         for name in random.sample(list(self._stores), len(self._stores)):
             if len(found) >= limit:
                 break
             store = self._stores[name]
-            for one in await store.claim_due(limit - len(found), lease=lease):
+            for one in await store.claim_due(limit - len(found), lease=lease, ahead=ahead):
                 if self.place(one.tenant) == name:
                     found.append(one)
-                else:
+                elif lease:
                     with suppress(ConfigError):  # a role that only claims may not
                         await store.tenant(one.tenant).settle_due(one)
         return found

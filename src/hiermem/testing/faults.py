@@ -107,9 +107,9 @@ class FaultyStore:
         """Return those of the wrapped store; there is no fault site here."""
         return await self._store.tenants(after=after, limit=limit)
 
-    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
+    async def claim_due(self, limit: int, **how: Any) -> list[DueSession]:
         """Claim sessions of the wrapped store; there is no fault site here."""
-        return await self._store.claim_due(limit, lease=lease)
+        return await self._store.claim_due(limit, **how)
 
     async def close(self) -> None:
         """Close the wrapped store; there is no fault site here."""

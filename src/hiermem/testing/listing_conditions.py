@@ -244,10 +244,8 @@ class ListingConditions(Conditions):
         tenant = store.tenant("t")
         await write(tenant, "s", ["x"])
         await tenant.transact(deciding(("s", writing("s", nodes=(node(1, 0),)))))
-        assert await _claimed(store) == {("t", "s")}
         await self._settled(store, tenant)
         await write(tenant, "s", record={"config": "{ }"})
-        assert await _claimed(store) == {("t", "s")}
         await self._settled(store, tenant)
         # A text that was made leaves nothing; one that is dirty again does.
         made = remade(node(1, 0))
@@ -258,7 +256,7 @@ class ListingConditions(Conditions):
             dirty.node, version=6))]) == [False]  # fmt: skip
         assert await _claimed(store) == set()
         assert await tenant.tree("s").write_nodes([dirty]) == [True]
-        assert await _claimed(store) == {("t", "s")}
+        await self._settled(store, tenant)
         pages = [page async for page in await tenant.dump("s")]
         await delete(tenant, "s")
         assert await _claimed(store) == set()
@@ -278,14 +276,13 @@ class ListingConditions(Conditions):
         fresh = {"config": hour, "state": _OPEN, "last_activity": now}
         await write(tenant, "open", ["x"], record=fresh)
         assert await _claimed(store) == set()
-        assert await tenant.take_due("s", lease=_LONG) is None
         past = {**fresh, "last_activity": now - timedelta(hours=2)}
         await write(tenant, "idle", ["x"], record=past)
         assert await _claimed(store) == {("t", "idle")}
 
     @store_condition
     async def test_an_append_to_an_open_window_writes_no_entry(self, store: Store) -> None:
-        """The entry was written when the window was opened; only a claimed one is written anew."""
+        """The entry was written when the window was opened, so appends write none."""
         tenant = store.tenant("t")
         hour, past = HierarchyConfig.by_tokens().to_json(), await tenant.now() - timedelta(hours=2)
         open_now = {"config": hour, "state": _OPEN, "last_activity": past}
@@ -298,43 +295,101 @@ class ListingConditions(Conditions):
         assert await _claimed(store) == {("t", "s")}
 
     @store_condition
-    async def test_a_claim_ends(self, store: Store) -> None:
-        """What is claimed is due again after the lease, so a worker that dies loses nothing."""
-        await write(store.tenant("t"), "s", nodes=(node(1, 0),))
-        first = await _one(store, lease=0.0)
-        assert first == await _one(store)
+    async def test_a_claim_excludes_others_until_it_ends(self, store: Store) -> None:
+        """It is renewed while nobody took the session over; after its time anybody may."""
+        tenant = store.tenant("t")
+        await write(tenant, "s", nodes=(node(1, 0),))
+        first = await _one(store)
         assert await _claimed(store) == set()
-        assert await store.tenant("t").take_due("s", lease=0.0) == first
+        assert await tenant.take_due("s", lease=_LONG) is None
+        assert await store.claim_due(9, lease=0.0) == []
+        assert await store.claim_due(9, lease=0.0, ahead=None) == [first]
+        assert await store.claim_due(9, lease=0.0, ahead=2 * _LONG) == [first]
+        # Its time is over, and nobody took the session over: it is held again.
+        assert await tenant.take_due("s", lease=-1.0, held=first) == first
+        assert await store.claim_due(9, lease=0.0) == [replace(first, claimed=False)]
+        assert await tenant.take_due("s", lease=_LONG, held=first) == first
+        assert await _claimed(store) == set()
+        assert await tenant.take_due("s", lease=-1.0, held=first) == first
+        second = await tenant.take_due("s", lease=-1.0)
+        third = await _one(store)
+        assert second is not None
+        assert first.generation < second.generation < third.generation
+        for lost in (first, second):
+            assert await tenant.take_due("s", lease=_LONG, held=lost) is None
+            assert not await tenant.settle_due(lost)
+        assert await tenant.settle_due(third)
+        assert not await tenant.settle_due(third)
+        assert await tenant.take_due("s", lease=_LONG, held=third) is None
+
+    @store_condition
+    async def test_a_session_is_claimed_when_it_is_not_due_too(self, store: Store) -> None:
+        """Whoever updates one session claims it, with an entry or without; none, if it is gone."""
+        tenant = store.tenant("t")
+        assert await tenant.take_due("none", lease=_LONG) is None
+        await write(tenant, "s", ["x"])
+        claimed = await tenant.take_due("s", lease=_LONG)
+        assert claimed == DueSession("t", "s", claimed.generation if claimed else 0)
+        assert await tenant.settle_due(claimed, at=await tenant.now() + timedelta(days=1))
+        assert await _claimed(store) == set()
+        assert await tenant.take_due("s", lease=_LONG) is not None
+        await delete(tenant, "s")
+        assert not await tenant.settle_due(claimed)
+        # Nor does an earlier claim hold the session that is made anew.
+        await write(tenant, "s", nodes=(node(1, 0),))
+        assert not await tenant.settle_due(claimed)
         assert await _claimed(store) == {("t", "s")}
 
     @store_condition
     async def test_settling_removes_no_later_reason(self, store: Store) -> None:
-        """What became due after the claim stays due, whatever becomes of the claim."""
+        """What became due under the claim stays due; what its holder wrote does not."""
         tenant = store.tenant("t")
-        await write(tenant, "s", nodes=(node(1, 0),))
+        await write(tenant, "s", nodes=(node(1, 0), node(1, 1)))
+        for at in (None, await tenant.now() + timedelta(days=1)):
+            claimed = await _one(store)
+            await write(tenant, "s", nodes=(node(1, 2),))
+            assert await tenant.settle_due(claimed, at=at)
         claimed = await _one(store)
-        await write(tenant, "s", nodes=(node(1, 1),))
-        assert not await tenant.settle_due(claimed)
-        assert not await tenant.settle_due(claimed, at=await tenant.now() + timedelta(days=1))
-        again = await _one(store)
-        assert again.generation > claimed.generation
-        assert await tenant.settle_due(again, at=await tenant.now() - timedelta(seconds=1))
-        assert await _one(store) == again
-        assert await tenant.settle_due(again, at=await tenant.now() + timedelta(days=1))
+        # The holder left a node to make, and settles it for later.
+        dirty = replace(node(1, 1), version=1, dirty=True, since=NOW)
+        writes = [NodeWrite(dirty, 0)]
+        assert await tenant.tree("s").write_nodes(writes, claim=claimed) == [True]
+        assert await tenant.settle_due(claimed, at=await tenant.now() + timedelta(days=1))
         assert await _claimed(store) == set()
         # An earlier reason brings it forward.
-        await write(tenant, "s", nodes=(node(1, 2),))
+        await write(tenant, "s", nodes=(node(1, 3),))
         assert await tenant.settle_due(await _one(store))
         assert await _claimed(store) == set()
-        assert not await tenant.settle_due(again)
-        # Nor does an earlier claim remove an entry that is made when its own is gone.
-        await write(tenant, "s", nodes=(node(1, 3),))
-        assert not await tenant.settle_due(claimed)
-        assert not await tenant.settle_due(again)
-        await tenant.erase_all()
-        await write(tenant, "s", nodes=(node(1, 0),))
-        assert not await tenant.settle_due(claimed)
-        assert await tenant.settle_due(await _one(store))
+
+    @store_condition
+    async def test_what_is_due_is_listed(self, store: Store) -> None:
+        """By time, within a limit, of one tenant or of all; a list claims nothing."""
+        now = await store.tenant("a").now()
+        for name in ("a", "b"):
+            tenant = store.tenant(name)
+            for place, id_ in enumerate(("late", "soon")):
+                await write(tenant, id_, nodes=(node(1, 0),))
+                claimed = await tenant.take_due(id_, lease=_LONG)
+                assert claimed is not None
+                at = now + timedelta(hours=4 - 2 * place, minutes=ord(name))
+                assert await tenant.settle_due(claimed, at=at)
+
+        async def listed(limit: int = 9, **how: Any) -> list[tuple[str, str, bool]]:
+            found = await store.claim_due(limit, lease=0.0, **how)
+            return [(one.tenant, one.session_id, one.claimed) for one in found]
+
+        every = [(t, id_, False) for id_ in ("soon", "late") for t in ("a", "b")]
+        assert await listed() == await listed(tenant="a") == []
+        assert await listed(ahead=None) == every == await listed(ahead=86_400.0)
+        assert await listed(3, ahead=None) == every[:3]
+        assert await listed(ahead=4 * 3600.0) == every[:2]
+        assert await listed(ahead=None, tenant="b") == [each for each in every if each[0] == "b"]
+        assert await listed(ahead=None, tenant="none") == []
+        for name in ("a", "b"):
+            await write(store.tenant(name), "now", nodes=(node(1, 0),))
+        (found,) = await store.claim_due(9, lease=_LONG, tenant="b")
+        assert (found.tenant, found.session_id) == ("b", "now")
+        assert await listed() == [("a", "now", False)]
 
     @store_condition
     async def test_what_was_missed_can_be_put(self, store: Store) -> None:
@@ -350,7 +405,7 @@ class ListingConditions(Conditions):
         await tenant.put_due(["a", "b"])
         assert await _claimed(store) == {("t", "a")}
         assert await tenant.settle_due(claimed)
-        assert await tenant.take_due("b", lease=_LONG) is None
+        assert await _claimed(store) == set()
 
     @store_condition
     async def test_claims_are_taken_once_and_by_limit(self, store: Store) -> None:
@@ -376,9 +431,9 @@ class ListingConditions(Conditions):
         assert await _claimed(store) == set()
 
     async def _settled(self, store: Store, tenant: TenantStore) -> None:
-        """Remove the session's entry; it may be claimed, or not yet."""
-        claimed = await tenant.take_due("s", lease=_LONG)
-        assert claimed is not None
+        """Expect that the session alone is due, and remove its entry."""
+        claimed = await _one(store)
+        assert (claimed.tenant, claimed.session_id) == (tenant.tenant, "s")
         assert await tenant.settle_due(claimed)
         assert await _claimed(store) == set()
 

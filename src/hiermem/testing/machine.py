@@ -123,7 +123,6 @@ class StoreMachine(RuleBasedStateMachine):
         self.both(tenant, lambda handle: handle.tree(session).unfinished(level, start, length))
         self.both(tenant, lambda handle: handle.tree(session).outdated(level, ["s"], start, length))
         self.both(tenant, lambda handle: handle.tree(session).covering("main", 10 * start + length))
-        self.both(tenant, lambda handle: handle.backlog(after=session, limit=length))
 
     @precondition(lambda self: self.durable)
     @rule()

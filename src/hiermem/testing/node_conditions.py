@@ -33,7 +33,7 @@ class NodeConditions(Conditions):
             messages=11, input_size=12, allotted=13, input_tokens=14, allotted_tokens=15,
             verbatim=True, linked=True, parent="L3.0", status="failed", revision=4, version=5,
             attempts=6, error="why", degraded=True, dirty=True,
-            lease_owner="worker", lease_until=NOW + timedelta(seconds=60),
+
             unit="chars", forced=True, since=NOW - timedelta(days=1),
         )  # fmt: skip
         await write(tenant, "s", nodes=(full, node(0)))
@@ -142,7 +142,7 @@ class NodeConditions(Conditions):
         outcomes = await asyncio.gather(
             *(tenant.tree("s").write_nodes([remade(node(0), text=str(n))]) for n in range(20))
         )
-        assert sum(applied for (applied,) in outcomes) == 1
+        assert outcomes.count([True]) == 1
         (kept,) = await tenant.tree("s").revisions([("L1.0", 1)])
         assert outcomes[int(kept.text)] == [True]
 
@@ -177,27 +177,34 @@ class NodeConditions(Conditions):
         assert len(await tenant.attempts()) == 3
 
     @condition
-    async def test_attempts_that_a_write_allows_go_with_it(self, tenant: TenantStore) -> None:
-        """``attempts_if_applied`` are journalled where every write counts, otherwise not at all.
+    async def test_a_write_counts_only_under_its_claim(self, tenant: TenantStore) -> None:
+        """Nodes and attempts are written while the claim is the session's, and otherwise not.
 
-        So the lease of a node and the call that it allows are one transaction.
+        So a run that was taken over begins no call, and overwrites nothing.
         """
         await write(tenant, "s", nodes=(node(0), node(1)))
-        tree = tenant.tree("s")
-        claim = NodeWrite(replace(node(0), version=1, status="generating"), 0)
-        first, second, always = attempt("a1"), attempt("a2"), attempt("a3")
-        allowed = [first, second]
-        assert await tree.write_nodes([claim], attempts_if_applied=allowed) == [True]
-        assert await tenant.attempts() == allowed
-        late = [replace(first, outcome="ok", ended_at=NOW), attempt("a4")]
-        found = await tree.write_nodes([claim], attempts=[always], attempts_if_applied=late)
-        assert found == [False]
-        assert await tenant.attempts() == [*allowed, always]
-        both = [claim, remade(node(1))]
-        assert await tree.write_nodes(both, attempts_if_applied=late) == [False, True]
-        none = tenant.tree("none")
-        assert await none.write_nodes(both, attempts_if_applied=late) == [False, False]
-        assert await tenant.attempts() == [*allowed, always]
+        tree, started = tenant.tree("s"), attempt("a1")
+        claim = await tenant.take_due("s", lease=60.0)
+        assert claim is not None
+        assert await tree.write_nodes([], attempts=[started], claim=claim) == []
+        stale = remade(node(1, version=7))
+        assert await tree.write_nodes([remade(node(0)), stale], claim=claim) == [True, False]
+        ended = replace(started, outcome="ok", ended_at=NOW)
+        for lost in (
+            replace(claim, generation=claim.generation - 1),
+            replace(claim, generation=claim.generation + 1),
+        ):
+            writes, attempts = [remade(node(1))], [ended, attempt("a2")]
+            assert await tree.write_nodes(writes, attempts=attempts, claim=lost) is None
+        assert await tenant.tree("none").write_nodes([], attempts=[ended], claim=claim) is None
+        assert await tenant.attempts() == [started]
+        assert [one.revision for one in await tree.level(1, 0)] == [1, 0]
+        # It counts until somebody takes the session over, also when its time is over.
+        assert await tenant.take_due("s", lease=-1.0, held=claim) == claim
+        assert await tree.write_nodes([remade(node(1))], claim=claim) == [True]
+        assert await tenant.take_due("s", lease=60.0) is not None
+        assert await tree.write_nodes([], attempts=[ended], claim=claim) is None
+        assert await tenant.attempts() == [started]
 
     @condition
     async def test_revisions_come_in_the_order_wanted(self, tenant: TenantStore) -> None:

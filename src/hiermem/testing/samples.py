@@ -22,7 +22,7 @@ from hiermem.types import transaction as tx
 NOW = datetime(2024, 3, 15, 9, 30, 0, 123456, tzinfo=UTC)
 #: The ``contents`` of a tenant of which nothing is stored.
 NOTHING: dict[str, Any] = {
-    "runs": [], "attempts": [], "spent": tx.Spent(), "backlog": [],
+    "runs": [], "attempts": [], "spent": tx.Spent(),
     "records": [], "views": [], "reusable": {},
 }  # fmt: skip
 
@@ -211,7 +211,6 @@ async def contents(tenant: TenantStore) -> dict[str, Any]:
         "runs": await tenant.runs(limit=10_000),
         "attempts": await tenant.attempts(limit=10_000),
         "spent": await tenant.spent(),
-        "backlog": await tenant.backlog(limit=10_000),
         "records": [one for kind in ("k", "K", "chunk") for one in await tenant.records(kind)],
         "views": [view for name in "vw" if (view := await tenant.view("s", name))],
         "reusable": {one: text for one in hashes if (text := await tenant.reusable(one))},

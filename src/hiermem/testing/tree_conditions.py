@@ -174,32 +174,6 @@ class TreeConditions(Conditions):
         assert await tenant.tree("t").outdated(1, [], -1, 9) == []
 
     @condition
-    async def test_backlog_is_the_sessions_with_work_left(self, tenant: TenantStore) -> None:
-        """By creation, after the one named; a tree that is being built is no backlog."""
-        names = ("d", "b", "a", "c", "B")
-        for name in names:
-            await write(tenant, name, nodes=(node(0), node(1)))
-        for name in ("a", "e", "f", "g"):
-            done = tuple(node(n, status="active") for n in range(2))
-            await write(tenant, name, nodes=done)
-        await write(tenant, "e", nodes=(node(0, dirty=True, status="active", since=NOW),))
-        await write(tenant, "f", nodes=(node(0),), tree=1)
-        # An edit alone made it dirty.
-        await write(tenant, "g", nodes=(node(0, dirty=True, status="active"),))
-        waiting = ["d", "b", "c", "B", "e"]
-        assert await tenant.backlog() == waiting
-        for limit in range(7):
-            assert await tenant.backlog(limit=limit) == waiting[:limit]
-        for place, name in enumerate(waiting):
-            assert await tenant.backlog(after=name) == waiting[place + 1 :]
-        assert await tenant.backlog(after="a", limit=2) == ["c", "B"]
-        # An id that no longer exists ends nothing: the list begins at the start.
-        assert await tenant.backlog(after="gone", limit=2) == ["d", "b"]
-        await tenant.tree("b").write_nodes([remade(node(0)), remade(node(1))])
-        await write(tenant, "f", record={"tree": 1})
-        assert await tenant.backlog() == ["d", "c", "B", "e", "f"]
-
-    @condition
     async def test_a_tally_adds_up_what_serves(self, tenant: TenantStore) -> None:
         """Nodes by level and status, with the sums of the texts that serve now."""
         kinds: list[dict[str, Any]] = [

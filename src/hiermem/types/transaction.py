@@ -374,15 +374,16 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class DueSession(Brief):
-    """A claim on the entry of a session in the list of what is due, of any tenant.
+    """The entry of a session, of any tenant, in the list of what is due; claimed, it is the claim.
 
-    ``generation`` rises with what becomes due after the claim, so that whoever settles an earlier
-    one removes nothing that it has not seen.
+    ``generation`` rises with every claim, so that a write under an earlier one is known by it.
+    ``claimed``: a claim on the session holds.
     """
 
     tenant: str
     session_id: str
     generation: int
+    claimed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,8 +196,6 @@ class Node:
     error: str | None = None
     degraded: bool = False
     dirty: bool = False
-    lease_owner: str | None = None
-    lease_until: datetime | None = None
     unit: SizeUnit = "tokens"
     forced: bool = False
     since: datetime | None = None

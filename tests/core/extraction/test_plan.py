@@ -7,8 +7,8 @@ import pytest
 
 from hiermem.config import ExtractionOptions
 from hiermem.core.calls import request_limits
+from hiermem.core.calls.claim import Claim, write_claim
 from hiermem.core.calls.failures import cause_of, finish_cause
-from hiermem.core.calls.lease import Claim, write_claim
 from hiermem.core.extraction import plan
 from hiermem.core.extraction.chunks import Measured, turns
 from hiermem.core.extraction.chunks import plan as parted
@@ -100,8 +100,6 @@ def test_what_is_kept_comes_back_and_what_is_damaged_is_none():
     assert kept.value() == Answer(summary="x")
     spread = StoredAnswer("{}", "s", "m", spans=((0, 3), (5, 6)))
     assert read_answer(write_answer(spread)) == spread
-    claim = Claim("run", NOW)
-    assert read_answer(write_claim(claim)) == claim
     used = StoredAnswer(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3, 4)
     assert read_answer(write_answer(used)) == used
     for body in ("", "[]", "3", "{}", '{"answer": 1}', '{"run": "r", "until": "soon"}', "[" * 9999,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.calls.lease import ClaimLostError
+from hiermem.core.calls.claim import ClaimLostError
 from hiermem.core.summaries import making, plan
 from hiermem.core.summaries.assess import Draft
 from hiermem.core.summaries.checks import Problem
@@ -28,7 +28,7 @@ from hiermem.protocols import SourceText
 from hiermem.tokens import FunctionCounter
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_status import LATER, NOW, node, revision
+from test_status import NOW, node, revision
 
 WORDS = FunctionCounter(lambda text: len(text.split()), name="words")
 TEXT = "We sail on Friday. " * 100
@@ -108,13 +108,6 @@ def drive(given_node, run=None, *, model=(GOOD,), stand_in=GOOD, **answers):
 
 def kinds(asked):
     return [type(request) for request in asked]
-
-
-def test_a_node_that_another_run_holds_is_not_even_read():
-    held = node(status="generating", lease_owner="other", lease_until=LATER)
-    outcome, asked = drive(held)
-    assert outcome.kind == "leased"
-    assert not asked
 
 
 def test_a_new_node_takes_one_question_and_its_attempts_are_forgotten():

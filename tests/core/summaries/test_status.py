@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import get_args
 
 import pytest
@@ -13,7 +13,6 @@ from hiermem.errors import IllegalTransitionError
 from hiermem.types import Node, Revision, Span, Status
 
 NOW = datetime(2024, 3, 1, tzinfo=UTC)
-LATER = NOW + timedelta(seconds=60)
 
 
 def node(**fields):
@@ -58,16 +57,14 @@ def revision(number=1, *, degraded=False):
 
 
 MOVES = {
-    "claim": lambda n: status.claim(n, owner="run", until=LATER),
-    "expire": status.expire,
+    "generate": status.generate,
     "succeed": lambda n: status.succeed(n, revision()),
     "fail": lambda n: status.fail(n, error="empty", attempts=1),
-    "open_again": lambda n: status.reset(n, now=LATER),
+    "open_again": status.reset,
 }
 LEGAL = {
-    ("pending", "claim"): "generating",
+    ("pending", "generate"): "generating",
     ("pending", "open_again"): "pending",
-    ("generating", "expire"): "pending",
     ("generating", "succeed"): "active",
     ("generating", "fail"): "failed",
     ("generating", "open_again"): "pending",
@@ -91,23 +88,13 @@ def test_only_the_published_transitions_are_legal(before, move):
             MOVES[move](begun)
 
 
-def test_a_live_lease_stops_every_run_but_its_owner():
-    held = status.claim(node(), owner="run", until=LATER)
-    assert status.standing(held, now=NOW) == "leased"
-    assert status.standing(held, now=NOW, owner="run") == "free"
-    assert status.standing(held, now=LATER) == "free"
-    with pytest.raises(IllegalTransitionError):
-        status.reset(held, now=NOW, owner="other")
-    assert status.reset(held, now=LATER, owner="other").lease_owner is None
-
-
 def test_a_good_text_takes_the_flags_off_and_a_stand_in_keeps_the_record_of_failures():
     marked = node(status="generating", attempts=3, error="empty", dirty=True)
     good = status.succeed(marked, revision())
     assert (good.attempts, good.error, good.dirty, good.degraded) == (0, None, False, False)
     poor = status.succeed(marked, revision(degraded=True))
     assert (poor.attempts, poor.error, poor.degraded) == (3, "empty", True)
-    assert status.standing(poor, now=NOW) == "free", "a stand-in is made anew later"
+    assert status.is_unfinished(poor), "a stand-in is made anew later"
 
 
 def test_a_node_that_an_edit_alone_made_dirty_serves_and_is_not_pending():
@@ -116,7 +103,7 @@ def test_a_node_that_an_edit_alone_made_dirty_serves_and_is_not_pending():
     flagged = status.flag(made)
     assert flagged.dirty
     assert not status.waits(flagged)
-    assert status.standing(flagged, now=NOW) == "settled"
+    assert not status.is_unfinished(flagged)
     asked = status.mark_dirty(flagged, now=NOW)
     assert status.waits(asked)
     assert status.flag(asked) == asked, "an edit does not take back what was asked for"
@@ -131,20 +118,13 @@ def test_keep_needs_a_text_to_keep():
     assert status.keep(node(status="generating", revision=2), error="x").status == "active"
 
 
-def test_a_commit_is_carried_over_a_new_parent_or_a_longer_lease_and_nothing_else():
-    before = status.claim(node(version=4), owner="run", until=NOW)
-    after = status.succeed(before, revision())
+def test_a_commit_is_carried_over_a_new_parent_and_nothing_else():
+    before = node(version=4)
+    after = status.succeed(status.generate(before), revision())
+    carried = status.rebase(before, replace(before, parent="L2.0", version=5), after)
+    assert carried is not None
+    assert carried.parent == "L2.0"
     for change in (
-        {"parent": "L2.0", "version": 5},
-        {"lease_until": LATER, "version": 5},
-        {"parent": "L2.0", "lease_until": LATER, "version": 6},
-    ):
-        carried = status.rebase(before, replace(before, **change), after)
-        assert carried is not None
-        assert carried.parent == change.get("parent")
-        assert carried.lease_until is None
-    for change in (
-        {"lease_owner": "other"},
         {"status": "active"},
         {"dirty": True},
         {"revision": 1},

@@ -18,11 +18,9 @@ from hiermem import (
     Message,
     UpdatePolicy,
 )
-from hiermem.core.calls.lease import read_claim
-from hiermem.core.extraction.stored_answer import read_answer
 from hiermem.core.spaces import record as bank_record
 from hiermem.engine.calls.run import JournalledRun
-from hiermem.engine.extraction.records import CHUNK, JOIN
+from hiermem.engine.extraction.records import CLAIM
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 
@@ -106,23 +104,13 @@ async def work(memory: AsyncMemory, kind: str) -> Any:
     return await memory.session("s").update()
 
 
-async def leases(store: MemoryStore) -> list[str]:
-    """Return what is still leased, whoever holds it."""
+async def claims(store: MemoryStore) -> list[str]:
+    """Return what is still claimed, whoever holds it."""
     tenant = store.tenant("default")
-    found = [
-        node.id
-        for level in await tenant.tree("s").levels()
-        for node in await tenant.tree("s").level(level, 0)
-        if node.lease_owner is not None or node.status == "generating"
-    ]
-    for kind in (CHUNK, JOIN):
-        found += [
-            record.key
-            for record in await tenant.records(kind)
-            if not hasattr(read_answer(record.body), "answer")
-        ]
-    kind = bank_record.kind_of(bank_record.LEASE, "work")
-    found += [record.kind for record in await tenant.records(kind) if read_claim(record.body)]
+    entries = await store.claim_due(9, lease=0.0, ahead=None)
+    found = [one.session_id for one in entries if one.claimed]
+    for kind in (CLAIM, bank_record.kind_of(bank_record.CLAIM, "work")):
+        found += [record.kind for record in await tenant.records(kind)]
     return found
 
 
@@ -149,7 +137,7 @@ async def test_cancelled_at_any_operation_of_the_store_a_run_leaves_nothing_behi
         tenant = store.tenant("default")
         runs = await tenant.runs()
         assert [run.outcome for run in runs if run.outcome == "running"] == [], at
-        assert await leases(store) == [], at
+        assert await claims(store) == [], at
         assert [one for one in await tenant.attempts() if one.outcome == "started"] == [], at
         again = await work(memory, kind)
         assert not getattr(again, "failed", 0), at
@@ -169,7 +157,7 @@ async def test_a_renewal_that_is_cut_off_is_known_to_the_release(kind: str) -> N
             member = getattr(self._inner, name)
             if name in ("tenant", "tree") and callable(member):
                 return lambda *of: Held(member(*of), self._place)
-            if name not in ("write_nodes", "put_records"):
+            if name not in ("take_due", "put_records"):
                 return member
 
             async def call(*args: Any, **kwargs: Any) -> Any:
@@ -202,7 +190,7 @@ async def test_a_renewal_that_is_cut_off_is_known_to_the_release(kind: str) -> N
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert await leases(store) == []
+    assert await claims(store) == []
 
 
 async def test_a_run_compares_the_clocks_before_its_leases_and_while_it_lasts() -> None:

@@ -12,9 +12,8 @@ from sampling import crossed, params
 from hiermem import AsyncMemory, Message
 from hiermem.api.extractor import SemanticGraphExtractor
 from hiermem.config import ExtractionOptions, UpdatePolicy
-from hiermem.core.calls.lease import Claim, write_claim
 from hiermem.core.extraction import prompt as extract_prompt
-from hiermem.engine.extraction.records import ExtractionRecords, ReduceStep
+from hiermem.engine.extraction.records import CLAIM, ExtractionRecords, ReduceStep
 from hiermem.errors import (
     ConfigError,
     InvalidTextError,
@@ -605,7 +604,7 @@ async def test_killed_at_every_operation_it_is_resumed_and_pays_once(remote, eve
 
 
 async def test_two_runs_at_once_ask_for_each_chunk_once(store):
-    """Two workers on one session share the work by leases; both get the whole result."""
+    """The second run waits for the first, and finds all answers; both get the whole result."""
     llms = [scripted(remote=True, latency=0.01) for _ in range(2)]
     session = await said(store, llms[0], talk(12))
     other = memory(store, llms[1]).session("s")
@@ -866,7 +865,7 @@ class Slow:
 
 
 async def test_two_runs_at_once_ask_for_each_step_of_the_reduction_once(store):
-    """Broken once: joins took no lease, and both runs paid for the same summary."""
+    """Broken once: both runs paid for the same summary."""
     llms = [Slow() for _ in range(2)]
     session = await said(store, llms[0], talk(12))
     other = memory(store, llms[1]).session("s")
@@ -880,7 +879,6 @@ async def test_two_runs_at_once_ask_for_each_step_of_the_reduction_once(store):
     assert first.chunked_tokens == second.chunked_tokens, "a reused step is counted too"
     bodies = [r.body for r in await store.tenant("default").records("join", scope="s")]
     assert bodies
-    assert all('"answer"' in body for body in bodies), "a claim is left"
 
 
 async def test_a_summary_whose_writing_is_cancelled_is_not_paid_for_twice(store, monkeypatch):
@@ -916,11 +914,11 @@ async def test_a_cancelled_reduction_leaves_no_claim(store):
     session = await said(store, llm, talk(12))
     task = asyncio.create_task(session.extract(options(150)))
     await llm.begun.wait()
-    assert await store.tenant("default").records("join", scope="s"), "the step is leased"
+    assert await store.tenant("default").records(CLAIM, scope="s")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await store.tenant("default").records("join", scope="s") == []
+    assert await store.tenant("default").records(CLAIM, scope="s") == []
     quick = scripted(remote=True)
     report = await memory(store, quick).session("s").extract(options(150), deadline=10)
     assert (report.outcome, report.map.calls) == ("ok", 0)
@@ -946,54 +944,17 @@ class Held:
 
 async def test_a_deadline_ends_the_wait_for_another_runs_lease(store):
     """Broken once: the run waited for the lease, however long, and looked at no cap."""
-    slow, quick, seen = Held(), scripted(remote=True), []
+    slow, quick = Held(), scripted(remote=True)
     session = await said(store, slow, talk(2))
     first = asyncio.create_task(session.extract(options()))
     await slow.begun.wait()
-    assert await store.tenant("default").records("chunk", scope="s"), "the chunk is not leased"
-    report = (
-        await memory(store, quick)
-        .session("s")
-        .extract(options(), deadline=0.4, on_progress=seen.append)
-    )
+    assert await store.tenant("default").records(CLAIM, scope="s")
+    report = await memory(store, quick).session("s").extract(options(), deadline=0.4)
     assert not first.done(), "it was waited for"
     slow.go.set()
     assert (report.outcome, report.stopped, quick.calls) == ("error", "deadline", 0)
     assert [chunk.status for chunk in report.chunks] == ["pending"]
-    assert max(state.waiting for state in seen) == 1, "the waiting is told"
     assert (await first).outcome == "ok"
-
-
-async def test_a_failure_ends_the_wait_for_another_runs_lease(store):
-    """After a failure nothing is begun any more, so there is nothing to wait for."""
-    llm = scripted(script=_at("topic5", PermanentModelError("x")), remote=True)
-    session = await said(store, llm, talk(12))
-    (first, *_) = (await session.extract(options(150), max_calls=0)).chunks
-    claim = write_claim(Claim("other", datetime.now(UTC) + timedelta(seconds=60)))
-    await store.tenant("default").put_records([RecordWrite("chunk", "s", first.input_hash, claim)])
-    report = await asyncio.wait_for(session.extract(options(150)), 10)
-    assert report.outcome == "error"
-    assert report.chunks[0].status == "pending"
-    assert [f.phase for f in report.failures] == ["map"]
-
-
-async def test_the_chunks_of_a_dead_run_do_not_keep_the_others_waiting():
-    """Broken once: three leases of a killed run took all three hands until they were over."""
-    store, llm = MemoryStore(), scripted(remote=True)
-    session = await said(store, llm, talk(12))
-    chunks = (await session.extract(options(150), max_calls=0)).chunks
-    assert len(chunks) > 3
-    claim = write_claim(Claim("dead", datetime.now(UTC) + timedelta(seconds=60)))
-    await store.tenant("default").put_records(
-        [RecordWrite("chunk", "s", chunk.input_hash, claim) for chunk in chunks[:3]]
-    )
-    seen = []
-    report = await session.extract(options(150), deadline=2.0, on_progress=seen.append)
-    assert report.stopped == "deadline"
-    assert [chunk.status for chunk in report.chunks[:3]] == ["pending"] * 3
-    assert {chunk.status for chunk in report.chunks[3:]} == {"made"}
-    assert max(state.waiting for state in seen) == 3
-    assert llm.peak <= 3
 
 
 @pytest.mark.parametrize("policy", ["abort", "partial"])

@@ -19,7 +19,7 @@ from hiermem import (
 )
 from hiermem.core.spaces import record as kept
 from hiermem.engine.spaces import space as space_engine
-from hiermem.engine.spaces.records import Lease, SpaceContext
+from hiermem.engine.spaces.records import SpaceContext, bank_claim
 from hiermem.remote.object_storage import open_storage
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
@@ -259,7 +259,7 @@ async def test_a_consolidation_under_way_writes_nothing_more(store, anew, at, ca
         handle = new._resources.opened()
         lease = SpaceContext(handle, "x", None, limit)
         await lease.rules()
-        assert await Lease(lease, "other run").take()
+        assert await bank_claim(lease, "other run").take()
         expected = await left(store, "x")
     await asyncio.sleep(0.25)  # a beat of the run falls into this
     slow.go.set()
@@ -319,7 +319,7 @@ async def test_a_call_that_saw_the_space_before_writes_nothing_after(store, anew
         with pytest.raises(NotFoundError, match="erased"):
             await call
     assert not (tmp_path / "out").exists()
-    assert not await Lease(seen[3], "late").take()
+    assert not await bank_claim(seen[3], "late").take()
     assert await left(store, "x") == before
     if anew:
         await space_engine.note(seen[4], "late")

@@ -176,8 +176,8 @@ class WatchedStore:
     async def tenants(self, **how):
         return await self._inner.tenants(**how)
 
-    async def claim_due(self, limit, *, lease):
-        return await self._inner.claim_due(limit, lease=lease)
+    async def claim_due(self, limit, **how):
+        return await self._inner.claim_due(limit, **how)
 
     async def close(self):
         pass

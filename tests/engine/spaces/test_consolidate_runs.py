@@ -13,7 +13,7 @@ from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.record import subject_of
 from hiermem.engine.calls import call as calling
 from hiermem.engine.calls import run as frame
-from hiermem.engine.spaces.records import Lease
+from hiermem.engine.calls.record_claim import RecordClaim
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
@@ -87,7 +87,7 @@ async def test_a_run_that_was_paused_until_its_lease_ended_commits_nothing(store
     slow.go.set()
     done = await work
     assert (done.status, done.notes_processed) == ("error", 0)
-    assert "lease" in done.message
+    assert "claim" in done.message
     assert (await space.read("progress.md")).count("- one") == 1
     assert [len(each.notes) for each in await space.history()] == [1]
     assert (await first.check()).findings == ()
@@ -183,16 +183,17 @@ async def test_what_was_paid_for_is_kept_though_the_run_is_cancelled(store):
     memory = AsyncMemory(store=store, llm=ScriptedLLM(script=answer, remote=True))
     space = memory.space("x", rules=RULES)
     await space.note("one")
-    commit = Lease.commit
+    commit = RecordClaim.commit
     caught = asyncio.Event()
 
-    async def slowly(self, writes):
-        caught.set()
-        await asyncio.sleep(0.05)
-        return await commit(self, writes)
+    async def slowly(self, writes, **how):
+        if writes:
+            caught.set()
+            await asyncio.sleep(0.05)
+        return await commit(self, writes, **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Lease, "commit", slowly)
+        patch.setattr(RecordClaim, "commit", slowly)
         work = asyncio.create_task(space.consolidate())
         await caught.wait()
         work.cancel()
@@ -268,7 +269,7 @@ async def test_a_damaged_lease_is_nobodys(body):
     memory = AsyncMemory(store=store, llm=ScriptedLLM(script=answer))
     space = memory.space("x", rules=RULES)
     await space.note("one")
-    kind = kept.kind_of(kept.LEASE, "x")
+    kind = kept.kind_of(kept.CLAIM, "x")
     await space._context.put([kept.RecordWrite(kind, kept.SPACE_SCOPE, "", body)])
     assert (await space.consolidate()).status == "ok"
 

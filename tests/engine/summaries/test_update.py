@@ -512,8 +512,9 @@ async def test_p4_texts_do_not_depend_on_when_updates_ran(cuts, remote):
 @pytest.mark.parametrize("remote", [False, True])
 async def test_p10_cut_off_again_and_again_on_sqlite_the_tree_is_that_of_one_run(remote, tmp_path):
     clean, tree = await finished_calls(100, remote)
-    store = await SQLiteStore.open(tmp_path / "s.db")
-    fixture = await told(SessionFixture(store), 100, words=30)
+    store = await SQLiteStore.open(tmp_path / "s.db", clock=lambda: fixture.now)
+    fixture = SessionFixture(store)
+    await told(fixture, 100, words=30)
     llm = ScriptedLLM(remote=remote, latency=0.001)
     for fault in (3, 9, 14, 22, 30, 41):
         plan = FaultPlan({fault: "die"})
@@ -521,7 +522,7 @@ async def test_p10_cut_off_again_and_again_on_sqlite_the_tree_is_that_of_one_run
             await fixture.update(llm, tenant=FaultyStore(store, plan).tenant("t"))
         fixture.now += timedelta(seconds=61)
         await store.close()
-        store = fixture.store = await SQLiteStore.open(tmp_path / "s.db")
+        store = fixture.store = await SQLiteStore.open(tmp_path / "s.db", clock=lambda: fixture.now)
         fixture.tenant = store.tenant("t")
     await fixture.update(llm)
     assert await fixture.image() == tree

@@ -12,7 +12,7 @@ from sampling import params
 from session_fixture import COUNTER, START, messages
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy, update_one
-from hiermem.engine.worker import due
+from hiermem.engine.worker import worker as worker_module
 from hiermem.engine.worker.due import sweep
 from hiermem.errors import UsageError
 from hiermem.stores.memory import MemoryStore
@@ -42,14 +42,17 @@ def memory_over(store, clock, llm=None, config=LEVELS):
     )  # fmt: skip
 
 
-async def claimed(store):
-    return {(one.tenant, one.session_id) for one in await store.claim_due(1000, lease=600.0)}
+async def listed(store):
+    """What is due now and not claimed."""
+    found = await store.claim_due(1000, lease=0.0)
+    return {(one.tenant, one.session_id) for one in found if not one.claimed}
 
 
 async def emptied(store):
     """Forget all entries, as if no writer had written one."""
-    for one in await store.claim_due(1000, lease=0.0):
-        await store.tenant(one.tenant).settle_due(one)
+    for one in await store.claim_due(1000, lease=0.0, ahead=None):
+        held = await store.tenant(one.tenant).take_due(one.session_id, lease=1.0)
+        await store.tenant(one.tenant).settle_due(held)
 
 
 async def made(memory, session="s"):
@@ -97,13 +100,13 @@ async def failure(memory):
         ScriptedLLM(), dict.fromkeys(range(99), "permanent")))  # fmt: skip
     await emptied(memory._resources.store)
     await failing.session("s").update()
-    assert await claimed(memory._resources.store) == set()
+    assert await listed(memory._resources.store) == set()
     memory._handle.clock.at += timedelta(hours=2)
 
 
 async def silence(memory):
     await memory.session("s").append(*messages(3))
-    assert await claimed(memory._resources.store) == set()
+    assert await listed(memory._resources.store) == set()
     memory._handle.clock.at += timedelta(hours=2)
 
 
@@ -117,12 +120,12 @@ async def test_every_writer_enters_the_session_and_the_sweep_finds_it_without(wr
     store = MemoryStore(clock=clock)
     memory = memory_over(store, clock)
     await writer(memory)
-    assert ("default", "s") in await claimed(store)
+    assert ("default", "s") in await listed(store)
     clock.at += timedelta(hours=1)
     await emptied(store)
-    assert await claimed(store) == set()
+    assert await listed(store) == set()
     assert await sweep(store, memory._resources.handles, share=1.0) >= 1
-    assert ("default", "s") in await claimed(store)
+    assert ("default", "s") in await listed(store)
 
 
 async def test_update_one_makes_what_is_left_and_writes_nothing_where_nothing_is():
@@ -135,7 +138,7 @@ async def test_update_one_makes_what_is_left_and_writes_nothing_where_nothing_is
     report = await update_one(memory.for_tenant, "a", "s")
     assert report.made > 3
     assert not report.more
-    assert await claimed(store) == set()
+    assert await listed(store) == set()
     plan.visits.clear()
     again = await update_one(memory.for_tenant, "a", "s")
     assert (again.made, again.more, again.run_id) == (0, False, None)
@@ -156,9 +159,9 @@ async def test_update_one_says_where_there_is_more():
     report = await update_one(memory.for_tenant, "default", "s", deadline=0.0)
     assert report.stopped == "deadline"
     assert report.more
-    assert await claimed(store) == {("default", "s")}
+    assert await listed(store) == {("default", "s")}
     assert not (await update_one(memory.for_tenant, "default", "s")).more
-    assert await claimed(store) == set()
+    assert await listed(store) == set()
 
 
 @pytest.mark.parametrize("kind", params(["sqlite", "memory"], 1))
@@ -181,10 +184,9 @@ async def test_workers_make_everything_of_all_tenants(kind, tmp_path):
     ):
         assert await one.drain(60)
         assert await two.drain(60)
-    assert not [tenant for tenant, _ in names if await store.tenant(tenant).backlog()]
     assert one.status.made + two.status.made + one.status.reused + two.status.reused >= len(names)
     assert one.status.last_error is None
-    assert await claimed(store) == set()
+    assert await listed(store) == set()
     with pytest.raises(UsageError, match="for all tenants"):
         memory.for_tenant("t1").worker(all_tenants=True)
     await memory.close()
@@ -209,10 +211,10 @@ async def test_a_worker_that_is_stopped_gives_back_what_it_claimed():
     worker = memory.worker(all_tenants=True, poll=0.05)
     await worker.start()
     await going.wait()
-    assert await claimed(store) == set()
+    assert len(await listed(store)) == len(names) - (POLICY.concurrency + 2)
     await worker.stop(timeout=0)
     clock.at += timedelta(seconds=1)
-    assert await claimed(store) == names
+    assert await listed(store) == names
     await memory.close()
 
 
@@ -223,9 +225,9 @@ async def test_an_idle_worker_costs_the_same_for_any_number_of_tenants():
         calls, plan = [], FaultPlan()
 
         class Counting(FaultyStore):
-            async def claim_due(self, limit, *, lease, calls=calls):
+            async def claim_due(self, limit, *, calls=calls, **how):
                 calls.append(limit)
-                return await super().claim_due(limit, lease=lease)
+                return await super().claim_due(limit, **how)
 
         clock = Clock()
         memory = memory_over(Counting(MemoryStore(clock=clock), plan), clock)
@@ -262,9 +264,9 @@ async def test_a_worker_keeps_nothing_of_a_session_that_has_nothing_to_make():
     clock.at += timedelta(hours=1)
     async with memory.worker(all_tenants=True, poll=0.02) as worker:
         assert await worker.drain(5)
-        assert (worker.status.made, worker.status.resting) == (0, 0)
-        assert not worker._scheduler.claimed
-    assert await claimed(store) == set()
+        assert worker.status.made == 0
+        assert not worker._in_row
+    assert await listed(store) == set()
     await memory.close()
 
 
@@ -277,49 +279,32 @@ async def test_a_session_that_fails_again_and_again_waits_longer_each_time():
                           llm=ScriptedLLM(), config=LEVELS, clock=clock)  # fmt: skip
     await ready(foreign, clock, "odd")
     async with memory.worker(all_tenants=True, poll=0.02) as worker:
-        backoff, key = worker._scheduler.backoff, ("default", "odd")
-        for times in (1, 2, 3):
+        for times, pause in ((1, 2), (2, 4), (3, 8)):
             for _ in range(500):
                 if worker.status.turns == times:
                     break
                 await asyncio.sleep(0.01)
-            entry = backoff.get(key)
-            assert entry is not None
-            assert entry.times == times
-            clock.at += timedelta(minutes=10)
+            assert worker.status.turns == times
+            ahead = [len(await store.claim_due(9, lease=0.0, ahead=s)) for s in (pause - 1, pause)]
+            assert ahead == [0, 1]
+            clock.at += timedelta(seconds=pause)
     await memory.close()
 
 
-async def test_a_session_that_another_worker_took_over_is_forgotten():
-    """Of a session that failed here and was made there, nobody would ever tell this worker."""
-    clock = Clock()
-    store = MemoryStore(clock=clock)
-    memory = memory_over(store, clock)
-    worker = memory.worker(all_tenants=True, poll=0.02)
-    scheduler, seconds = worker._scheduler, [1000.0]
-    scheduler._clock = lambda: seconds[0]
-    scheduler.trouble(("default", "s"))
-    await scheduler.look()
-    assert worker.status.resting == 1
-    seconds[0] += 600
-    await scheduler.look()
-    assert worker.status.resting == 0
-    await memory.close()
-
-
-async def test_a_look_that_fails_loses_no_session():
-    """Sessions that were claimed and not looked at would never be, and would take up the room for
-    others until the worker is started again."""
-    clock, plan = Clock(), FaultPlan({0: "fail"}, only=frozenset({"mutate.before"}))
+async def test_a_turn_that_fails_loses_no_session():
+    """A session that was claimed and not settled would wait until the claim ends."""
+    clock, plan = Clock(), FaultPlan({0: "fail"}, only=frozenset({"session.before"}))
     store = MemoryStore(clock=clock)
     names = [f"s{place}" for place in range(9)]
     await ready(memory_over(store, clock), clock, *names)
     memory = memory_over(FaultyStore(store, plan), clock)
     async with memory.worker(all_tenants=True, poll=0.02) as worker:
-        assert await worker.drain(20)
+        assert not await worker.drain(20)
         assert worker.status.last_error == "StoreError"
+        clock.at += timedelta(seconds=10)
+        assert await worker.drain(20)
     assert plan.hits
-    assert not await store.tenant("default").backlog()
+    assert await listed(store) == set()
     await memory.close()
 
 
@@ -335,8 +320,9 @@ async def test_a_session_that_cannot_be_read_stops_no_other():
     async with memory.worker(all_tenants=True, poll=0.02) as worker:
         await worker.drain(5)
         assert worker.status.last_error == "StoreCorruptError"
-        assert worker.status.turns == 8
-    assert await store.tenant("default").backlog() == ["s0"]
+        assert worker.status.turns == 9
+    assert not await store.claim_due(9, lease=0.0)
+    assert [one.session_id for one in await store.claim_due(9, lease=0.0, ahead=9)] == ["s0"]
     await memory.close()
 
 
@@ -348,8 +334,8 @@ async def test_a_sweep_that_fails_is_not_the_last(monkeypatch):
         swept.append(1)
         raise KeyError
 
-    monkeypatch.setattr(due, "sweep", sweep)
-    monkeypatch.setattr(due, "_SWEEP", 0.02)
+    monkeypatch.setattr(worker_module, "sweep", sweep)
+    monkeypatch.setattr(worker_module, "_SWEEP", (0.02, 0.02))
     memory = memory_over(MemoryStore(), Clock())
     async with memory.worker(all_tenants=True):
         for _ in range(500):
@@ -358,3 +344,61 @@ async def test_a_sweep_that_fails_is_not_the_last(monkeypatch):
             await asyncio.sleep(0.01)
     assert len(swept) > 1
     await memory.close()
+
+
+async def test_a_limit_of_time_closes_a_window_at_its_time(monkeypatch):
+    """Broken once: a limit of two seconds took effect at the next sweep, a minute later."""
+
+    async def no_sweep(*_):
+        return 0
+
+    monkeypatch.setattr(worker_module, "sweep_tenant", no_sweep)
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    limits = HierarchyConfig.by_tokens(max_age=timedelta(seconds=2))
+    memory = memory_over(store, clock, config=limits)
+    said = ("When does the pump run? " * 9, "It runs at noon. " * 9)
+    await memory.session("s").append(Message.user(said[0]), Message.assistant(said[1]))
+    async with memory.worker(poll=0.02) as worker:
+        clock.at += timedelta(seconds=1)
+        assert await worker.drain(5)
+        assert worker.status.made == 0
+        clock.at += timedelta(seconds=2)
+        for _ in range(500):
+            if worker.status.made:
+                break
+            await asyncio.sleep(0.01)
+        assert worker.status.made == 1
+    await memory.close()
+
+
+async def test_an_update_waits_for_another_run_until_what_waited_is_made():
+    """Broken, it pays for what another run makes, or waits for what came later too."""
+    store = MemoryStore()
+    gate, asked = asyncio.Event(), asyncio.Event()
+
+    class Gated(ScriptedLLM):
+        async def complete(self, request):
+            asked.set()
+            if self.calls >= 1:
+                await gate.wait()
+            return await super().complete(request)
+
+    slow, quick = Gated(remote=True), ScriptedLLM(remote=True)
+    policy = UpdatePolicy(batch_delay=0, concurrency=1)
+    settings = {"store": store, "token_counter": COUNTER, "config": LEVELS, "update_policy": policy}
+    first, second = AsyncMemory(llm=slow, **settings), AsyncMemory(llm=quick, **settings)
+    await first.session("s").append(*messages(30))
+    await first.session("s").flush()
+    running = asyncio.create_task(first.session("s").update())
+    await asked.wait()
+    late = await second.session("s").update(deadline=0.3)
+    assert (late.stopped, late.calls, late.made) == ("deadline", 0, 0)
+    waiting = asyncio.create_task(second.session("s").update())
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    gate.set()
+    assert (await running).made > 1
+    assert (await waiting).made == quick.calls == 0
+    await first.close()
+    await second.close()

@@ -27,17 +27,17 @@ class Queue:
         self.waiting = [f"s{n}" for n in range(count)]
         self.fails, self.ended, self.go_on = fails, [], asyncio.Event()
 
-    def take(self):
-        return self.pool.begin(self.handle, self.waiting.pop(0)) if self.waiting else None
-
     async def turn(self, session_update):
         await self.go_on.wait()
-        self.ended.append((session_update.session_id, session_update.ending))
+        self.ended.append((session_update.session_id, session_update.budget.stopped))
         if session_update.session_id == self.fails:
             raise KeyError(self.fails)
 
     def fill(self):
-        return self.pool.fill(self.take, self.turn)
+        while self.waiting and self.pool.free:
+            begun = self.pool.begin(self.handle, self.waiting.pop(0))
+            self.pool.run(begun, self.turn)
+        return [each.task for each in self.pool.updates.values()]
 
 
 async def test_no_more_turns_than_places_and_each_session_has_one():
@@ -48,7 +48,7 @@ async def test_no_more_turns_than_places_and_each_session_has_one():
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         assert [type(task.exception()) for task in done if task.exception()] in ([], [KeyError])
     assert most == queue.pool.places == 4
-    assert sorted(queue.ended) == sorted((f"s{n}", False) for n in range(11))
+    assert sorted(queue.ended) == sorted((f"s{n}", None) for n in range(11))
 
 
 async def test_turns_that_are_to_end_are_waited_for():
@@ -59,7 +59,7 @@ async def test_turns_that_are_to_end_are_waited_for():
     assert not ending.done()
     queue.go_on.set()
     await ending
-    assert queue.ended == [("s0", True), ("s1", True), ("s2", True)]
+    assert queue.ended == [("s0", "pause"), ("s1", "pause"), ("s2", "pause")]
     assert not queue.pool.updates
 
 

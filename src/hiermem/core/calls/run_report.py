@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from hiermem.core.calls.lease import is_believed
+from hiermem.core.calls.claim import is_believed
 from hiermem.types.brief import Brief
 from hiermem.types.prices import add_costs
 from hiermem.types.transaction import Attempt, RunRecord

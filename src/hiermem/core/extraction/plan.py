@@ -105,17 +105,12 @@ class PhaseReport:
 
 @dataclass(frozen=True, slots=True)
 class ExtractionProgress(Brief):
-    """The progress of an extraction; ``failed`` of the ``done`` items have no usable answer.
-
-    ``waiting`` are chunks, or steps of the reduction, that another run is asking for. This run
-    waits for the answers, or until that run's lease is over.
-    """
+    """The progress of an extraction; ``failed`` of the ``done`` items have no usable answer."""
 
     phase: Literal["map", "reduce"]
     done: int
     total: int
     failed: int = 0
-    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)

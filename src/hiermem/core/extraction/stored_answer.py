@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 
 from pydantic import ValidationError
 
-from hiermem.core.calls.lease import Claim, read_claim
 from hiermem.types.trivector import Answer
 
 
@@ -50,10 +49,10 @@ class StoredAnswer:
 def made_from(body: str, indices: Collection[int]) -> bool:
     """Return whether a record's answer may have been made from one of the messages.
 
-    A record that does not say what it was made from (a claim, a damaged record) may have been.
+    A record that does not say what it was made from, such as a damaged one, may have been.
     """
     found = read_answer(body)
-    if not isinstance(found, StoredAnswer) or not found.spans:
+    if found is None or not found.spans:
         return True
     return any(start <= index < stop for start, stop in found.spans for index in indices)
 
@@ -63,12 +62,10 @@ def write_answer(kept: StoredAnswer) -> str:
     return json.dumps(asdict(kept), ensure_ascii=False, separators=(",", ":"))
 
 
-def read_answer(body: str) -> StoredAnswer | Claim | None:
-    """Read a record's body; None if it is neither an answer nor a claim."""
+def read_answer(body: str) -> StoredAnswer | None:
+    """Read a record's body; None if it is no answer."""
     try:
         found = json.loads(body)
-        if "answer" not in found:
-            return read_claim(body)
         return StoredAnswer(
             str(found["answer"]),
             str(found["strategy"]),

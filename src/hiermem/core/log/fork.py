@@ -119,9 +119,7 @@ def fork(
 
 def _copied(node: Node, parent: str | None) -> Node:
     """Return a node as it is in the fork, where no run makes it or was asked for it once more."""
-    plain = replace(
-        node, parent=parent, version=0, forced=False, lease_owner=None, lease_until=None
-    )
+    plain = replace(node, parent=parent, version=0, forced=False)
     if node.revision:
         return replace(plain, status="active")
     return replace(plain, status="pending", attempts=0, error=None, degraded=False, dirty=False)

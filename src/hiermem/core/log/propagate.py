@@ -241,7 +241,7 @@ class Propagated:
         self.windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
 
     def _marked(self, node: Node) -> Node:
-        """Mark a node on the path; if its content changed, release it from its generating run.
+        """Mark a node on the path; if its content changed, its attempts begin anew.
 
         One that is forgotten gets its next version too.
         """
@@ -255,24 +255,16 @@ class Propagated:
                 error=None,
                 degraded=False,
                 dirty=False,
-                lease_owner=None,
-                lease_until=None,
                 forced=False,
                 since=self._now if node.revision else node.since,
             )
         if node.id in self._inputs:
-            node = _reset(node)
+            node = replace(node, attempts=0, error=None)
         if not node.revision:
             return node
         if self._mark == "rebuild":
             return mark_dirty(node, now=self._now)
         return flag(node)
-
-
-def _reset(node: Node) -> Node:
-    """Return a node that no run is generating, its attempts reset."""
-    status = "pending" if node.status == "generating" else node.status
-    return replace(node, status=status, attempts=0, error=None, lease_owner=None, lease_until=None)
 
 
 def _sliced(span: Span, points: Sequence[int], number: int) -> Span:

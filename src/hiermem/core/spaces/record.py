@@ -54,12 +54,12 @@ SYNTHESIS: Final = "synthesis"
 META: Final = "meta"
 REVISION: Final = "bank-revision"
 CONSOLIDATION: Final = "consolidation"
-LEASE: Final = "bank-lease"
+CLAIM: Final = "bank-claim"
 EXPORT: Final = "bank-export"
 _ARRIVAL: Final = re.compile(r"Z-(\d{10,19})-[0-9a-f]+\Z")
 #: All kinds that include the space's name.
 KINDS: Final = (
-    SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, SYNTHESIS, META, REVISION, CONSOLIDATION, LEASE,
+    SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, SYNTHESIS, META, REVISION, CONSOLIDATION, CLAIM,
     EXPORT,
 )  # fmt: skip
 

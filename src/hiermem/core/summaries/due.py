@@ -3,7 +3,7 @@
 ::
 
     a change of a session  -> an entry, due at once or later
-    a claim of the entry   -> an update -> nothing left: the entry goes; otherwise its next time
+    a claim of the session -> an update -> nothing left: the entry goes; otherwise its next time
 
 A store writes the entry in the transaction of the change. What makes a session due:
 
@@ -11,7 +11,7 @@ A store writes the entry in the transaction of the change. What makes a session 
     a new configuration, another tree       at once: a worker looks
     an open window with a limit of time     when the time is over, if nothing is appended by then
 
-An entry is only a hint. What is missed is found by a sweep, and one too many costs a look.
+An entry too many costs a look, and what is missed is found by a sweep.
 """
 
 from __future__ import annotations
@@ -57,10 +57,7 @@ def due_by_change(
 
 
 def due_by_nodes(nodes: Iterable[Node]) -> Due | None:
-    """Return when the first of these nodes is to be made; None where none is.
-
-    A node that is being made is not: the session has an entry, and whoever makes it settles that.
-    """
+    """Return when the first of these nodes is to be made; None where none is."""
     delays = [
         _delay(node)
         for node in nodes
@@ -70,16 +67,12 @@ def due_by_nodes(nodes: Iterable[Node]) -> Due | None:
     return Due(delay=min(delays)) if delays else None
 
 
-def due_after_turn(
-    record: SessionRecord, *, ready: Iterable[Node], leased: Iterable[Node], now: datetime
-) -> datetime | None:
-    """Return when a session is due next that was just worked on; None where nothing is left.
+def next_due(record: SessionRecord, *, ready: Iterable[Node], now: datetime) -> datetime | None:
+    """Return when a session is due next; None where nothing is left to make.
 
-    ``ready`` are the unfinished nodes with all their inputs, ``leased`` those that another run
-    holds.
+    ``ready`` are the unfinished nodes with all their inputs.
     """
-    times = [node.lease_until for node in leased if node.lease_until is not None]
-    times += [now + timedelta(seconds=_delay(node)) for node in ready]
+    times = [now + timedelta(seconds=_delay(node)) for node in ready]
     by_time = _by_time(record)
     if by_time is not None and by_time.at is not None and by_time.at > now:
         times.append(by_time.at)

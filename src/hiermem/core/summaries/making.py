@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core import needs
-from hiermem.core.calls.lease import ClaimLostError
+from hiermem.core.calls.claim import ClaimLostError
 from hiermem.core.summaries import plan, status
 from hiermem.core.summaries.assess import (
     MOST_ANCHORS,
@@ -43,7 +43,7 @@ from hiermem.types.transaction import Attempt, Need
 T = TypeVar("T")
 
 OutcomeKind: TypeAlias = Literal[
-    "made", "reused", "degraded", "kept", "clean", "failed", "refused", "leased", "moved"
+    "made", "reused", "degraded", "kept", "clean", "failed", "refused", "moved"
 ]
 
 
@@ -59,8 +59,7 @@ class Outcome:
         clean          the node was dirty, but its text is still right
         failed         nothing new
         refused        a cap was met
-        leased         another run holds the node
-        moved          the node changed while it was read
+        moved          the node changed while it was read, or the claim was lost
 
     ``attempts`` are the calls that it took. ``changes_parent``: the text differs from the one that
     the parent was made from.
@@ -155,7 +154,6 @@ class UnfitError(Exception):
 class Settings(Protocol):
     """The settings of a run that apply to all of its nodes."""
 
-    run_id: str
     config: HierarchyConfig
     policy: UpdatePolicy
     counter: TokenCounter
@@ -185,7 +183,7 @@ class Settings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A node to be made, and what was read of it ``now``.
+    """A node to be made, and what was read of it.
 
     ``clean``: its text is made from these inputs already. ``flagged``: an edit
     changed what a child's text describes.
@@ -193,7 +191,6 @@ class _Task:
 
     node: Node
     run: Settings
-    now: datetime
     inputs: Inputs
     serving: Revision | None
     clean: bool
@@ -201,17 +198,12 @@ class _Task:
 
     @property
     def generating(self) -> Node:
-        """The node as it is claimed for a call, or as if it were."""
-        owner = self.run.run_id
-        pending = status.reset(self.node, now=self.now, owner=owner)
-        return status.claim(pending, owner=owner, until=None)
+        """The node in the making."""
+        return status.generate(status.reset(self.node))
 
 
 def make(node: Node, run: Settings) -> Making[Outcome]:
     """Make the text of ``node``, or return why there is none."""
-    now = run.time()
-    if status.standing(node, now=now, owner=run.run_id) == "leased":
-        return Outcome("leased", node)
     inputs: Inputs | None = yield ReadInputs(node)
     if inputs is None:
         return Outcome("moved", node)
@@ -221,7 +213,7 @@ def make(node: Node, run: Settings) -> Making[Outcome]:
     clean = serving is not None and plan.is_clean(node, inputs, serving, follow=follow)
     below = (yield from needs.nodes(node.children)) if node.dirty else []
     flagged = any(map(status.is_flagged, below))
-    task = _Task(node, run, now, inputs, serving, clean, flagged)
+    task = _Task(node, run, inputs, serving, clean, flagged)
     if node.dirty and node.status == "active" and clean and not node.forced:
         return _clean(task)
     if node.verbatim or inputs.empty:
@@ -336,7 +328,7 @@ def copy(node: Node, inputs: Inputs, run: Settings) -> Revision:
     found = anchors.find(copied.text, limit=MOST_ANCHORS)
     draft = replace(copied, model="verbatim", anchors=found)
     level_plan = replace(run.plan(node.level), strategy=VERBATIM)
-    task = _Task(node, run, run.time(), inputs, None, clean=False, flagged=False)
+    task = _Task(node, run, inputs, None, clean=False, flagged=False)
     return _revision(task, draft, run.labels(inputs), level_plan)
 
 

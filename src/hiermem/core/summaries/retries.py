@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from hiermem.core.calls.backoff import TEXT, Backoff
 from hiermem.core.summaries.assess import PROMPTS
 from hiermem.types import Node
 
@@ -68,29 +67,6 @@ class AttemptCount:
         first = self.unanswered or call_id
         spent = self.spend(int(bool(self.unanswered) and answered), now=now, error=error)
         return replace(spent, unanswered=first, error=error)
-
-
-class NodeBackoff(Backoff[str]):
-    """The nodes of a session without a fit text, and how long a worker leaves each alone.
-
-    Without it the worker would ask for the same text again at once. The back-off ends early where
-    the node's text or inputs change.
-    """
-
-    def is_backed_off(self, node: Node, now: float) -> bool:
-        """Return whether ``node`` must not be retried yet."""
-        return self.holds(node.id, now, version=_version(node))
-
-    def record_outcome(self, node: Node, now: float) -> None:
-        """Record the outcome of ``node``: it backs off where it failed or has only the stand-in."""
-        if node.status == "failed" or node.degraded:
-            self.put(node.id, now, pauses=TEXT, version=_version(node))
-        else:
-            self.drop(node.id)
-
-
-def _version(node: Node) -> tuple[object, ...]:
-    return node.revision, node.dirty, node.forced, node.span
 
 
 def together(counts: Iterable[AttemptCount]) -> AttemptCount:

@@ -4,12 +4,11 @@ The life cycle of a node:
 
     from        to          by              when
     ----------  ----------  --------------  --------------------------------------------------
-    pending     generating  claim           a run starts on it, a remote one under a lease
+    pending     generating  generate        a run begins to make its text
     generating  active      succeed         a fit text, or the stand-in, is committed
     generating  active      keep            no new text; the node keeps the text it has
     generating  active      keep_previous   as keep; the inputs are unchanged: dirty, forced end
     generating  failed      fail            no fit text
-    generating  pending     expire, reset   the run released it, or its lease has ended
     failed      pending     reset           the next try
     active      pending     reset           a dirty, degraded or forced node gets a new text
 
@@ -22,6 +21,9 @@ Flags of an active node, which change no status:
     degraded  the text is the stand-in; the node is tried again
     forced    a new text was requested whatever the inputs are; ends as dirty does
 
+A node is generating within one run only: what is stored is what became of it. Which run may make a
+session's texts, the claim on the session says.
+
 Every change of a status is made here; a change that is not in the table is an
 IllegalTransitionError. A change of status never removes the serving revision. ``write`` sets the
 version, once for each stored change.
@@ -31,9 +33,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-from hiermem.core.calls.lease import is_believed
 from hiermem.errors import IllegalTransitionError
 from hiermem.types import Node, Revision, Status
 from hiermem.types.transaction import NodeTally, NodeWrite
@@ -45,22 +46,10 @@ _NEXT: Final[dict[Status, frozenset[Status]]] = {
     "active": frozenset({"pending"}),
 }
 
-#: A node as a run sees it: nothing to do, free to be made, or leased by another run.
-Standing: TypeAlias = Literal["settled", "free", "leased"]
 
-
-def standing(node: Node, *, now: datetime, owner: str = "") -> Standing:
-    """Return the standing of ``node`` for the run ``owner``, whose own lease does not stop it."""
-    if not waits(node) and not node.degraded:
-        return "settled"
-    if (
-        node.status == "generating"
-        and node.lease_owner != owner
-        and node.lease_until is not None
-        and is_believed(node.lease_until, now=now)
-    ):
-        return "leased"
-    return "free"
+def is_unfinished(node: Node) -> bool:
+    """Return whether an update may make ``node``: it waits, or has only the stand-in."""
+    return waits(node) or node.degraded
 
 
 def waits(node: Node) -> bool:
@@ -84,41 +73,23 @@ def waiting(tally: NodeTally) -> int:
 
 
 def _move(node: Node, to: Status) -> Node:
-    """Return ``node`` in the status ``to``; the lease ends with ``generating``."""
+    """Return ``node`` in the status ``to``."""
     if to not in _NEXT[node.status]:
         raise IllegalTransitionError(
             f"summary {node.id} is {node.status}; it cannot become {to}, only "
             f"{' or '.join(sorted(_NEXT[node.status]))}"
         )
-    return replace(node, status=to, lease_owner=None, lease_until=None)
+    return replace(node, status=to)
 
 
-def reset(node: Node, *, now: datetime, owner: str = "") -> Node:
-    """Return a free node to ``pending``: for a retry, a new text, or after an expired lease.
-
-    Raises IllegalTransitionError where another run's lease on the node is still valid.
-    """
-    if node.status == "pending":
-        return node
-    if standing(node, now=now, owner=owner) == "leased":
-        raise IllegalTransitionError(
-            f"summary {node.id} is leased until {node.lease_until}; wait for it or for that time"
-        )
-    return _move(node, "pending")
+def reset(node: Node) -> Node:
+    """Return a node to ``pending``: for a retry, or a new text."""
+    return node if node.status == "pending" else _move(node, "pending")
 
 
-def claim(node: Node, *, owner: str, until: datetime | None) -> Node:
-    """Begin generating a pending node, under a lease where ``until`` is given."""
-    return replace(
-        _move(node, "generating"), lease_owner=owner if until else None, lease_until=until
-    )
-
-
-def expire(node: Node) -> Node:
-    """Release a node that was being generated without a result; no attempt is spent."""
-    if node.status != "generating":
-        raise IllegalTransitionError(f"summary {node.id} is {node.status}; nobody is making it")
-    return _move(node, "pending")
+def generate(node: Node) -> Node:
+    """Begin to make a pending node."""
+    return _move(node, "generating")
 
 
 def succeed(node: Node, revision: Revision, *, flagged: bool = False) -> Node:
@@ -183,20 +154,13 @@ def force(node: Node, *, now: datetime) -> Node:
 def rebase(before: Node, current: Node, after: Node) -> Node | None:
     """Apply a change to the node that is stored now, or return None where it no longer applies.
 
-    Between a read and its commit a node may get its parent, because its group was sealed, or a
-    longer lease of the same owner. Neither affects the inputs of its text, and each is one write.
-    A version that is further ahead was also raised by a write that does affect them, such as an
-    edit.
+    Between a read and its commit a node may get its parent, because its group was sealed. That does
+    not affect the inputs of its text, and is one write. A version that is further ahead was also
+    raised by a write that does affect them, such as an edit.
     """
-    harmless = (current.parent != before.parent) + (current.lease_until != before.lease_until)
-    if current.version - before.version > harmless:
+    if current.version - before.version > (current.parent != before.parent):
         return None
-    same = replace(
-        current,
-        version=before.version,
-        parent=before.parent,
-        lease_until=before.lease_until,
-    )
+    same = replace(current, version=before.version, parent=before.parent)
     return replace(after, parent=current.parent) if same == before else None
 
 

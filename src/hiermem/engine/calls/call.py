@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Generic, NoReturn, get_args
 
 from hiermem import errors, tracing
+from hiermem.core.calls.claim import ClaimLostError
 from hiermem.core.calls.faults import described, places
-from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.request_limits import FRAME
 from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
@@ -341,7 +341,7 @@ def _unexpected(what: str) -> UnexpectedModelError:
 async def _claim_and_journal(
     run: Run[N], state: CallState[N], reservation: Reservation, tokens_in: int, tokens_out: int
 ) -> Attempt:
-    """Take the node's lease and journal the call, where the model is remote.
+    """Journal the call under the run's claim, where the model is remote.
 
     Until the call is settled the journal shows its upper bound; so the calls of a run that is
     killed count as spent. Raises ClaimLostError.
@@ -363,15 +363,14 @@ async def _claim_and_journal(
     if run.llm.remote:
         run.journal.note(attempt)
         try:
-            claimed = await run.claims.begin_call(state.node, attempt, ended=state.ended)
+            begun = await run.begin_call(state.node, [*state.ended, attempt])
         except BaseException:
             # The journal may show the call all the same.
             run.journal.note(replace(_free(attempt, "not_sent"), ended_at=run.now()))
             raise
-        if claimed is None:
+        if not begun:
             run.journal.forget(attempt)
             state.calls -= 1
             raise ClaimLostError
-        state.node = claimed
         state.ended.clear()
     return attempt

@@ -6,15 +6,15 @@ end was not seen is recorded as ``unknown``, because it may have been charged fo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Final
 
 from hiermem.core.calls.run_report import cut_off
 from hiermem.engine.calls.budget import JournalBudget
-from hiermem.engine.calls.store_retry import retry_store, retry_write
-from hiermem.protocols import TenantStore, TreeStore
-from hiermem.types.transaction import Attempt, NodeWrite
+from hiermem.engine.calls.store_retry import retry_write
+from hiermem.protocols import TreeStore
+from hiermem.types.transaction import Attempt, DueSession, NodeWrite
 
 #: More calls than a run has made.
 ALL_ATTEMPTS: Final = 1_000_000
@@ -23,24 +23,20 @@ ALL_ATTEMPTS: Final = 1_000_000
 class CallJournal:
     """The journal of one run's calls, which are charged to the subject that ``tree`` is of.
 
-    ``unknown`` counts the calls with an unknown outcome; ``took_over`` tells whether a lease was
-    found that an interrupted run had left. Attempts may be written together with what
+    ``unknown`` counts the calls with an unknown outcome. Attempts may be written together with what
     they led to, or with what allows them, in one transaction.
     """
 
     def __init__(
         self,
-        store: TenantStore,
         tree: TreeStore,
         *,
-        run_id: str,
         now: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]],
         budget: JournalBudget | None = None,
     ) -> None:
         self.unknown = 0
-        self.took_over = False
-        self._store, self._tree, self._run_id = store, tree, run_id
+        self._tree = tree
         self._now, self._sleep, self._budget = now, sleep, budget
         self._begun: dict[str, Attempt] = {}
 
@@ -57,41 +53,32 @@ class CallJournal:
         self.unknown += attempt.outcome == "unknown"
 
     async def write(
-        self, attempts: Sequence[Attempt], *, nodes: Sequence[NodeWrite] = ()
-    ) -> tuple[list[bool], bool]:
+        self,
+        attempts: Sequence[Attempt],
+        *,
+        nodes: Sequence[NodeWrite] = (),
+        claim: DueSession | None = None,
+    ) -> tuple[list[bool] | None, bool]:
         """Write attempts, and nodes in the same transaction; nothing where there are none.
 
-        Returns which node writes took effect, and whether an earlier try failed and may have taken
-        effect. The store's last error is raised.
+        Returns which node writes took effect, None where the ``claim`` is lost and nothing was
+        written; and whether an earlier try failed and may have taken effect. The store's last error
+        is raised.
         """
-        applied: list[bool] = []
+        applied: list[bool] | None = []
         retried = False
 
         async def write() -> bool:
             nonlocal applied, retried
             applied, retried = await retry_write(
-                lambda: self._tree.write_nodes(nodes, attempts=attempts), sleep=self._sleep
+                lambda: self._tree.write_nodes(nodes, attempts=attempts, claim=claim),
+                sleep=self._sleep,
             )
-            return True
+            return applied is not None
 
         if attempts or nodes:
             await self.write_with(attempts, write)
         return applied, retried
-
-    async def claim(self, claim: NodeWrite, attempts: Sequence[Attempt]) -> bool:
-        """Write a claim and the attempts that it allows; neither where the claim does not hold.
-
-        Returns whether they were written.
-        """
-
-        async def write() -> bool:
-            (applied,) = await retry_store(
-                lambda: self._tree.write_nodes([claim], attempts_if_applied=attempts),
-                sleep=self._sleep,
-            )
-            return applied
-
-        return await self.write_with(attempts, write)
 
     async def write_with(
         self, attempts: Sequence[Attempt], write: Callable[[], Awaitable[bool]]
@@ -113,16 +100,3 @@ class CallJournal:
         self.unknown += len(unknown)
         self._begun |= unknown
         return list(self._begun.values())
-
-    async def left_by(self, run_id: str, ids: Collection[str]) -> list[Attempt]:
-        """Return the unfinished calls that another run left for these items, as ``unknown``.
-
-        Whoever takes over its lease writes them.
-        """
-        if run_id == self._run_id:
-            return []
-        self.took_over = True
-        journalled = await retry_store(
-            lambda: self._store.attempts(run_id=run_id, limit=ALL_ATTEMPTS), sleep=self._sleep
-        )
-        return cut_off((one for one in journalled if one.node_id in ids), self._now())

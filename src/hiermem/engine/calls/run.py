@@ -1,11 +1,11 @@
-"""The frame of a run: its journal entry, its heartbeat, its claims and tasks, however it ends.
+"""The frame of a run: its journal entry, its heartbeat and tasks, however it ends.
 
 ::
 
     async with run:          runs of the same subject that were cut off are journalled as such
-        await run.begin()    journalled as running; the heartbeat renews the entry and the claims
+        await run.begin()    journalled as running; the heartbeat renews the entry
         ...                  the task's own work
-                             at the end: tasks drained, claims released, the end journalled
+                             at the end: tasks drained, the end journalled
 
 ``JournalledRun`` is a run that calls no model by itself; ``Run`` adds what a model call needs. What
 a task decides, and what it commits, is its own.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -32,6 +32,7 @@ from hiermem.engine.calls.call_journal import ALL_ATTEMPTS, CallJournal
 from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.calls.store_retry import retry_store, shielded
 from hiermem.errors import HiermemError, StoreError
+from hiermem.process import process_mark
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
 from hiermem.types import Node
 from hiermem.types.transaction import Attempt, RunRecord
@@ -40,8 +41,8 @@ T = TypeVar("T")
 RunKind: TypeAlias = Literal["update", "consolidation", "extraction", "embedding"]
 RunOutcome: TypeAlias = Literal["ok", "partial", "error"]
 
-#: Heartbeats within one lease, so that two may fail before it ends.
-_BEATS: Final = 3
+#: Heartbeats within one lease, so that three may fail before it ends.
+_BEATS: Final = 4
 #: Seconds for a task that has its answer to judge and store it, once the run ends early.
 _FINISHING: Final = 10.0
 #: A text of so many tokens is read in a few milliseconds.
@@ -69,10 +70,10 @@ class JournalledRun:
     ``lease`` is the seconds for which its heartbeat is believed. ``detail(outcome)`` returns what
     the journal says of the run, while it lasts ("running") and at its end. ``keep_finished``
     commits what is finished when the run ends early. ``compare_clocks`` makes sure that ``now`` is
-    the store's time, before the run takes leases and at each heartbeat; it raises ClockMovedError
-    where that was not so. ``outcome`` is how the run ended if nothing is raised. ``recheck``: other
-    runs of the subject may have died meanwhile, so that they are looked for once more at the end.
-    Once ``begun``, the journal shows the run.
+    the store's time, before the run begins and at each heartbeat; it raises ClockMovedError
+    where that was not so. ``outcome`` is how the run ended if nothing is raised. ``claim_mark``
+    returns what tells the run's claim from others, None where it has none. Once ``begun``, the
+    journal shows the run.
     """
 
     store: TenantStore
@@ -88,7 +89,7 @@ class JournalledRun:
     keep_finished: Callable[[], Awaitable[None]] = field(default=do_nothing)
     compare_clocks: Callable[[], Awaitable[None]] = field(default=do_nothing)
     outcome: RunOutcome = "ok"
-    recheck: bool = False
+    claim_mark: Callable[[], int | None] = field(default=lambda: None)
     journal: CallJournal = field(init=False)
     begun: bool = field(init=False, default=False)
     _started_at: datetime = field(init=False)
@@ -99,17 +100,12 @@ class JournalledRun:
     def __post_init__(self) -> None:
         self._started_at = self.now()
         self.journal = CallJournal(
-            self.store,
-            self.tree,
-            run_id=self.run_id,
-            now=self.now,
-            sleep=self.sleep,
-            budget=self.journal_budget,
+            self.tree, now=self.now, sleep=self.sleep, budget=self.journal_budget
         )
 
     async def __aenter__(self) -> Self:
         await self.compare_clocks()
-        await self._note_cut_off()
+        await self.note_cut_off()
         self._span = tracing.span("run", task=self.kind, subject=self.subject, run=self.run_id)
         self._note = self._span.__enter__()
         return self
@@ -139,14 +135,12 @@ class JournalledRun:
     async def put(self, *, whole: bool = False) -> None:
         """Journal the run as it is now; with ``whole`` as it would be if it ended now."""
         alive = (self.now() + timedelta(seconds=self.lease)).isoformat()
+        detail = {**self.detail(self.outcome if whole else "running"), "alive_until": alive}
+        if (mark := self.claim_mark()) is not None:
+            # So that another run can tell whether this one was taken over, or has died.
+            detail |= {"claim": mark, "process": process_mark()}
         await self.write_entry(
-            RunRecord(
-                self.run_id,
-                self.kind,
-                self.subject,
-                self._started_at,
-                detail={**self.detail(self.outcome if whole else "running"), "alive_until": alive},
-            )
+            RunRecord(self.run_id, self.kind, self.subject, self._started_at, detail=detail)
         )
 
     async def write_entry(self, entry: RunRecord) -> None:
@@ -215,8 +209,6 @@ class JournalledRun:
         self, outcome: Literal["ok", "partial", "error", "interrupted"], **more: str
     ) -> None:
         self._note(outcome=outcome)
-        if self.recheck or self.journal.took_over:
-            await self._note_cut_off()
         if not self.begun:
             return
         ended = RunRecord(
@@ -240,19 +232,24 @@ class JournalledRun:
         except StoreError as failure:
             self._warn("whether its session was erased is not known", failure)
 
-    async def _note_cut_off(self) -> None:
+    async def note_cut_off(self) -> None:
         """Journal that runs of this kind and subject were cut off, whose heartbeat has stopped.
 
-        For a model that takes no leases, and for an answer that was stored before the end of its
-        call was journalled, this is the only place that records the calls whose outcome is unknown.
-        The time at which such a run ended is not known.
+        While this run has a claim, so were those of an earlier one. For a model whose calls take no
+        claim, and for an answer that was stored before the end of its call was journalled, this is
+        the only place that records the calls whose outcome is unknown. The time at which such a run
+        ended is not known.
         """
 
         async def note() -> int:
-            unknown, now = 0, self.now()
+            unknown, now, mine = 0, self.now(), self.claim_mark()
             for run in await self.store.runs(subject=self.subject, limit=_NEWEST_RUNS):
+                if run.kind != self.kind or run.outcome != "running" or run.id == self.run_id:
+                    continue
                 current = run_report.with_current_outcome(run, now)
-                if run.kind != self.kind or current == run:
+                if mine is not None and run.detail.get("claim", mine) != mine:
+                    current = replace(run, outcome="interrupted")
+                if current == run:
                     continue
                 journalled = await self.store.attempts(run_id=run.id, limit=ALL_ATTEMPTS)
                 calls = run_report.cut_off(journalled, now)
@@ -294,26 +291,6 @@ async def connect(llm: LLM) -> None:
         await make()
 
 
-class Claims(Protocol[N]):
-    """The leases of a run, under which its calls are made."""
-
-    async def begin_call(self, item: N, attempt: Attempt, *, ended: list[Attempt]) -> N | None:
-        """Take the lease of ``item`` unless it is held, and journal the call.
-
-        The calls for it that ``ended`` are journalled in the same write. Returns the item as it is
-        now; None where another run holds it: then the call is not journalled and must not be made.
-        """
-        ...
-
-    async def renew(self) -> None:
-        """Extend the leases; drop those that another run took."""
-        ...
-
-    async def release(self) -> None:
-        """Release every lease, and journal the calls that have no end yet."""
-        ...
-
-
 @dataclass(kw_only=True, eq=False)
 class Run(JournalledRun, Generic[N]):
     """A run that calls a model.
@@ -334,7 +311,6 @@ class Run(JournalledRun, Generic[N]):
     retries: int
     on_call: Callable[[N], object] = bool
     drain_time: float = 0.0
-    claims: Claims[N] = field(init=False)
     _tasks: set[asyncio.Task[Any]] = field(init=False, default_factory=set["asyncio.Task[Any]"])
     _waiting: set[asyncio.Task[Any] | None] = field(
         init=False, default_factory=set["asyncio.Task[Any] | None"]
@@ -342,6 +318,14 @@ class Run(JournalledRun, Generic[N]):
     is_cutting_off: bool = field(init=False, default=False)
     faults: set[str] = field(init=False, default_factory=set[str])
     _computing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+
+    async def begin_call(self, item: N, calls: Sequence[Attempt]) -> bool:
+        """Journal these calls for ``item``, of which the last is about to be made; return whether.
+
+        False where the run lost its claim: then none is journalled, and the call must not be made.
+        """
+        await self.journal.write(calls)
+        return True
 
     async def begin(self) -> None:
         """Journal that there is work to do. Raises ConfigError where the model cannot be asked."""
@@ -410,18 +394,10 @@ class Run(JournalledRun, Generic[N]):
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def renew(self) -> None:
-        """Extend the run's leases."""
-        await self.claims.renew()
-
-    async def release(self) -> None:
-        """Release the run's leases, and journal the calls that have no end yet."""
-        await self.claims.release()
-
 
 @dataclass(slots=True)
 class CallState(Generic[N]):
-    """The calls for one item: the item as claimed, and what the calls took so far.
+    """The calls for one item, and what they took so far.
 
     ``attempts`` counts the answers that could not be used, and the failures that say something of
     the item. ``unanswered`` is the id of a call that ended without an answer and without such a

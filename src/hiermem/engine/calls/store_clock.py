@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hiermem.core.calls.lease import COMPARED_AFTER, moved_too_far
+from hiermem.core.calls.claim import COMPARED_AFTER, moved_too_far
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.errors import ClockMovedError
 from hiermem.protocols import TenantStore

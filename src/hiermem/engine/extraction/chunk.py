@@ -17,7 +17,6 @@ from typing import Final, TypeVar
 
 from hiermem.config import ExtractionOptions
 from hiermem.core.calls.failures import cause_of
-from hiermem.core.calls.lease import Claim, ClaimLostError
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.calls.verdict import Accepted, Judge, Rejected
 from hiermem.core.extraction import chunks as chunking
@@ -35,14 +34,15 @@ from hiermem.engine.handle import read_messages
 from hiermem.errors import ModelError, SpendLimitError
 from hiermem.protocols import LLMRequest
 from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types.transaction import Attempt
 from hiermem.types.trivector import Answer
 
 T = TypeVar("T")
 
 #: Messages read at once.
 _PAGE: Final = 1000
-#: Seconds between two checks of a chunk that another run is asking for.
-_LEASE_POLL: Final = 0.25
+#: Seconds between two tries to claim an extraction that another run holds.
+_CLAIM_POLL: Final = 0.25
 _log = logging.getLogger("hiermem.extract")
 
 
@@ -52,9 +52,8 @@ class ExtractionRun(Run[WorkItem]):
 
     ``map_template`` is that of a chunk's request, ``join_template`` that of the summaries'
     reduction. ``room`` is the tokens that one record may have, None where nothing limits it;
-    ``answer`` are those reserved for one answer. ``leased_elsewhere`` are the ids that other runs
-    are asking for. ``failures`` are those so far. Once ``halted``, nothing new begins. ``facts``
-    are what a prompt states about the session as a whole.
+    ``answer`` are those reserved for one answer. ``failures`` are those so far. Once ``halted``,
+    nothing new begins. ``facts`` are what a prompt states about the session as a whole.
 
     ``split`` sets the rest. ``tokens`` are those of the whole record of the session, and ``input``
     identifies all that is read. ``overhead`` is what a request takes besides the record,
@@ -71,7 +70,6 @@ class ExtractionRun(Run[WorkItem]):
     answer: int
     strategy: str
     records: ExtractionRecords = field(init=False)
-    leased_elsewhere: set[str] = field(init=False, default_factory=set[str])
     failures: list[Failure] = field(init=False, default_factory=list[Failure])
     halted: bool = field(init=False, default=False)
     chunks: tuple[Chunk, ...] = field(init=False)
@@ -89,16 +87,47 @@ class ExtractionRun(Run[WorkItem]):
         )
         begun = record.created_at
         self.facts = Facts(title, participants, begun, begun, record.messages)
-        self.claims = self.records = ExtractionRecords(self, epoch=self.record.epoch)
+        self.records = ExtractionRecords(self, epoch=self.record.epoch)
+        self.claim_mark = lambda: self.records.claim.mark
 
-    def report_progress(self) -> None:
-        """Report that chunks wait for other runs, or no longer do."""
+    async def claim(self) -> bool:
+        """Claim the extraction of the session; return whether, before the budget ends the run.
+
+        A run of a remote model does that. While another run holds it, this one waits.
+        """
+        claim, waits = self.records.claim, False
+        # Shielded: a claim whose taking was cancelled has to be known, to be released.
+        while self.llm.remote and not await shielded(claim.take()):
+            if self.budget.stop_reason() is not None:
+                return False
+            if not waits:
+                _log.info("run %s waits for another run of session %r", self.run_id, self.subject)
+                waits = True
+            left = self.budget.time_left()
+            await self.sleep(_CLAIM_POLL if left is None else min(_CLAIM_POLL, left))
+        await self.note_cut_off()
+        return True
+
+    async def begin_call(self, item: WorkItem, calls: Sequence[Attempt]) -> bool:
+        """Journal these calls while the claim is held; return whether."""
+        return await self.records.begin_calls(calls)
+
+    async def renew(self) -> None:
+        """Extend the claim."""
+        await self.records.claim.renew()
+
+    async def release(self) -> None:
+        """Journal the calls that have no end yet, and release the claim."""
+        try:
+            await super().release()
+        finally:
+            await self.records.claim.release()
 
     async def fail(self, failure: Failure, state: CallState[WorkItem]) -> None:
-        """Journal a failure at once, so that it is known whatever else fails; release the claim."""
+        """Journal a failure at once, so that it is known whatever else fails."""
         self.failures.append(failure)
         await self.put()
-        await self.records.give_up(state.node, tuple(state.ended))
+        await self.journal.write(state.ended)
 
     async def messages(self, start: int, stop: int) -> list[StoredMessage]:
         """Read messages of the session; see ``read_messages``."""
@@ -161,51 +190,16 @@ class ChunkResult(CallState[WorkItem]):
 
 
 async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
-    """Get the answer to one chunk: ask for it, or wait for the run that already does.
+    """Get the answer to one chunk.
 
-    Raises SpendLimitError where a cap forbids the call or ends the waiting, ClaimLostError where
-    the run was halted meanwhile, and what the store raises.
+    Raises SpendLimitError where a cap forbids the call, ClaimLostError where another run took the
+    extraction over, and what the store raises.
     """
     begun = time.monotonic()
     result = ChunkResult(chunk, chunk.tokens)
-    while True:
-        try:
-            await _answer_chunk(run, chunk, result)
-        except ClaimLostError:
-            if (found := await await_other_run(run, chunk)) is None:
-                continue
-            result = ChunkResult(chunk, chunk.tokens, stored=found, reused=True)
-        result.seconds = time.monotonic() - begun
-        return result
-
-
-async def await_other_run(run: ExtractionRun, item: WorkItem) -> StoredAnswer | None:
-    """Wait while another run is asking; return its answer, None where the item is free again.
-
-    Raises SpendLimitError where this run ends first, ClaimLostError where it was halted.
-    """
-    found = await run.records.current(item)
-    if isinstance(found, Claim) and found.run_id != run.run_id:
-        _log.info(
-            "run %s: %s is being asked for by run %s; waiting for it, or until %s",
-            run.run_id, item.id, found.run_id, found.until.isoformat(timespec="seconds"),
-        )  # fmt: skip
-        run.leased_elsewhere.add(item.id)
-        run.report_progress()
-    try:
-        while isinstance(found, Claim):
-            if run.halted:
-                raise ClaimLostError
-            over = run.budget.stop_reason()
-            if over is not None:
-                run.budget.refuse(over)
-            left = run.budget.time_left()
-            with run.mark_waiting():
-                await run.sleep(_LEASE_POLL if left is None else min(_LEASE_POLL, max(0.0, left)))
-            found = await run.records.current(item)
-    finally:
-        run.leased_elsewhere.discard(item.id)
-    return found
+    await _answer_chunk(run, chunk, result)
+    result.seconds = time.monotonic() - begun
+    return result
 
 
 async def ask_for(
@@ -220,8 +214,8 @@ async def ask_for(
     """Ask for one answer, and once more for each repair that is left.
 
     A request of more than ``most`` tokens is not sent; ``prompt`` are its tokens, if the caller has
-    counted them. A model's failure is a rejection without a reason. Raises ClaimLostError, and
-    SpendLimitError after the claim was released.
+    counted them. A model's failure is a rejection without a reason. Raises ClaimLostError and
+    SpendLimitError.
     """
     count = run.counter.count
     if most is not None and (prompt or request_tokens(request.messages, count)) > most:
@@ -229,7 +223,7 @@ async def ask_for(
     try:
         return await ask_until_fit(run, state, request, judge)
     except SpendLimitError:
-        await run.records.give_up(state.node, tuple(state.ended))
+        await run.journal.write(state.ended)
         raise
     except ModelError as error:
         return Rejected("", *cause_of(error))

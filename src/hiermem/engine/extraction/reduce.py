@@ -1,6 +1,6 @@
 """Makes one result of the chunks' answers: the graph, the summary in rounds, the stored records.
 
-The graph needs no model. Only the summary asks one, and each of its steps is leased, asked for and
+The graph needs no model. Only the summary asks one, and each of its steps is asked for and
 stored as a chunk is, so that no second run pays for it again. Where the model gives no summary, one
 is put together without it, so that the chunks' answers are not lost.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from hiermem.core.calls.lease import ClaimLostError
+from hiermem.core.calls.claim import ClaimLostError
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.calls.verdict import Rejected
 from hiermem.core.extraction import prompt as extract_prompt
@@ -26,7 +26,7 @@ from hiermem.core.summaries import salience
 from hiermem.core.summaries.inputs import Count
 from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.extraction.chunk import ExtractionRun, ask_for, await_other_run
+from hiermem.engine.extraction.chunk import ExtractionRun, ask_for
 from hiermem.engine.extraction.records import JOIN, ReduceStep, WorkItem
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest
@@ -133,14 +133,7 @@ class SummaryReduction:
                 if self.failure is not None:
                     return self.failure
                 step = ReduceStep(f"{run.subject}:reduce:{self.rounds}:{index}", key)
-                try:
-                    return await self._join(step, group)
-                except ClaimLostError:
-                    # Another step's failure stopped this run while another run was asking for this
-                    # step.
-                    if self.failure is None:
-                        raise
-                    return self.failure
+                return await self._join(step, group)
 
         # Tasks of the run: where it is cancelled, a step that has its answer still stores it.
         tasks = [run.spawn(one(n, texts[start:stop])) for n, (start, stop) in enumerate(groups)]
@@ -155,7 +148,7 @@ class SummaryReduction:
         return texts_ if len(texts_) == len(results) else list(texts)
 
     async def _join(self, step: ReduceStep, texts: Sequence[str]) -> str | Failure:
-        """Get one summary in place of several: made before, made by another run, or asked for."""
+        """Get one summary in place of several: made before, or asked for."""
         run, target = self.run, self.run.policy.summary_tokens
 
         def build() -> LLMRequest:
@@ -173,14 +166,12 @@ class SummaryReduction:
         prompt = request_tokens(request.messages, run.counter.count)
         self.asked += prompt
         state: CallState[WorkItem] = CallState(step, sum(map(run.counter.count, texts)))
-        found = await run.records.current(step)
-        try:
-            while not isinstance(found, StoredAnswer):
-                try:
-                    return await self._ask(state, request, prompt)
-                except ClaimLostError:
-                    found = await await_other_run(run, step)
+        if (found := await run.records.joined(step)) is not None:
             return found.answer
+        try:
+            return await self._ask(state, request, prompt)
+        except ClaimLostError:
+            run.budget.refuse("claim")
         finally:
             self.calls += state.calls
             self.tokens_in += state.tokens_in
@@ -191,7 +182,7 @@ class SummaryReduction:
     ) -> str | Failure:
         """Ask for a step's summary and commit it, or note the failure; ``prompt`` are its tokens.
 
-        Raises ClaimLostError, SpendLimitError.
+        Raises ClaimLostError and SpendLimitError.
         """
         run, most = self.run, self.run.limit
         if most is not None:

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, TypeAlias
 from hiermem import prompts as shipped
 from hiermem.config import CallPolicy, ExtractionOptions, for_model
 from hiermem.core.calls import request_limits
-from hiermem.core.calls.lease import ClaimLostError
+from hiermem.core.calls.claim import ClaimLostError
 from hiermem.core.extraction import plan
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.chunks import Chunk, chunk_number
@@ -33,7 +33,7 @@ from hiermem.core.extraction.stored_answer import StoredAnswer
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import rate_limiter
-from hiermem.engine.calls.run import RunOutcome
+from hiermem.engine.calls.run import RunOutcome, connect
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.extraction import chunk as chunk_steps
 from hiermem.engine.extraction.chunk import ChunkResult
@@ -48,8 +48,6 @@ Progress: TypeAlias = Callable[[plan.ExtractionProgress], object]
 _log = logging.getLogger("hiermem.extract")
 #: The most seconds that calls in flight are awaited after an error.
 _DRAIN: Final = 30.0
-#: Seconds between two checks whether a chunk has come to wait for another run.
-_LOOK: Final = 0.1
 
 
 async def extract(
@@ -155,6 +153,8 @@ class _Extraction(chunk_steps.ExtractionRun):
         self._opened = time.monotonic()
         self.detail, self.keep_finished = self._detail, self._keep_finished
         async with self:
+            await connect(self.llm)
+            await self.claim()
             await self.begin()
             await self._map(await self._agenda())
             self.chunks_outcome = plan.outcome_of(
@@ -203,23 +203,18 @@ class _Extraction(chunk_steps.ExtractionRun):
         while pending or self.tasks:
             self.halted = bool(self.failed_chunks) and self.policy.on_chunk_failure == "abort"
             stop = self.halted or self.budget.stopped is not None
-            # A chunk that waits for another run takes no place.
-            waiting = self.leased_elsewhere
-            while pending and len(self.tasks) - len(waiting) < self.concurrency and not stop:
+            while pending and len(self.tasks) < self.concurrency and not stop:
                 self.tasks.add(self.spawn(chunk_steps.extract_chunk(self, pending.pop())))
             if not self.tasks:
                 break
-            done, _ = await asyncio.wait(
-                self.tasks, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED
-            )
+            done, _ = await asyncio.wait(self.tasks, return_when=asyncio.FIRST_COMPLETED)
             self.tasks -= done
             # The finished results are noted before the error of another task ends the run.
             for error in [
                 error for task in done if (error := self._record_result(task)) is not None
             ]:
                 raise error
-            if done:
-                self.report_progress()
+            self.report_progress()
         self.mapped = time.monotonic() - self._opened
 
     def _record_result(self, task: asyncio.Task[ChunkResult]) -> BaseException | None:
@@ -229,18 +224,19 @@ class _Extraction(chunk_steps.ExtractionRun):
             result = task.result()
             self.results[result.node.id] = result
             self.failed_chunks += [result.failure] if result.failure is not None else []
+        if isinstance(error, ClaimLostError):
+            self.budget.stop("claim")
         return None if isinstance(error, (SpendLimitError, ClaimLostError)) else error
 
     def report_progress(self, *, done: bool = False) -> None:
         """Report the progress; ``done``: all of it is done."""
         if self.on_progress is None:
             return
-        waiting = len(self.leased_elsewhere)
         if self.summary is not None:
-            progress = plan.ExtractionProgress("reduce", int(done), 1, waiting=waiting)
+            progress = plan.ExtractionProgress("reduce", int(done), 1)
         else:
             made, total = len(self.results), len(self.chunks)
-            progress = plan.ExtractionProgress("map", made, total, len(self.failed_chunks), waiting)
+            progress = plan.ExtractionProgress("map", made, total, len(self.failed_chunks))
         self.on_progress(progress)
 
     # -- reduce

@@ -3,7 +3,7 @@
 ::
 
     notes -> batch -> answer -> judged -> committed: texts, notes, revision, journal, figures
-      ^________________________________________|            all at once, under the lease
+      ^________________________________________|            all at once, under the claim
 
 A note leaves the live list in the same write that stores what was made of it. If a failure, a cap,
 a cancellation or a kill ends a run before that, its notes stay live and the bank is unchanged.
@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -25,8 +25,8 @@ from hiermem import errors
 from hiermem import prompts as shipped
 from hiermem.config import BankPolicy
 from hiermem.core.calls import request_limits
+from hiermem.core.calls.claim import ClaimLostError
 from hiermem.core.calls.failures import cause_of
-from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.verdict import Accepted
 from hiermem.core.spaces import change, consolidation, result
 from hiermem.core.spaces import record as bank_record
@@ -38,9 +38,10 @@ from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import rate_limiter
+from hiermem.engine.calls.record_claim import RecordClaim
 from hiermem.engine.calls.run import CallState, Run
 from hiermem.engine.calls.store_retry import retry_store, shielded
-from hiermem.engine.spaces.records import Lease, SpaceContext
+from hiermem.engine.spaces.records import SpaceContext, bank_claim
 from hiermem.protocols import LLM
 from hiermem.types.bank import BlockedNote, ConsolidationResult, Note
 from hiermem.types.transaction import Attempt, RecordWrite, RunRecord
@@ -51,7 +52,7 @@ TEMPLATE: Final = "consolidate"
 #: where the notes of one request need more.
 _ANSWER: Final = 8_192
 _LONGEST_ANSWER: Final = 16_384
-_LOST: Final = "its lease ran out and another run took over; what was not committed is not kept"
+_LOST: Final = "its claim ran out and another run took over; what was not committed is not kept"
 _log = logging.getLogger("hiermem.bank")
 
 
@@ -111,7 +112,7 @@ async def consolidate(
             longest_answer=answer(remote=_LONGEST_ANSWER),
             temperature=policy.temperature,
         ),
-        bank_lease=None if dry_run else Lease(space, run_id),
+        claim=None if dry_run else bank_claim(space, run_id),
         space=space,
     )
     return await run.execute()
@@ -119,16 +120,15 @@ async def consolidate(
 
 @dataclass(kw_only=True, eq=False)
 class _Consolidation(Run[NoteBatch]):
-    """One run. ``bank_lease`` is None for a dry run, which changes nothing.
+    """One run. ``claim`` is that on the bank, None for a dry run, which changes nothing.
 
-    The lease of the bank is the run's one claim. A lost lease is not taken again in the middle of a
-    run. ``behind`` is the most notes of the next request that wait behind others: one, and twice as
-    many after each such request that succeeds.
+    A lost claim is not taken again in the middle of a run. ``behind`` is the most notes of the next
+    request that wait behind others: one, and twice as many after each such request that succeeds.
     """
 
     policy: BankPolicy
     settings: consolidation.BatchSettings
-    bank_lease: Lease | None
+    claim: RecordClaim | None
     space: SpaceContext
     tally: ConsolidationTally = field(init=False)
     live_notes: list[Note] = field(init=False, default_factory=list[Note])
@@ -138,36 +138,36 @@ class _Consolidation(Run[NoteBatch]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.claims, self.detail = self, self._detail
+        self.detail, claim = self._detail, self.claim
+        self.claim_mark = lambda: claim.mark if claim else None
 
     @property
     def dry(self) -> bool:
         """Whether nothing is to be written."""
-        return self.bank_lease is None
+        return self.claim is None
 
     # -- the run's claim and its journal
 
-    async def begin_call(
-        self, item: NoteBatch, attempt: Attempt, *, ended: list[Attempt]
-    ) -> NoteBatch | None:
-        """Journal the call, while this run may change the bank."""
-        if self.bank_lease is not None and not self.bank_lease.held:
-            return None
-        await self.journal.write([*ended, attempt])
-        return item
+    async def begin_call(self, item: NoteBatch, calls: Sequence[Attempt]) -> bool:
+        """Journal these calls while this run may change the bank; return whether."""
+        claim = self.claim
+        if claim is None:
+            await self.journal.write(calls)
+            return True
+        return await self.journal.write_with(calls, lambda: claim.commit((), attempts=calls))
 
     async def renew(self) -> None:
-        """Extend the lease."""
-        if self.bank_lease is not None:
-            await self.bank_lease.renew()
+        """Extend the claim."""
+        if self.claim is not None:
+            await self.claim.renew()
 
     async def release(self) -> None:
-        """Release the lease, and journal the calls that have no end yet."""
+        """Release the claim, and journal the calls that have no end yet."""
         try:
             await self.journal.write(self.journal.unwritten())
         finally:
-            if self.bank_lease is not None:
-                await self.bank_lease.release()
+            if self.claim is not None:
+                await self.claim.release()
 
     async def write_entry(self, entry: RunRecord) -> None:
         """Write the run's journal entry; its end says nothing of a space that was erased."""
@@ -195,16 +195,16 @@ class _Consolidation(Run[NoteBatch]):
         return report
 
     async def _work(self) -> ConsolidationResult:
-        """Do the work under the lease and journal it, however it ends."""
+        """Do the work under the claim and journal it, however it ends."""
         async with self:
-            # Shielded: a lease whose taking was cancelled has to be known, to be released.
-            if self.bank_lease is not None and not await shielded(self.bank_lease.take()):
+            # Shielded: a claim whose taking was cancelled has to be known, to be released.
+            if self.claim is not None and not await shielded(self.claim.take()):
                 # Where the space was erased since the check, there is nothing to do rather than
                 # another run.
                 exists = await self.space.still_exists()
                 report = None if exists else await self._nothing_to_do()
                 return report or result.busy(self.tally, remaining=len(self.live_notes))
-            # Notes that were read before the lease was taken may have been consumed since.
+            # Notes that were read before the claim was taken may have been consumed since.
             report = await self._nothing_to_do()
             if report is None:
                 await self.begin()
@@ -336,8 +336,8 @@ class _Consolidation(Run[NoteBatch]):
                 self.tally.stopped = f"no answer could be used: {reason}"
 
     async def _commit(self, *writes: RecordWrite) -> bool:
-        """Write while the lease is held; a dry run writes nothing and continues as if it had."""
-        if self.bank_lease is None or await self.bank_lease.commit(writes):
+        """Write while the claim is held; a dry run writes nothing and continues as if it had."""
+        if self.claim is None or await self.claim.commit(writes):
             return True
         self.tally.stopped = await self._lost_reason()
         return False

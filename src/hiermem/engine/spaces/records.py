@@ -1,7 +1,7 @@
-"""Reads and writes the records of one space, and holds the lease under which its bank is changed.
+"""Reads and writes the records of one space, under the claim of whoever changes its bank.
 
-Each change of a bank is one write of all its records, which counts only while the lease is held. So
-a run that was paused until its lease was taken by another writes nothing. ``core.spaces.record``
+Each change of a bank is one write of all its records, which counts only while the claim is held. So
+a run that was paused until another one took over writes nothing. ``core.spaces.record``
 decides what a record says, and which writes make one change.
 
 A write is retried while the store fails, and recognised where it took effect although the store
@@ -14,19 +14,18 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Final
 
 from hiermem import errors
 from hiermem.config import BankPolicy
-from hiermem.core.calls.lease import Claim, is_believed, read_claim, write_claim
 from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.rules import Rules
+from hiermem.engine.calls.record_claim import RecordClaim
 from hiermem.engine.calls.store_retry import retry_store, retry_write
 from hiermem.engine.handle import Handle
 from hiermem.types.bank import Note
-from hiermem.types.transaction import Record, RecordWrite
+from hiermem.types.transaction import Attempt, Record, RecordWrite
 
 #: More records than a space has.
 _ALL: Final = 2**31 - 1
@@ -154,6 +153,7 @@ class SpaceContext:
         writes: Sequence[RecordWrite],
         *,
         epochs: Mapping[str, int] | None = None,
+        attempts: Sequence[Attempt] = (),
         witness: Callable[[], Awaitable[bool]] | None = None,
     ) -> bool:
         """Write all or nothing; return whether it was written.
@@ -163,7 +163,9 @@ class SpaceContext:
         """
         standing = () if self.header is None else (self.header,)
         written, uncertain = await retry_write(
-            lambda: self.handle.store.put_records(writes, epochs=epochs, standing=standing),
+            lambda: self.handle.store.put_records(
+                writes, epochs=epochs, standing=standing, attempts=attempts
+            ),
             sleep=asyncio.sleep,
         )
         if written or not uncertain:
@@ -182,60 +184,15 @@ class SpaceContext:
         return True
 
 
-class Lease:
-    """The right to change one space's bank, for as long as it is renewed."""
-
-    def __init__(self, space: SpaceContext, run_id: str) -> None:
-        self._space, self._run_id = space, run_id
-        #: The version of its record while it is held.
-        self._version: int | None = None
-        self._lock = asyncio.Lock()
-
-    @property
-    def held(self) -> bool:
-        """Whether the lease is held, as far as is known."""
-        return self._version is not None
-
-    async def take(self) -> bool:
-        """Take the lease; return whether it was free."""
-        async with self._lock:
-            before = await self._space.one(bank_record.LEASE)
-            claim = read_claim(before.body) if before else None
-            if (
-                claim is not None
-                and claim.run_id != self._run_id
-                and is_believed(claim.until, now=self._space.handle.store_now())
-            ):
-                return False
-            return await self._extend(before.version if before else 0)
-
-    async def renew(self) -> None:
-        """Extend the lease; forget it where another run took it."""
-        async with self._lock:
-            if self._version is not None and not await self._extend(self._version):
-                self._version = None
-
-    async def commit(self, writes: Sequence[RecordWrite]) -> bool:
-        """Write all of it while the lease is held, or nothing; return whether it was written."""
-        async with self._lock:
-            return self._version is not None and await self._extend(self._version, writes)
-
-    async def release(self) -> None:
-        """Release the lease, so that nobody has to wait until it expires."""
-        async with self._lock:
-            version, self._version = self._version, None
-            if version is not None:
-                space = self._space
-                await space.put(
-                    [bank_record.write_of(bank_record.LEASE, space.name, expected=version)]
-                )
-
-    async def _extend(self, version: int, writes: Sequence[RecordWrite] = ()) -> bool:
-        """Write the lease over ``version``, together with ``writes``; return whether it was."""
-        space = self._space
-        until = space.handle.store_now() + timedelta(seconds=space.policy.lease)
-        body = write_claim(Claim(self._run_id, until))
-        fence = bank_record.write_of(bank_record.LEASE, space.name, body=body, expected=version)
-        if written := await space.put([*writes, fence]):
-            self._version = version + 1
-        return written
+def bank_claim(space: SpaceContext, run_id: str) -> RecordClaim:
+    """Return the claim under which a run changes the bank of a space, not taken yet."""
+    return RecordClaim(
+        run_id,
+        space.policy.lease,
+        space.handle.store_now,
+        read=lambda: space.one(bank_record.CLAIM),
+        put=lambda writes, attempts: space.put(writes, attempts=attempts),
+        place=lambda body, version: bank_record.write_of(
+            bank_record.CLAIM, space.name, body=body, expected=version
+        ),
+    )

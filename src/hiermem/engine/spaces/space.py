@@ -1,7 +1,7 @@
 """Adds notes to a space, and reads, loads, exports and rolls back its bank.
 
 A note is durable when the call returns, and it comes after every note that was there before, also
-where others write at the same time. A bank is changed only under its lease. Nothing here asks a
+where others write at the same time. A bank is changed only under its claim. Nothing here asks a
 model. ``core.spaces.change`` decides what a change consists of; ``engine.spaces.consolidate`` turns
 notes into files.
 """
@@ -30,11 +30,12 @@ from hiermem.core.spaces.record import RevisionTexts, subject_of
 from hiermem.core.spaces.rules import check_file_name
 from hiermem.core.spaces.sources import SourceLink
 from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
+from hiermem.engine.calls.record_claim import RecordClaim
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle
 from hiermem.engine.spaces import folder_io, object_io
 from hiermem.engine.spaces.object_io import ObjectPlace
-from hiermem.engine.spaces.records import Lease, SpaceContext
+from hiermem.engine.spaces.records import SpaceContext, bank_claim
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, NoteState
 
@@ -284,7 +285,7 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
     number = arguments.whole(to, "to")
     arguments.switch(restore_notes, "restore_notes")
     files, synthesis = await _texts(space, number)
-    async with _bank_lease(space) as lease:
+    async with _bank_claim(space) as claim:
         state = await space.state()
         texts = dict.fromkeys(state.texts, None) | files
         restored: list[Note] = []
@@ -301,7 +302,7 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
             to=number,
             restored=restored,
         )
-        if writes and not await shielded(lease.commit(writes)):
+        if writes and not await shielded(claim.commit(writes)):
             raise await space.refused()
     newest = await history(space, 1)
     if not newest:
@@ -310,18 +311,18 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
 
 
 @asynccontextmanager
-async def _bank_lease(space: SpaceContext) -> AsyncGenerator[Lease]:
-    """Hold the lease of the bank. Raises SpaceBusyError, NotFoundError where it was erased.
+async def _bank_claim(space: SpaceContext) -> AsyncGenerator[RecordClaim]:
+    """Hold the claim on the bank. Raises SpaceBusyError, NotFoundError where it was erased.
 
-    All its writes are shielded: where one is cancelled, the lease is still known and released.
+    All its writes are shielded: where one is cancelled, the claim is still known and released.
     """
-    lease = Lease(space, uuid.uuid4().hex)
+    claim = bank_claim(space, uuid.uuid4().hex)
     try:
-        if not await shielded(lease.take()):
+        if not await shielded(claim.take()):
             raise await space.refused()
-        yield lease
+        yield claim
     finally:
-        await shielded(lease.release())
+        await shielded(claim.release())
 
 
 # ---------------------------------------------------------------------------------------------
@@ -401,7 +402,7 @@ async def load(
     arguments.switch(overwrite, "overwrite")
     target = _target(folder, options, open_storage)
     await space.rules()
-    async with _bank_lease(space) as lease:
+    async with _bank_claim(space) as claim:
         state = await space.state()
         bank = exchange.exchanged(state, space.identity, overwrite=overwrite, export=False)
         held: Pointer | None
@@ -418,7 +419,7 @@ async def load(
             newer = exchange.changed_by(await _since(space, bank, held))
         report, texts = exchange.load(bank, found, held, newer, place=str(target))
         after, writes = change.put(state, texts, kind="load", now=space.handle.clock())
-        if writes and not await shielded(lease.commit(writes)):
+        if writes and not await shielded(claim.commit(writes)):
             raise await space.refused()
     before = state.texts
     return replace(

@@ -1,118 +1,59 @@
-"""Writes the outcomes of nodes: claims under a lease, commits by compare-and-swap, the journal.
+"""Writes the outcomes of nodes with the journal: by compare-and-swap, under the session's claim.
 
 What is paid for is not lost. A commit is retried when the store is busy; it is rebased when only
-the parent or the lease of its node changed meanwhile; and it is recognised when it took effect
-although the store reported a failure. No commit overwrites what another run made.
+the parent of its node changed meanwhile; and it is recognised when it took effect although the
+store reported a failure. No commit overwrites what another run made.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from hiermem.core.summaries import status
 from hiermem.core.summaries.making import Outcome
 from hiermem.engine.calls.call_journal import CallJournal
 from hiermem.engine.calls.store_retry import TRIES
+from hiermem.engine.summaries.claim import SessionClaim
 from hiermem.protocols import TreeStore
 from hiermem.types import Node
-from hiermem.types.transaction import Attempt, NodeWrite
+from hiermem.types.transaction import NodeWrite
 
 
 class NodeCommits:
-    """The claims and commits of one run in one tree of a session."""
+    """The commits of one run in one tree of a session, under its ``claim`` where it has one."""
 
     def __init__(
         self,
         tree: TreeStore,
         *,
-        run_id: str,
-        lease: timedelta,
+        claim: SessionClaim | None,
         now: Callable[[], datetime],
         journal: CallJournal,
     ) -> None:
-        self._tree, self._run_id = tree, run_id
-        self._lease, self._now, self._journal = lease, now, journal
-        self._claims: dict[str, Node] = {}
+        self._tree, self._claim = tree, claim
+        self._now, self._journal = now, journal
         self._lock = asyncio.Lock()
 
-    def claimed(self, node_id: str) -> bool:
-        """Return whether this run holds the node's lease, as far as it knows."""
-        return node_id in self._claims
-
-    async def begin_call(
-        self, item: Node, attempt: Attempt, *, ended: list[Attempt]
-    ) -> Node | None:
-        """Take the node's lease unless it is held, and journal the call, in one commit.
-
-        Where the lease of an interrupted run had expired, its unfinished attempts become
-        ``unknown``. Returns the node as claimed; None where another run was faster.
-        """
-        calls = [*ended, attempt]
-        if item.id in self._claims:
-            await self._journal.write(calls)
-            return item
-        async with self._lock:
-            now = self._now()
-            unknown: list[Attempt] = []
-            if item.status == "generating" and item.lease_owner is not None:
-                unknown = await self._journal.left_by(item.lease_owner, (item.id,))
-            pending = status.reset(item, now=now, owner=self._run_id)
-            claimed = status.claim(pending, owner=self._run_id, until=now + self._lease)
-            for _ in range(2):
-                write = status.write(item, claimed)
-                applied = await self._journal.claim(write, [*unknown, *calls])
-                if applied:
-                    break
-                stored = await self._tree.nodes([item.id])
-                if stored and status.is_written(stored[0], claimed):
-                    write = replace(write, node=stored[0])
-                    break
-                rebased = status.rebase(item, stored[0], claimed) if stored else None
-                if rebased is None:
-                    return None
-                item, claimed = stored[0], rebased
-            else:
-                return None
-            self._claims[item.id] = write.node
-            self._journal.unknown += len(unknown)
-            return write.node
-
-    async def renew(self) -> None:
-        """Extend the leases of all claimed nodes; drop those that another run took."""
-        async with self._lock:
-            claimed_nodes = list(self._claims.values())
-            if not claimed_nodes:
-                return
-            until = self._now() + self._lease
-            writes = [
-                status.write(node, replace(node, lease_until=until)) for node in claimed_nodes
-            ]
-            applied = await self._tree.write_nodes(writes)
-            for node, write, done in zip(claimed_nodes, writes, applied, strict=True):
-                if done:
-                    self._claims[node.id] = write.node
-                    continue
-                stored = await self._tree.nodes([node.id])
-                # A node that an edit changed meanwhile is not the one that was claimed: the text in
-                # progress must not pass as made from the new content.
-                if stored and status.rebase(node, stored[0], node) is not None:
-                    self._claims[node.id] = stored[0]
-                else:
-                    self._claims.pop(node.id, None)
-
     async def commit(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[Node]]:
-        """Commit outcomes in one transaction; return which hold, and which parents became dirty."""
+        """Commit outcomes in one transaction; return which hold, and which parents became dirty.
+
+        Where the session was taken over, a text that is made is stored all the same, if its node
+        and its inputs are as they were. The rest is the new holder's to decide.
+        """
+        claim = self._claim
         async with self._lock:
-            bases = [self._claims.get(each.node.id, each.node) for each in outcomes]
+            bases = [each.node for each in outcomes]
             afters = [each.after for each in outcomes]
             attempts = [attempt for each in outcomes for attempt in each.attempts]
             committed = [each.after is None for each in outcomes]
             pending = [index for index, each in enumerate(outcomes) if each.after is not None]
             dirtied: dict[str, Node] = {}
             for _ in range(TRIES):
+                held = claim.held if claim else None
+                if claim and held is None:
+                    pending = [index for index in pending if outcomes[index].kind == "made"]
                 parents = await self._dirty_parents(
                     [bases[index] for index in pending if outcomes[index].changes_parent],
                     [bases[index] for index in pending if outcomes[index].clears_parent],
@@ -129,7 +70,13 @@ class NodeCommits:
                 ]
                 if not writes and not attempts:
                     break
-                applied, doubtful = await self._journal.write(attempts, nodes=[*writes, *parents])
+                applied, doubtful = await self._journal.write(
+                    attempts, nodes=[*writes, *parents], claim=held
+                )
+                if applied is None:
+                    assert claim is not None
+                    claim.lose()
+                    continue
                 attempts = []
                 for index, done in zip(pending, applied, strict=False):
                     committed[index] = done
@@ -144,23 +91,7 @@ class NodeCommits:
                 if not pending:
                     break
             await self._dirty_parents_late(outcomes, committed, known=dirtied)
-            for each in outcomes:
-                self._claims.pop(each.node.id, None)
             return committed, list(dirtied.values())
-
-    async def release(self) -> None:
-        """Release every claim, and journal the calls that have no end yet."""
-        async with self._lock:
-            writes = [status.write(node, status.expire(node)) for node in self._claims.values()]
-            self._claims.clear()
-            await self._journal.write(self._journal.unwritten(), nodes=writes)
-
-    async def give_back(self, node_id: str, attempts: Sequence[Attempt]) -> None:
-        """Release one claim that led to nothing; it costs the node no attempt."""
-        async with self._lock:
-            claimed = self._claims.pop(node_id, None)
-            writes = [status.write(claimed, status.expire(claimed))] if claimed else []
-            await self._journal.write(attempts, nodes=writes)
 
     async def _carry_over(
         self, lost: Sequence[int], *, bases: list[Node], afters: list[Node | None]
@@ -239,6 +170,6 @@ class NodeCommits:
             if not writes:
                 return
             applied, _ = await self._journal.write((), nodes=writes)
-            for write, done in zip(writes, applied, strict=True):
+            for write, done in zip(writes, applied or (), strict=True):
                 if done:
                     known[write.node.id] = write.node

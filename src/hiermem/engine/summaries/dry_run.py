@@ -49,9 +49,6 @@ async def plan_update(
     texts: dict[str, tuple[str, int]] = {}
     calls = tokens_in = tokens_out = 0
     async for node, read in _unmade(run, counts, planned, follow=follow_strategy):
-        if status.standing(node, now=run.now(), owner=run.run_id) == "leased":
-            texts[node.id] = (node.id, node.allotted_tokens)
-            continue
         inputs = read or await _inputs(run, node, texts)
         if inputs is None or await _is_clean(run, node, inputs):
             continue

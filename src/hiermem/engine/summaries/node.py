@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from hiermem.core.calls.claim import ClaimLostError
 from hiermem.core.calls.failures import shown
-from hiermem.core.calls.lease import ClaimLostError
 from hiermem.core.calls.verdict import Rejected
 from hiermem.core.summaries import making, plan
 from hiermem.core.summaries.assess import (
@@ -151,13 +151,11 @@ class _NodeTask:
             self._run.drop_text(self._wanted)
 
     async def _completed(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with its calls, about the node as it was claimed for them."""
-        state, after, revision = self._state, outcome.after, outcome.revision
+        """Return the outcome with its calls."""
+        state, revision = self._state, outcome.revision
         if outcome.kind == "refused":
-            await self._run.commits.give_back(state.node.id, state.ended)
-            return replace(outcome, node=state.node)
-        if after is not None:
-            after = replace(after, parent=state.node.parent)
+            await self._run.journal.write(state.ended)
+            return outcome
         if revision is not None:
             end = revision.created_at
             started = min((attempt.started_at for attempt in state.ended), default=end)
@@ -170,8 +168,6 @@ class _NodeTask:
             )
         return replace(
             outcome,
-            node=state.node,
-            after=after,
             revision=revision,
             attempts=tuple(state.ended),
         )

@@ -45,8 +45,12 @@ async def repack(
     config: str,
     open_run: OpenRun,
     on_progress: Progress | None,
+    *,
+    waits: bool,
 ) -> UpdateReport:
     """Re-pack the session under ``config``, resuming an earlier attempt.
+
+    With ``waits`` it waits for a session that another run holds.
 
     Raises NotFoundError where the session is gone, and what the store raises.
     """
@@ -57,7 +61,7 @@ async def repack(
     if build is None:
         raise NotFoundError(f"session {record.id!r} does not exist")
     run = open_run(store.tree(record.id, build.tree))
-    rounds = UpdateRounds(run, None, on_progress, repack=True)
+    rounds = UpdateRounds(run, None, on_progress, repack=True, waits=waits)
     return await rounds.work(_rounds(run, build, rounds))
 
 
@@ -69,7 +73,8 @@ async def _rounds(
     A round that left a node unmade although nothing changed meanwhile is the last.
     """
     before: tuple[Build, int] | None = None
-    await rounds.begin()
+    if not await rounds.begin():
+        return
     while (caught_up := await _catch_up(run, build)) is not None:
         record, build = caught_up
         counts, now = _counts(build), (build, rounds.done)

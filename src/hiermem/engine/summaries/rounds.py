@@ -1,7 +1,7 @@
 """Runs the rounds of one update: keeps the slots busy, commits finished texts, ends cleanly.
 
-A node is in exactly one place: in the agenda, in progress, finished and not committed, or leased by
-another run. Whatever ends the run, the nodes in progress are committed or released.
+A node is in exactly one place: in the agenda, in progress, or finished and not committed. Whatever
+ends the run, what is finished is committed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, Final
 from hiermem.core.summaries.agenda import PAGE, Agenda
 from hiermem.core.summaries.making import Outcome
 from hiermem.core.summaries.plan import UpdateProgress, UpdateReport
-from hiermem.core.summaries.status import standing, waits
+from hiermem.core.summaries.status import is_unfinished, waits
+from hiermem.engine.calls.run import connect
 from hiermem.engine.handle import state_from
 from hiermem.engine.summaries.node import make
 from hiermem.engine.summaries.retries import is_left_alone
@@ -29,8 +30,8 @@ Progress = Callable[[UpdateProgress], object]
 #: Extracts that are committed together, and the longest that one waits for others, in seconds.
 _GROUP: Final = 32
 _LINGER: Final = 0.05
-#: Seconds between two checks of a node that another run holds.
-_LEASE_POLL: Final = 0.25
+#: Seconds between two tries to claim a session that another run holds.
+_CLAIM_POLL: Final = 0.25
 #: How often one node is retried because it changed while its text was made.
 _MOVES: Final = 5
 #: Nodes read at once where they are only counted.
@@ -43,7 +44,8 @@ _log = logging.getLogger("hiermem.update")
 class UpdateRounds:
     """The rounds of one update run, with the nodes in progress and the outcomes.
 
-    ``repack`` marks the run as a full one in the journal.
+    ``repack`` marks the run as a full one in the journal. With ``waits``, the run waits for a
+    session that another one holds.
     """
 
     def __init__(
@@ -53,10 +55,11 @@ class UpdateRounds:
         on_progress: Progress | None,
         *,
         repack: bool = False,
+        waits: bool = True,
     ) -> None:
         self.swapped = False
         self._run, self._level, self._on_progress = run, level, on_progress
-        self._repack = repack
+        self._repack, self._waits = repack, waits
         self._backlog: Mapping[str, Any] = {}
         self._tried: set[str] = set()
         self._agenda = Agenda({})
@@ -64,7 +67,6 @@ class UpdateRounds:
         self._tasks: dict[asyncio.Task[Outcome], Node] = {}
         self._finished: list[Outcome] = []
         self._oldest = 0.0
-        self._leased: dict[str, Node] = {}
         self._moves: dict[str, int] = {}
         self._counts_by_kind = dict.fromkeys(("made", "reused", "failed", "degraded"), 0)
         self._by_level: dict[int, int] = {}
@@ -82,11 +84,35 @@ class UpdateRounds:
         """Whether another round is pointless: a cap was met, or a node failed."""
         return self._run.budget.stopped is not None or self._counts_by_kind["failed"] > 0
 
-    async def begin(self) -> None:
-        """Journal, once, that the run has work to do."""
-        if not self._run.begun:
-            self._backlog = await measure_backlog(self._run)
-            await self._run.begin()
+    async def begin(self) -> bool:
+        """Claim the session, where that is due, and journal once that the run has work to do.
+
+        Returns False where the run is to end instead: it does not wait for another one that holds
+        the session, or has waited until its end, or until that one had made all that was left.
+        """
+        run = self._run
+        await connect(run.llm)
+        if run.claim is not None and run.claim.held is None:
+            while not await run.claim.take():
+                if not self._waits or run.budget.stop_reason() is not None:
+                    return False
+                if self._counts and not await self._is_waiting():
+                    return False
+                left = run.budget.time_left()
+                await run.sleep(_CLAIM_POLL if left is None else min(_CLAIM_POLL, left))
+            await run.note_cut_off()
+        if not run.begun:
+            self._backlog = await measure_backlog(run)
+            await run.begin()
+        return True
+
+    async def _is_waiting(self) -> bool:
+        """Return whether any of the round's nodes waits to be made, whoever makes it."""
+        for level, stop in self._counts.items():
+            async for page in read_pages(partial(self._run.tree.unfinished, level), stop):
+                if any(map(waits, page)):
+                    return True
+        return False
 
     async def work(self, rounds: AsyncGenerator[Mapping[int, int], None]) -> UpdateReport:
         """Work until nothing is left that this run can make.
@@ -117,7 +143,7 @@ class UpdateRounds:
 
     async def _run_round(self, counts: Mapping[int, int]) -> None:
         """Run one round: the unfinished among the first ``counts`` nodes of each level."""
-        self._counts, self._agenda = counts, Agenda(counts, self._tried)
+        self._counts = counts
         if self._on_progress is not None:
             await self._count()
             self._report_progress()
@@ -126,7 +152,8 @@ class UpdateRounds:
             await self._wait()
 
     async def _look(self) -> None:
-        """Look into all levels at once, and pass over those without work: often all of them."""
+        """Begin the agenda: look into all levels at once, and pass over those without work."""
+        self._agenda = Agenda(self._counts, self._tried)
         levels = self._agenda.unread
         tree = self._run.tree
         pages = await asyncio.gather(*(tree.unfinished(level, -1, 1) for level in levels))
@@ -139,18 +166,23 @@ class UpdateRounds:
         run = self._run
         while len(self._tasks) < run.concurrent_nodes and run.budget.stopped is None:
             node = await self._next()
-            if node is not None:
-                await self.begin()
-                self._tasks[run.spawn(make(run, node))] = node
-            elif self._finished:
+            if node is None:
+                if not self._finished:
+                    break
                 # A parent may be waiting for what is finished: commit it now, in a smaller group.
                 await self._commit()
-            else:
+            elif run.begun and (run.claim is None or run.claim.held):
+                self._tasks[run.spawn(make(run, node))] = node
+            elif self._tasks or self._finished:
+                # The claim was lost: what is under way is stored first.
+                self._agenda.put_off(node)
                 break
-        if run.budget.stopped is not None:
-            return bool(self._tasks or self._finished)
-        waits = self._leased and run.shared.waits_for_leases
-        return bool(self._tasks or self._finished or waits)
+            elif await self.begin():
+                # What another run has made meanwhile is not made again.
+                await self._look()
+            else:
+                return False
+        return bool(self._tasks or self._finished)
 
     async def _next(self) -> Node | None:
         """Take the next node, reading pages of nodes as they are needed."""
@@ -162,17 +194,11 @@ class UpdateRounds:
                 self._agenda.add(level, await run.tree.unfinished(level, after, PAGE))
             elif node is None:
                 return None
-            elif run.shared.is_backed_off(node):
-                # The text that the node has, if any, still serves the nodes above it.
-                (self._agenda.settle if node.revision else self._agenda.fail)(node.id)
             elif await is_left_alone(run, node):
                 # Its stand-in serves on: it is no work of this run.
-                run.shared.record_outcome(node)
                 self._tried.add(node.id)
                 self._leave_out(node)
                 self._agenda.settle(node.id)
-            elif standing(node, now=run.now(), owner=run.run_id) == "leased":
-                self._leased[node.id] = node
             else:
                 return node
 
@@ -187,14 +213,10 @@ class UpdateRounds:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             self._collect(done)
-        elif not self._finished:
-            await self._await_leases()
-            return
         # Only the stand-in makes texts so fast that a commit for each would be most of the work.
         due = (
             not run.is_deterministic
             or len(self._finished) >= _GROUP
-            or any(run.commits.claimed(each.node.id) for each in self._finished)
             or time.monotonic() >= self._oldest + _LINGER
             # With none in progress, the next iteration either finds more to make or commits.
             or (not self._tasks and run.budget.stopped is not None)
@@ -234,12 +256,8 @@ class UpdateRounds:
     async def _record_outcome(self, outcome: Outcome, *, is_committed: bool) -> None:
         """Tell the agenda the outcome of one node, and count it."""
         node, kind = outcome.node, outcome.kind
-        if is_committed and outcome.after is not None:
-            self._run.shared.record_outcome(outcome.after)
         if kind == "refused":
             self._agenda.fail(node.id)
-        elif kind == "leased":
-            self._leased[node.id] = node
         elif kind == "moved" or not is_committed:
             await self._reread(node)
         elif kind == "failed":
@@ -263,34 +281,13 @@ class UpdateRounds:
         if not stored:
             self._agenda.fail(node.id)
             return
-        readiness = standing(stored[0], now=self._run.now(), owner=self._run.run_id)
         done_elsewhere = stored[0].revision > node.revision and stored[0].status == "active"
-        if readiness == "settled" or (done_elsewhere and not waits(stored[0])):
+        if not is_unfinished(stored[0]) or (done_elsewhere and not waits(stored[0])):
             self._pass_over(stored[0])
-        elif readiness == "leased":
-            self._leased[node.id] = stored[0]
         elif self._moves[node.id] <= _MOVES:
             self._agenda.put_off(stored[0])
         else:
             self._agenda.fail(node.id)
-
-    async def _await_leases(self) -> None:
-        """Wait for nodes that other runs hold, until they are made or their leases end."""
-        run = self._run
-        run.recheck = True
-        left = run.budget.time_left()
-        if left is not None and left <= 0:
-            run.budget.stop("deadline")
-            return
-        await run.sleep(_LEASE_POLL if left is None else min(_LEASE_POLL, left))
-        for node in await run.tree.nodes(list(self._leased)):
-            if standing(node, now=run.now(), owner=run.run_id) == "leased":
-                continue
-            del self._leased[node.id]
-            if waits(node):
-                self._agenda.put_off(node)
-            else:
-                self._pass_over(node)
 
     def _settle(self, node: Node) -> None:
         self._settled += 1

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -33,16 +33,16 @@ from hiermem.core.summaries.plan import (
     room_for_inputs,
 )
 from hiermem.core.summaries.prompt import Facts, Length, PromptTemplate, render
-from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.engine.calls.run import Run
 from hiermem.engine.handle import Handle, PendingText
+from hiermem.engine.summaries.claim import SessionClaim
 from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.protocols import LLM, ChatMessage, SourceText, TreeStore
 from hiermem.tokens import RunCounter
 from hiermem.types import Node, SessionRecord, StoredMessage
-from hiermem.types.transaction import Record
+from hiermem.types.transaction import Attempt, Record
 
 #: How often inputs are read again where one was replaced between two reads.
 _READS: Final = 3
@@ -58,9 +58,8 @@ class Shared:
 
     ``fallback`` makes the stand-in where no answer of ``llm`` is fit; ``sleep`` pauses. A run makes
     for itself what else it is not given. ``on_call`` is told each node before a call for it gets in
-    line. Its calls are charged to the budgets ``parents`` as
-    well. Nodes in ``node_backoff`` are skipped. With ``waits_for_leases`` the run waits for nodes
-    that another run holds. ``planned`` are the requests that a common plan has counted.
+    line. Its calls are charged to the budgets ``parents`` as well. ``planned`` are the requests
+    that a common plan has counted.
     """
 
     llm: LLM
@@ -70,25 +69,14 @@ class Shared:
     on_call: Callable[[Node], object] = bool
     rate_limiter: RateLimiter | None = None
     parents: tuple[Budget, ...] = ()
-    node_backoff: NodeBackoff | None = None
-    waits_for_leases: bool = True
     planned: set[str] = field(default_factory=set[str])
     clock: Callable[[], float] = field(default=time.monotonic)
-
-    def is_backed_off(self, node: Node) -> bool:
-        """Return whether ``node`` must not be retried yet."""
-        backoff = self.node_backoff
-        return backoff is not None and backoff.is_backed_off(node, self.clock())
-
-    def record_outcome(self, node: Node) -> None:
-        """Record the outcome of ``node``."""
-        if self.node_backoff is not None:
-            self.node_backoff.record_outcome(node, self.clock())
 
 
 class UpdateRun(Run[Node]):
     """One run that makes the nodes of ``tree``. To open it reads and writes nothing.
 
+    With a ``claim``, it begins no call without holding the session.
     ``pending_texts`` holds, by input hash, the texts that this run is making; ``in_flight`` holds
     those of all runs of its handle. The stand-in counts with ``extract_counter``, since each text
     that it writes grows, and each level has sentences of the level below. ``own_counts`` are the
@@ -105,6 +93,7 @@ class UpdateRun(Run[Node]):
         policy: UpdatePolicy,
         budget: Budget,
         shared: Shared,
+        claim: SessionClaim | None = None,
     ) -> None:
         super().__init__(
             store=handle.store,
@@ -130,13 +119,9 @@ class UpdateRun(Run[Node]):
         self.fallback, self.shared = shared.fallback, shared
         self.in_flight = handle.in_flight
         self.extract_counter = RunCounter(self.counter)
-        self.claims = self.commits = NodeCommits(
-            tree,
-            run_id=self.run_id,
-            lease=timedelta(seconds=self.lease),
-            now=self.now,
-            journal=self.journal,
-        )
+        self.claim = claim
+        self.claim_mark = lambda: claim.held.generation if claim and claim.held else None
+        self.commits = NodeCommits(tree, claim=claim, now=self.now, journal=self.journal)
         self.pending_texts: dict[str, PendingText] = {}
         self.own_counts: dict[str, list[Record]] | None = None
         self._line, self._room = asyncio.Lock(), asyncio.Event()
@@ -163,6 +148,19 @@ class UpdateRun(Run[Node]):
         if self.is_deterministic:
             return min(self.policy.concurrency, 2)
         return 2 * self.policy.concurrency
+
+    async def begin_call(self, item: Node, calls: Sequence[Attempt]) -> bool:
+        """Journal these calls while the session is held; return whether."""
+        if self.claim is None:
+            await self.journal.write(calls)
+            return True
+        held = self.claim.held
+        if held is None:
+            return False
+        applied, _ = await self.journal.write(calls, claim=held)
+        if applied is None:
+            self.claim.lose()
+        return applied is not None
 
     async def may_call(self, item: Node) -> None:
         """Wait while as many answers of a remote model as calls may be in flight are not stored.
@@ -354,7 +352,7 @@ async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[
         return
     read = partial(run.tree.outdated, level, run.plan(level).strategies)
     async for page in read_pages(read, stop):
-        yield [node for node in page if status.standing(node, now=run.now()) == "settled"]
+        yield [node for node in page if not status.is_unfinished(node)]
 
 
 async def read_flagged(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[Node]]:

@@ -1,27 +1,34 @@
 """Brings a session's summaries up to date: takes nodes in order, makes their texts, commits them.
 
-Nothing is lost and nothing is made twice. A node in progress is claimed (remote models) or cheap
-(local models); every commit is a compare-and-swap. A run that ends early, by a cap, an error, a
+Nothing is lost and nothing is made twice. Whoever asks a remote model holds the session's claim;
+every commit is a compare-and-swap. A run that ends early, by a cap, an error, a
 cancellation or a kill, leaves its nodes where the next run finds them. ``core.summaries`` decides
 which node is next, what it needs and what a failure means.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from functools import partial
 from typing import Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries import status
+from hiermem.core.summaries.due import pause_after
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.engine.calls.budget import Budget
+from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, state_from
+from hiermem.engine.summaries.claim import SessionClaim
 from hiermem.engine.summaries.dry_run import plan_update
 from hiermem.engine.summaries.repack import plan_repack, repack
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
 from hiermem.engine.summaries.run import Shared, UpdateRun, read_flagged, read_outdated
+from hiermem.errors import HiermemError
 from hiermem.types import SessionRecord
+
+_log = logging.getLogger("hiermem.update")
 
 #: What an update does: make what is missing or dirty, or re-pack everything.
 UpdateStrategy: TypeAlias = Literal["incremental", "full"]
@@ -42,6 +49,7 @@ async def update(
     dry_run: bool = False,
     strategy: UpdateStrategy = "incremental",
     record: SessionRecord | None = None,
+    claim: SessionClaim | None = None,
 ) -> UpdateReport | UpdatePlan:
     """Make the summaries that are missing, failed, dirty or degraded, up to ``level`` if given.
 
@@ -51,6 +59,10 @@ async def update(
     after every commit. With ``dry_run`` nothing is written or called, and the plan is returned.
     ``policy`` is the handle's if it is None. ``record`` is the session's record, if the caller has
     just read it.
+
+    With a remote model the session is claimed, where there is something to make. If another run
+    holds it, this one waits, until the deadline or until nothing is left of what waited to be made.
+    With a ``claim`` of the caller it does not wait, and the caller settles it.
 
     With ``strategy="full"`` the whole session is re-packed under ``config``, next to the serving
     tree, which the new one replaces at the end; a re-pack that ended early is resumed by the next.
@@ -70,6 +82,9 @@ async def update(
         clock=shared.clock,
         parents=(*shared.parents, *handle.journal_budget.parents_of(session_id)),
     )
+    waits = claim is None
+    if claim is None and shared.llm.remote:
+        claim = SessionClaim(handle, session_id)
     open_here = partial(
         UpdateRun,
         handle,
@@ -78,11 +93,13 @@ async def update(
         policy=policy or handle.update_policy,
         budget=budget,
         shared=shared,
+        claim=claim,
     )
     if strategy == "full":
         if dry_run:
             return await plan_repack(store, record, config.to_json(), open_here, handle.counter)
-        return await repack(store, record, config.to_json(), open_here, on_progress)
+        remaking = repack(store, record, config.to_json(), open_here, on_progress, waits=waits)
+        return await _settled(remaking, claim if waits else None)
     # What is sealed meanwhile is left to the next update. A re-pack may replace the tree meanwhile;
     # what is still made for the old tree is then discarded.
     run = open_here(store.tree(session_id, record.tree))
@@ -110,4 +127,20 @@ async def update(
                 )
         yield counts
 
-    return await UpdateRounds(run, level, on_progress).work(once())
+    rounds = UpdateRounds(run, level, on_progress, waits=waits)
+    return await _settled(rounds.work(once()), claim if waits else None)
+
+
+async def _settled(working: Awaitable[UpdateReport], claim: SessionClaim | None) -> UpdateReport:
+    """Settle the claim that a run took, however it ends; return the run's report."""
+    report: UpdateReport | None = None
+    try:
+        report = await working
+    finally:
+        if claim is not None and claim.held is not None:
+            pause = pause_after(report) if report else 0.0
+            try:
+                await shielded(claim.settle(pause=pause))
+            except HiermemError as error:
+                _log.warning("a claim was not settled, and will end: %s", type(error).__name__)
+    return report

@@ -2,11 +2,11 @@
 
 ::
 
-    a worker fills the pool -> a session takes a place -> its turn frees the place
+    a session takes a place -> its turn -> the place is free
 
 A session's update is the same one that ``session.update()`` runs. The pool adds what the updates
 share, the places, and the ways to end one early. Which session is next, and what follows from a
-result, the worker's scheduler decides.
+result, the worker or the update of all sessions decides.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from typing import Any, TypeAlias, cast
 from hiermem.config import UpdatePolicy
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.reports import BatchReport, add_report
-from hiermem.core.summaries.retries import NodeBackoff
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.engine.handle import Handle
 from hiermem.engine.search.ahead import with_index
+from hiermem.engine.summaries.claim import SessionClaim
 from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import UpdateStrategy, update
-from hiermem.types import Node, SessionRecord
 
 #: What names a session among those of several tenants: its tenant and its id.
 SessionKey: TypeAlias = tuple[str, str]
@@ -36,29 +35,16 @@ SessionKey: TypeAlias = tuple[str, str]
 class SessionUpdate:
     """One session's update within a pool; ``handle`` is its tenant's.
 
-    Nodes in ``node_backoff`` are skipped. ``record`` is the session's record when the update began.
-    ``embedded`` tells whether the session has all its vectors now, None where none were looked for.
-    ``calls`` counts the calls; ``on_level`` is called when the ``level`` of the newest changes.
+    ``claim`` is that of the caller, if it has one. ``embedded`` tells whether the session has all
+    its vectors now, None where none were looked for.
     """
 
     handle: Handle
     session_id: str
     budget: Budget
-    node_backoff: NodeBackoff | None = None
+    claim: SessionClaim | None = None
     task: asyncio.Task[None] | None = None
-    record: SessionRecord | None = None
     embedded: bool | None = None
-    ending: bool = False
-    level: int = 1
-    calls: int = 0
-    on_level: Callable[[], object] = bool
-
-    def note_call(self, node: Node) -> None:
-        """Note that a call for ``node`` gets in line."""
-        self.calls += 1
-        if self.level != node.level:
-            self.level = node.level
-            self.on_level()
 
     @property
     def key(self) -> SessionKey:
@@ -67,7 +53,6 @@ class SessionUpdate:
 
     def end(self, why: str) -> None:
         """Begin no further call; calls in flight are finished and committed."""
-        self.ending = True
         self.budget.close(why)
 
 
@@ -104,17 +89,16 @@ class UpdatePool:
         """
         return self.policy.concurrency + 2
 
-    def fill(
-        self, take: Callable[[], SessionUpdate | None], turn: Turn
-    ) -> list[asyncio.Task[None]]:
-        """Run a ``turn`` for each update that ``take`` returns, while places are free.
+    @property
+    def free(self) -> int:
+        """The number of places that no session has."""
+        return self.places - len(self.updates)
 
-        Returns the tasks of all turns under way.
-        """
-        while len(self.updates) < self.places and (taken := take()) is not None:
-            self.updates[taken.key] = taken
-            taken.task = asyncio.create_task(self._run(taken, turn))
-        return self._tasks()
+    def run(self, session_update: SessionUpdate, turn: Turn) -> asyncio.Task[None]:
+        """Give an update a place, and run its ``turn``."""
+        self.updates[session_update.key] = session_update
+        session_update.task = asyncio.create_task(self._run(session_update, turn))
+        return session_update.task
 
     async def _run(self, session_update: SessionUpdate, turn: Turn) -> None:
         try:
@@ -141,11 +125,11 @@ class UpdatePool:
         return [each.task for each in self.updates.values() if each.task is not None]
 
     def begin(
-        self, handle: Handle, session_id: str, *, node_backoff: NodeBackoff | None = None
+        self, handle: Handle, session_id: str, claim: SessionClaim | None = None
     ) -> SessionUpdate:
         """Prepare the update of one session."""
         budget = Budget(clock=self.shared.clock, parents=(self.budget,))
-        return SessionUpdate(handle, session_id, budget, node_backoff)
+        return SessionUpdate(handle, session_id, budget, claim)
 
     async def work(
         self,
@@ -159,18 +143,14 @@ class UpdatePool:
         own. Raises what the update raises, and CounterMismatchError.
         """
         handle = session_update.handle
-        session_update.record = await handle.record(session_update.session_id)
+        record = await handle.record(session_update.session_id)
         updating = update(
             handle,
             session_update.session_id,
-            replace(
-                self.shared,
-                on_call=session_update.note_call,
-                parents=(session_update.budget,),
-                node_backoff=session_update.node_backoff,
-            ),
+            replace(self.shared, parents=(session_update.budget,)),
             strategy=strategy,
-            record=session_update.record,
+            record=record,
+            claim=session_update.claim,
             **settings,
         )
         if settings.get("dry_run"):

@@ -1,9 +1,8 @@
 """Updates all of a tenant's sessions, and resumes where an earlier batch was cut off.
 
-The batch is a worker that is drained once: its scheduler has a list of sessions and gives each of
-them one turn. Each session's update is the ordinary one. So whatever ends the batch, nothing is
-lost and nothing is made twice. The batch's own journal entry only saves looking again at sessions
-that an earlier batch had finished.
+Each session of a list has one whole turn, and its update is the ordinary one. So whatever ends the
+batch, nothing is lost and nothing is made twice. The batch's own journal entry only saves looking
+again at sessions that an earlier batch had finished.
 """
 
 from __future__ import annotations
@@ -27,12 +26,10 @@ from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import UpdateStrategy
+from hiermem.engine.worker.due import is_of_session, sessions_to_update
 from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
-from hiermem.engine.worker.probe import is_of_session, sessions_with_work
-from hiermem.engine.worker.session_scheduler import SessionScheduler
-from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import HiermemError, NotFoundError
-from hiermem.protocols import LLM
+from hiermem.protocols import LLM, Store
 
 BatchWatcher: TypeAlias = Callable[[reports.BatchProgress], object]
 
@@ -51,6 +48,7 @@ _COUNTED: Final = (
 async def update_all(
     handle: Handle,
     shared: Shared,
+    store: Store,
     *,
     strategy: UpdateStrategy = "incremental",
     on_progress: BatchWatcher | None = None,
@@ -62,11 +60,12 @@ async def update_all(
 ) -> reports.BatchReport | UpdatePlan:
     """Update every session that needs it, or with ``strategy="full"`` re-pack every one.
 
-    Several are worked on at once: level 1 first, alternating between sessions. The caps hold for
-    all of them together; ``deadline`` is in seconds from now. A batch that was cut off, or met a
-    cap, is resumed by the next one of the same strategy, model and configuration. ``on_progress``
-    is called after every commit and at every session's end. ``search_index`` makes the index over
-    all sessions too. ``dry_run`` returns the sum of the sessions' plans.
+    Several are worked on at once, the longest due first. A session that another run holds is waited
+    for, as ``update`` waits. The caps hold for all of them together; ``deadline`` is in seconds
+    from now. A batch that was cut off, or met a cap, is resumed by the next one of the same
+    strategy, model and configuration. ``on_progress`` is called after every commit and at every
+    session's end. ``search_index`` makes the index over all sessions too. ``dry_run`` returns the
+    sum of the sessions' plans.
 
     An error of a single session is in the report; raises what the store raises otherwise.
     """
@@ -77,16 +76,14 @@ async def update_all(
     if strategy == "full" or handle.update_policy.follow_strategy:
         sessions = [record.id async for record in every_session(handle.store)]
     else:
-        sessions = await sessions_with_work(handle)
+        sessions = await sessions_to_update(handle, store)
     if dry_run:
         return await _plan(pool, handle, sessions, strategy)
     begin, purpose = 0, _purpose(handle, shared.llm, strategy)
     if strategy == "full":
         runs = await handle.store.runs(subject=reports.BATCH_SUBJECT, limit=_LOOKED_AT)
         begin = reports.resume(runs, purpose=purpose, sessions=sessions)
-    scheduler = BatchScheduler(
-        pool, handle, sessions, begin=begin, strategy=strategy, on_progress=on_progress
-    )
+    batch = _Batch(pool, handle, sessions, begin=begin, strategy=strategy, on_progress=on_progress)
     lease = handle.update_policy.lease
     async with JournalledRun(
         store=handle.store,
@@ -95,16 +92,16 @@ async def update_all(
         subject=reports.BATCH_SUBJECT,
         lease=lease,
         now=handle.store_now,
-        detail=lambda outcome: {"purpose": purpose, **scheduler.detail(outcome)},
+        detail=lambda outcome: {"purpose": purpose, **batch.detail(outcome)},
         compare_clocks=partial(handle.compare_clocks, lease=lease),
     ) as run:
-        if not scheduler.waiting:
+        if not batch.waiting:
             await _index(handle, budget, search_index=search_index)
-            return scheduler.report(None)
+            return batch.report(None)
         await connect(pool.shared.llm)
         await run.begin()
-        await _drain(AsyncWorker(pool, scheduler))
-        total = scheduler.report(run.run_id)
+        await batch.run()
+        total = batch.report(run.run_id)
         if not total.stopped:
             await _index(handle, budget, search_index=search_index)
         clean = not (total.stopped or total.failures or total.failed or total.degraded)
@@ -122,16 +119,6 @@ async def _index(handle: Handle, budget: Budget, *, search_index: bool) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(budget.time_left()):
             await (prepare if search_index else keep)(handle)
-
-
-async def _drain(worker: AsyncWorker) -> None:
-    """Let a worker do all that it can do now. Raises an error of the store."""
-    await worker.start()
-    try:
-        await worker.drain()
-    finally:
-        # The sessions' updates end first, as they do where each is cancelled alone.
-        await shielded(worker.stop(0))
 
 
 async def _plan(
@@ -156,11 +143,10 @@ def _purpose(handle: Handle, llm: LLM, strategy: UpdateStrategy) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
-class BatchScheduler(SessionScheduler):
-    """The scheduler of an update of all: each session of a list has one whole turn, in order.
+class _Batch:
+    """An update of all: each session of a list has one whole turn, in order.
 
-    The sessions before number ``begin`` were finished by the run that this one resumes. An error of
-    the store ends the worker.
+    The sessions before number ``begin`` were finished by the run that this one resumes.
     """
 
     def __init__(
@@ -173,37 +159,46 @@ class BatchScheduler(SessionScheduler):
         strategy: UpdateStrategy,
         on_progress: BatchWatcher | None,
     ) -> None:
-        super().__init__(pool, {handle.store.tenant: handle})
-        self._handle, self._sessions, self._begin, self._next = handle, sessions, begin, begin
+        self._pool, self._handle = pool, handle
+        self._sessions, self._begin, self._next = sessions, begin, begin
         self._strategy: UpdateStrategy = strategy
         self._on_progress = on_progress
         self._done: set[str] = set()
         self._failures: dict[str, str] = {}
+        self._halted: str | None = None
 
     @property
     def waiting(self) -> int:
         """The number of sessions that wait for a place."""
         return len(self._sessions) - self._next
 
-    def halted(self) -> str | None:
-        """Return the reason why no further session is begun, or None."""
-        return self._halted
+    async def run(self) -> None:
+        """Give every session its turn, until something halts the batch.
 
-    async def look(self) -> None:
-        """Look for nothing: the list was made before."""
-        self.begun += 1
-        self.finished, self.left = self.begun, self.waiting
+        Raises an error of the store, which ends it.
+        """
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                while self.waiting and self._pool.free and not self._is_halted():
+                    self._next += 1
+                    begun = self._pool.begin(self._handle, self._sessions[self._next - 1])
+                    tasks.add(self._pool.run(begun, self._turn))
+                if not tasks:
+                    return
+                done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            # The sessions' updates end first, as they do where each is cancelled alone.
+            await shielded(self._pool.cut_off())
 
-    def begin_next(self) -> SessionUpdate | None:
-        """Take the next session of the list; None where none is left."""
-        if not self.waiting:
-            return None
-        self._next += 1
-        return self._pool.begin(self._handle, self._sessions[self._next - 1])
+    def _is_halted(self) -> bool:
+        return self._halted is not None or self._pool.budget.stop_reason() is not None
 
-    async def turn(self, session_update: SessionUpdate) -> UpdateReport | None:
+    async def _turn(self, session_update: SessionUpdate) -> None:
         """Update one session, and count it where the batch is finished with it."""
-        session_id, report, finished = session_update.session_id, None, False
+        session_id, finished = session_update.session_id, False
         watching = {}
         if self._on_progress is not None:
             watching = {"on_progress": partial(self._report_progress, session_id)}
@@ -220,7 +215,6 @@ class BatchScheduler(SessionScheduler):
         if finished:
             self._done.add(session_id)
         self._report_progress(session_id, None)
-        return report
 
     async def _is_finished(self, session_id: str, report: UpdateReport) -> bool:
         """Return whether nothing is left of a session that had its turn; note what ended it."""

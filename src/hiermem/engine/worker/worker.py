@@ -2,48 +2,52 @@
 
 ::
 
-    scheduler (which session is next) -> place -> turn -> scheduler (when it is next)
+    claim what is due, the longest due first -> a turn each -> settle -> claim more
 
-The worker gives places to the sessions that its scheduler names. A session's update itself makes,
-claims, pays for and commits. So a worker that dies leaves nothing but leases that expire, and
-several workers, in one process or in many, share a store without knowing of each other.
-
-There are three schedulers: ``engine.worker.session_scheduler`` looks for work in the sessions of
-some tenants, ``engine.worker.due`` takes it from the list of what is due in a store, and
-``engine.worker.update_all`` has a list of sessions and is drained once.
+A session's update itself makes, pays for and commits. So a worker that dies leaves nothing but
+claims that end, and several workers, in one process or in many, share a store without knowing of
+each other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
+import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
 from hiermem.core import arguments
-from hiermem.core.calls.backoff import IDLE, back_off
+from hiermem.core.calls.backoff import IDLE, TROUBLE, back_off
 from hiermem.core.summaries.reports import WorkerState, WorkerStatus
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, Handles
+from hiermem.engine.summaries.claim import SessionClaim
 from hiermem.engine.summaries.run import Shared
-from hiermem.engine.worker.due import DueScheduler
-from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
-from hiermem.engine.worker.session_scheduler import SessionScheduler
-from hiermem.errors import UsageError
+from hiermem.engine.worker.due import pause_of, sweep, sweep_tenant, take_turn, unfinished
+from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
+from hiermem.errors import NotFoundError, UsageError
+from hiermem.protocols import Store
+from hiermem.types.transaction import DueSession
 
 _log = logging.getLogger("hiermem.worker")
 #: At most this share of the time is spent looking for work.
 _LOOKING: Final = 0.1
-#: Calls after which a session yields to others that wait: of a remote and of a local model.
-_QUANTUM: Final = (24, 256)
 #: Seconds between two checks whether a worker is done.
 _LOOK: Final = 0.02
+#: Seconds between two sweeps, of some tenants and of all, and the share of the time that those of
+#: some take at most.
+_SWEEP: Final = (60.0, 3600.0)
+_SWEEPING: Final = 0.01
+#: Entries that are looked at to see whether anything is left.
+_LEFT: Final = 1000
+#: Reasons to stop that hold for all sessions for a while.
+_OF_ALL: Final = ("tenant_calls", "tenant_tokens", "model_down")
 
 
 class AsyncWorker:
@@ -51,30 +55,40 @@ class AsyncWorker:
 
     Use ``async with``, or start() and stop(). A worker may be started once.
 
-    ``scheduler`` decides which session gets the next place in ``pool``. ``budget`` makes the caps
-    on all the worker's work when it starts; without it, those of the pool hold. ``poll`` is the
-    interval between two looks for work, in seconds. ``opened`` raises where the memory is closed.
+    It works for the tenants of ``handles`` by name, of which there may be more later, and for every
+    tenant of the ``store`` if ``all_tenants`` is given, which are the handles of them. ``budget``
+    makes the caps on all the worker's work when it starts. ``poll`` is the interval between two
+    looks for work, in seconds. ``opened`` raises where the memory is closed.
     """
 
     def __init__(
         self,
         pool: UpdatePool,
-        scheduler: SessionScheduler,
+        store: Store,
+        handles: Mapping[str, Handle],
         *,
-        budget: Callable[[], Budget] | None = None,
+        all_tenants: Handles | None,
+        budget: Callable[[], Budget],
         poll: float = 1.0,
         opened: Callable[[], object] | None = None,
     ) -> None:
-        self._pool, self._scheduler, self._clock = pool, scheduler, pool.shared.clock
+        self._pool, self._store, self._clock = pool, store, pool.shared.clock
+        self._handles, self._all = handles, all_tenants
         self._budget, self._poll, self._opened = budget, max(poll, _LOOK), opened
-        self._quantum = _QUANTUM[0 if pool.shared.llm.remote else 1]
-        scheduler.on_found = self._fill
         self._state: WorkerState = "new"
         self._wake, self._changed = asyncio.Event(), asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         self._next_look = 0.0
-        self._news = self._failures = self._turns = 0
+        self._looks = self._news = self._failures = self._turns = 0
+        #: Whether the last look found nothing.
+        self._idle = False
+        self._halt: str | None = None
+        self._halted_until = 0.0
+        self._last_error: str | None = None
         self._error: BaseException | None = None
+        #: How many turns of a session in a row ended in an error, or left vectors to make.
+        self._in_row: Counter[SessionKey] = Counter()
 
     # -- what the application calls
 
@@ -85,8 +99,6 @@ class AsyncWorker:
         return WorkerStatus(
             state=self._state,
             active=len(self._pool.updates),
-            waiting=self._scheduler.waiting,
-            resting=len(self._scheduler.backoff),
             in_flight=self._pool.limiter.in_flight,
             turns=self._turns,
             made=total.made,
@@ -98,7 +110,7 @@ class AsyncWorker:
             tokens_out=total.tokens_out,
             unknown=total.unknown,
             stopped=self._halted(),
-            last_error=self._scheduler.last_error,
+            last_error=self._last_error,
             cost=total.cost,
         )
 
@@ -109,10 +121,9 @@ class AsyncWorker:
         if self._state != "new":
             raise UsageError("this worker was started before; make another one")
         self._state = "running"
-        if self._budget is not None:
-            self._pool.budget = self._budget()
+        self._pool.budget = self._budget()
         self._serving = asyncio.get_running_loop().create_task(self._serve())
-        self._scheduler.start()
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep_for_ever())
 
     def wake(self) -> None:
         """Look for work now rather than at the next interval."""
@@ -134,35 +145,50 @@ class AsyncWorker:
     async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - its own end
         """Wait until all that can be made now is made; return whether nothing at all is left.
 
-        Nodes that back off after a failure, and what a cap forbids, are not waited for; nodes that
-        another worker holds are, unless this one works for all tenants. After ``timeout`` seconds
-        it returns False; the worker continues either way. Raises an error that ended the worker.
+        What is due later, after a failure for example, and what a cap forbids is not waited for;
+        sessions that another run holds are, unless this worker works for all tenants. After
+        ``timeout`` seconds it returns False; the worker continues either way. Raises an error that
+        ended the worker.
         """
         self._check_alive()
         if timeout is not None:
             arguments.seconds(timeout, "timeout")
-        begun, self._news = self._clock(), self._scheduler.begun
-        self._scheduler.sweep_next()
+        begun = self._clock()
+        if self._all is None and self._halted() is None:
+            await self._sweep()
+        self._news = self._looks
         self.wake()
         while timeout is None or self._clock() - begun < timeout:
             if self._error is not None:
                 raise self._error
             if self._state != "running" or self._serving is None or self._serving.done():
                 return False
-            waiting = self._scheduler.waiting
-            idle = not self._pool.updates and (not waiting or self._halted() is not None)
-            if idle and self._halted() is not None:
-                return False
-            if idle and self._scheduler.finished <= self._news:
-                # The last look did not see what later turns left undone.
-                if not self._failures:
-                    self.wake()
-            elif idle and not self._scheduler.backoff.leased:
-                return not self._scheduler.left
+            if not self._pool.updates:
+                if self._halted() is not None:
+                    return False
+                if not self._idle or self._looks <= self._news:
+                    # The last look did not see what later turns left undone.
+                    if not self._failures:
+                        self.wake()
+                elif (left := await self._left()) is not None:
+                    return not left
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK):
                     await self._changed.wait()
+        return False
+
+    async def _left(self) -> bool | None:
+        """Return whether summaries are left to make; None while others hold sessions of ours."""
+        for tenant in [None] if self._all is not None else list(self._handles):
+            for one in await self._store.claim_due(_LEFT, lease=0.0, tenant=tenant, ahead=None):
+                if one.claimed:
+                    if self._all is None:
+                        return None
+                    continue
+                handle = self._handle(one.tenant)
+                if [id_ async for id_ in unfinished(handle, [one.session_id])]:
+                    return True
         return False
 
     async def stop(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - its own end
@@ -192,11 +218,10 @@ class AsyncWorker:
     async def _cut_off(self) -> None:
         """Cut off the turns that are left, and wait until they have cleaned up."""
         await self._pool.cut_off()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
         self._state = "stopped"
-        try:
-            await self._scheduler.end()
-        except Exception as error:  # noqa: BLE001 - the claims that are left expire
-            self._scheduler.record_error(error)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -220,16 +245,20 @@ class AsyncWorker:
 
     def _halted(self) -> str | None:
         """Return the name of the cap that keeps it from working, or None."""
-        return self._pool.budget.stop_reason() or self._scheduler.halted()
+        if self._clock() >= self._halted_until:
+            self._halt = None
+        return self._pool.budget.stop_reason() or self._halt
+
+    def _handle(self, tenant: str) -> Handle:
+        return self._handles[tenant] if self._all is None else self._all.add(tenant)
 
     async def _serve(self) -> None:
         """Look for work and give it places, until the worker ends."""
         while self._state in ("running", "paused"):
             self._wake.clear()
-            if self._state == "running" and self._halted() is None:
-                if self._clock() >= self._next_look:
-                    await self._look()
-                self._fill()
+            ready = self._state == "running" and self._halted() is None and self._pool.free > 0
+            if ready and self._clock() >= self._next_look:
+                await self._look()
             self._changed.set()
             try:
                 pause = max(_LOOK, min(self._poll, self._next_look - self._clock()))
@@ -239,79 +268,144 @@ class AsyncWorker:
                 continue
 
     async def _look(self) -> None:
-        """Look for work; where that fails, look again later."""
-        begun = self._clock()
+        """Claim what is due, for the places that are free; where that fails, look again later."""
+        begun, free = self._clock(), self._pool.free
+        self._looks += 1
         try:
-            await self._scheduler.look()
+            found = await self._claim(free)
         except Exception as error:  # noqa: BLE001 - a worker outlives what its store meets
             self._failures += 1
-            self._scheduler.record_error(error)
+            self._record(error)
             pause = back_off(self._failures, (self._poll, IDLE[1]))
         else:
-            self._failures = 0
-            pause = max(self._poll, (self._clock() - begun) / _LOOKING)
+            self._failures, self._idle = 0, not found
+            # With every place taken, the next look is when one is free again.
+            taken = (self._clock() - begun) / _LOOKING
+            pause = taken if found == free else max(self._poll, taken)
         self._next_look = self._clock() + pause
 
-    def _fill(self) -> None:
-        """Give the free places to the first in line; ask a session to yield where that is due."""
-        if self._state != "running" or self._halted() is not None:
-            return
-        under_way = self._pool.fill(self._scheduler.begin_next, self._run)
-        queue = self._scheduler.queue
-        head = queue.head
-        staying = [each for each in self._pool.updates.values() if not each.ending]
-        if head is None or not staying or len(under_way) - len(staying) >= len(queue):
-            return
-        level, contested = head
-        last = max(staying, key=lambda session_update: (session_update.level, session_update.calls))
-        if (last.level > level and not contested) or last.calls >= self._quantum:
-            last.end("turn")
+    async def _claim(self, limit: int) -> int:
+        """Claim up to ``limit`` sessions that are due, and begin their turns; return how many."""
+        found = 0
+        for tenant in [None] if self._all is not None else list(self._handles):
+            if found >= limit:
+                break
+            handle = self._handle(tenant) if tenant is not None else None
+            lease = self._pool.policy.lease
+            if handle is not None:
+                await handle.compare_clocks(lease=lease)
+            # Shielded: what is claimed gets its turn, or is given back.
+            for one in await shielded(
+                self._store.claim_due(limit - found, lease=lease, tenant=tenant)
+            ):
+                found += 1
+                self._begin(one)
+        return found
 
-    async def _run(self, session_update: SessionUpdate) -> None:
-        """Run one session's turn. An error that its scheduler does not survive ends the worker."""
+    def _begin(self, one: DueSession) -> None:
+        handle = self._handle(one.tenant)
+        claim = SessionClaim(handle, one.session_id, one)
+        claim.keep()
+        self._pool.run(self._pool.begin(handle, one.session_id, claim), self._turn)
+
+    async def _turn(self, session_update: SessionUpdate) -> None:
+        """Run one session's turn and settle its claim. An error ends only the turn."""
+        key, claim = session_update.key, session_update.claim
+        assert claim is not None
+        pause, again = 0.0, False
         try:
-            await self._scheduler.turn(session_update)
+            await session_update.handle.compare_clocks(lease=self._pool.policy.lease)
+            report = await take_turn(self._pool, session_update)
+            again = session_update.embedded is False
+            self._in_row[key] = self._in_row[key] + 1 if again else 0
+            pause = pause_of(session_update, report, self._in_row[key])
+            if report.stopped in _OF_ALL:
+                self._halt, self._halted_until = report.stopped, self._clock() + pause
+        except NotFoundError:
+            self._in_row.pop(key, None)
+        except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
+            self._record(error)
+            self._in_row[key] += 1
+            pause, again = back_off(self._in_row[key], TROUBLE), True
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - drain() raises it
             self._error, self._state = error, "stopping"
-            self._scheduler.last_error = type(error).__name__
-            _log.warning("a worker is ended by %s", self._scheduler.last_error)
+            self._last_error = type(error).__name__
+            _log.warning("a worker is ended by %s", self._last_error)
         finally:
+            self._in_row += Counter()  # what is 0 goes
+            await shielded(self._settle(claim, pause=pause, again=again))
             self._turns += 1
-            self._news = self._scheduler.begun
-            self._wake.set()
+            self._news = self._looks
+            self.wake()
             self._changed.set()
+
+    async def _settle(self, claim: SessionClaim, *, pause: float, again: bool) -> None:
+        try:
+            await claim.settle(pause=pause, again=again)
+        except Exception as error:  # noqa: BLE001 - a claim that is not settled ends by itself
+            self._record(error)
+
+    # -- what the list of what is due misses
+
+    async def _sweep_for_ever(self) -> None:
+        """Sweep again and again; workers for all tenants begin at a random time, so they spread."""
+        pause = 0.0 if self._all is None else _SWEEP[1] * random.random()  # noqa: S311 - no secret
+        while True:
+            await asyncio.sleep(pause)
+            begun = self._clock()
+            try:
+                await self._sweep()
+            except Exception as error:  # noqa: BLE001 - the next sweep meets it again, or not
+                self._record(error)
+            spent = self._clock() - begun
+            pause = _SWEEP[1] if self._all is not None else max(_SWEEP[0], spent / _SWEEPING)
+
+    async def _sweep(self) -> None:
+        """Make due what has something to make."""
+        if self._all is not None:
+            await sweep(self._store, self._all)
+            return
+        for tenant in list(self._handles):
+            if await sweep_tenant(self._handle(tenant), self._pool):
+                self.wake()
+
+    def _record(self, error: Exception) -> None:
+        """Remember and log an error by its name only: its text may be confidential."""
+        self._last_error = type(error).__name__
+        _log.warning("a worker met %s; it goes on", self._last_error)
 
 
 def background_worker(
     handle: Handle,
     shared: Shared,
+    store: Store,
     *,
     handles: Mapping[str, Handle] | None = None,
-    due: Handles | None = None,
+    all_tenants: Handles | None = None,
     max_calls: int | None = None,
     max_tokens: int | None = None,
     deadline: float | None = None,
     poll: float = 1.0,
-    name: str | None = None,
     opened: Callable[[], object] | None = None,
 ) -> AsyncWorker:
     """Return a worker, not started yet, that works until it is stopped.
 
     ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after the start) cap all its work.
     ``handles`` are those of its tenants by name, of which there may be more later; without them, it
-    works for the tenant of ``handle``. With ``due``, the handles of all tenants of a store, it
-    works for them by the list of what is due there.
+    works for the tenant of ``handle``. With ``all_tenants``, the handles of all tenants of the
+    ``store``, it works for them.
     """
     budget = partial(
         Budget, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=shared.clock
     )
-    pool = UpdatePool(handle.update_policy, replace(shared, waits_for_leases=False), budget())
-    name = name or uuid.uuid4().hex
-    if due is None:
-        known = {handle.store.tenant: handle} if handles is None else handles
-        scheduler = SessionScheduler(pool, known, name=name)
-    else:
-        scheduler = DueScheduler(pool, due, name=name)
-    return AsyncWorker(pool, scheduler, budget=budget, poll=poll, opened=opened)
+    return AsyncWorker(
+        UpdatePool(handle.update_policy, shared, budget()),
+        store,
+        {handle.store.tenant: handle} if handles is None else handles,
+        all_tenants=all_tenants,
+        budget=budget,
+        poll=poll,
+        opened=opened,
+    )

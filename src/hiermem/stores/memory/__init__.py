@@ -21,7 +21,7 @@ from hiermem.stores.contract import answer_to, named_after, run_decision, system
 from hiermem.stores.dump import SessionDump, check_secret, missing, pages, read
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
-from hiermem.stores.memory.data import TenantData, TreeData
+from hiermem.stores.memory.data import DueData, TenantData, TreeData
 from hiermem.stores.memory.dump import items, restored
 from hiermem.types import transaction as tx
 
@@ -58,20 +58,33 @@ class MemoryStore:
             names = sorted(name for name, kept in self._tenants.items() if kept != TenantData())
         return [name for name in names if after is None or name > after][: max(limit, 0)]
 
-    async def claim_due(self, limit: int, *, lease: float) -> list[tx.DueSession]:
-        """Claim up to ``limit`` sessions of any tenant that are due now, the longest due first."""
+    async def claim_due(
+        self,
+        limit: int,
+        *,
+        lease: float,
+        tenant: str | None = None,
+        ahead: float | None = 0.0,
+    ) -> list[tx.DueSession]:
+        """Claim up to ``limit`` sessions that are due now, or list them, the longest due first."""
         now = self.open_time()
+        until = None if ahead is None else now + timedelta(seconds=0.0 if lease else ahead)
         with self._lock:
             found = [
-                (session.due, tx.DueSession(name, id_, session.due.generation))
+                (session.due, name, id_)
                 for name, kept in self._tenants.items()
                 for id_, session in kept.sessions.items()
-                if session.due is not None and session.due.at <= now
+                if tenant in (None, name)
+                and session.due is not None
+                and (until is None or session.due.is_due(now, until))
             ]
             found.sort(key=lambda one: one[0].at)
-            for due, _ in found[: max(limit, 0)]:
-                due.at, due.claimed = now + timedelta(seconds=lease), True
-            return [claimed for _, claimed in found[: max(limit, 0)]]
+            del found[max(limit, 0) :]
+            for due, *_ in found if lease else ():
+                due.take(now, lease)
+            return [
+                tx.DueSession(name, id_, due.generation, due.holds(now)) for due, name, id_ in found
+            ]
 
     async def close(self) -> None:
         """Refuse every later call."""
@@ -243,19 +256,26 @@ class MemoryTenant:
         """Return the handle of one of the session's trees, of the serving one for None."""
         return MemoryTree(self, session_id, number)
 
-    backlog = _of_tenant(reads.backlog)
-
-    async def take_due(self, session_id: str, *, lease: float) -> tx.DueSession | None:
-        """Claim the session's entry if it is due or claimed."""
+    async def take_due(
+        self, session_id: str, *, lease: float, held: tx.DueSession | None = None
+    ) -> tx.DueSession | None:
+        """Claim a session that nobody holds, or renew the claim ``held``."""
         lock, kept = self.open()
         now = self._store.open_time()
         with lock:
             found = kept.sessions.get(session_id)
-            if found is None or found.due is None:
+            if found is None:
                 return None
-            if found.due.at > now and not found.due.claimed:
+            if held is not None:
+                if not found.is_held(held):
+                    return None
+                assert found.due is not None
+                found.due.at = now + timedelta(seconds=lease)
+                return held
+            found.due = found.due or DueData(now)
+            if found.due.holds(now):
                 return None
-            found.due.at, found.due.claimed = now + timedelta(seconds=lease), True
+            found.due.take(now, lease)
             return tx.DueSession(self._name, session_id, found.due.generation)
 
     put_due = _of_tenant(changing.put_due)
@@ -313,12 +333,16 @@ class MemoryTree:
         writes: Sequence[tx.NodeWrite],
         *,
         attempts: Sequence[tx.Attempt] = (),
-        attempts_if_applied: Sequence[tx.Attempt] = (),
-    ) -> list[bool]:
+        claim: tx.DueSession | None = None,
+    ) -> list[bool] | None:
         """Apply each write whose expectations hold; return which did. Record the attempts."""
         lock, kept = self._tenant.open()
         with lock:
-            applied = changing.write_nodes(kept, self._session_id, self._number, writes)
-            recorded = (*attempts, *(attempts_if_applied if all(applied) else ()))
-            kept.attempts.update((attempt.id, attempt) for attempt in recorded)
+            found = kept.sessions.get(self._session_id)
+            if claim is not None and not (found and found.is_held(claim)):
+                return None
+            applied = changing.write_nodes(
+                kept, self._session_id, self._number, writes, noted=claim is None
+            )
+            kept.attempts.update((attempt.id, attempt) for attempt in attempts)
             return applied

@@ -197,9 +197,17 @@ def _drop_journal(kept: TenantData, subject: str) -> None:
 
 
 def write_nodes(
-    kept: TenantData, session_id: str, tree: int | None, writes: Sequence[tx.NodeWrite]
+    kept: TenantData,
+    session_id: str,
+    tree: int | None,
+    writes: Sequence[tx.NodeWrite],
+    *,
+    noted: bool,
 ) -> list[bool]:
-    """Apply each write whose expectations hold; return which did."""
+    """Apply each write whose expectations hold; return which did.
+
+    Where ``noted``, what they leave to make makes the session due.
+    """
     for write in writes:
         check_write(write)
     found = kept.sessions.get(session_id)
@@ -232,7 +240,7 @@ def write_nodes(
             written.append((session_id, number, draft.revisions[place]))
     found.trees[number] = draft
     kept.written += written
-    if number == found.record.tree and any(applied):
+    if noted and number == found.record.tree and any(applied):
         found.become_due(due_by_nodes(write.node for write in writes), kept.clock())
     return applied
 
@@ -256,10 +264,13 @@ def put_due(kept: TenantData, session_ids: Sequence[str]) -> None:
 
 
 def settle_due(kept: TenantData, claimed: tx.DueSession, *, at: datetime | None = None) -> bool:
-    """Remove the entry, or set its next time; return whether."""
+    """End the claim, where it holds; remove the entry or set its next time."""
     found = kept.sessions.get(claimed.session_id)
-    if found is None or found.due is None or found.due.generation != claimed.generation:
+    if found is None or found.due is None or not found.is_held(claimed):
         return False
+    if found.due.noted:
+        now = kept.clock()
+        at = now if at is None else min(now, at)
     found.due = None if at is None else DueData(at, claimed.generation)
     return True
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
+from hiermem.core.calls.claim import is_believed
 from hiermem.stores.contract import system_time
 from hiermem.types import JsonPart, Message, Node, Revision, SessionRecord, StoredMessage
 from hiermem.types import transaction as tx
@@ -31,14 +32,34 @@ class TreeData:
         return TreeData(dict(self.nodes), dict(self.revisions))
 
 
+_GENERATIONS = itertools.count(1)
+
+
 @dataclass
 class DueData:
-    """When a session is due."""
+    """When a session is due, and the claim on it, which ends at that time.
+
+    ``noted``: something became due under the claim.
+    """
 
     at: datetime
-    # Never that of an earlier entry, which may have been claimed and settled too late.
-    generation: int = field(default_factory=itertools.count(1).__next__)
+    # Never that of an earlier entry, which may have been claimed.
+    generation: int = field(default_factory=_GENERATIONS.__next__)
     claimed: bool = False
+    noted: bool = False
+
+    def holds(self, now: datetime) -> bool:
+        """Return whether a claim holds."""
+        return self.claimed and is_believed(self.at, now=now)
+
+    def is_due(self, now: datetime, by: datetime) -> bool:
+        """Return whether the session is due ``by`` that time, or has a claim that does not hold."""
+        return self.at <= by or (self.claimed and not self.holds(now))
+
+    def take(self, now: datetime, lease: float) -> None:
+        """Claim the session."""
+        self.at, self.generation = now + timedelta(seconds=lease), next(_GENERATIONS)
+        self.claimed, self.noted = True, False
 
 
 @dataclass
@@ -59,15 +80,21 @@ class SessionData:
         return self.trees.setdefault(self.record.tree if number is None else number, TreeData())
 
     def become_due(self, due: tx.Due | None, now: datetime) -> None:
-        """Enter when the session is due, unless it is by then and nobody claimed it."""
+        """Enter when the session is due, unless it is by then."""
         if due is None:
             return
         at = due.at or now + timedelta(seconds=due.delay)
-        before = self.due
-        if before is None:
+        if self.due is None:
             self.due = DueData(at)
-        elif before.claimed or before.at > at:
-            self.due = DueData(min(before.at, at))
+        elif self.due.claimed:
+            self.due.noted = True
+        else:
+            self.due.at = min(self.due.at, at)
+
+    def is_held(self, claim: tx.DueSession) -> bool:
+        """Return whether nobody took the session over since this claim, and it is not settled."""
+        due = self.due
+        return due is not None and due.claimed and due.generation == claim.generation
 
     def copy(self) -> SessionData:
         """Return a session that can be changed without changing this one."""

@@ -172,10 +172,6 @@ def _due(node: Node) -> bool:
     return node.status != "active" or node.degraded or node.dirty
 
 
-def _pending(node: Node) -> bool:
-    return node.status != "active" or node.degraded or node.since is not None
-
-
 def unfinished(tree: TreeData, level: int, after: int, limit: int) -> list[Node]:
     """Return up to ``limit`` nodes of ``level`` after ``after`` with work left to do."""
     due = [node for node in in_order(tree) if node.level == level and _due(node)]
@@ -194,15 +190,6 @@ def outdated(
         and serving.strategy not in strategies
     ]
     return found[: max(limit, 0)]
-
-
-def backlog(kept: TenantData, *, after: str | None = None, limit: int = 100) -> list[str]:
-    """Return up to ``limit`` ids of sessions with unfinished nodes in the tree that serves."""
-    ids = list(kept.sessions)
-    if after in kept.sessions:
-        ids = ids[ids.index(after) + 1 :]
-    waiting = [id_ for id_ in ids if any(map(_pending, kept.sessions[id_].tree().nodes.values()))]
-    return waiting[: max(limit, 0)]
 
 
 def tally(tree: TreeData) -> list[tx.NodeTally]:

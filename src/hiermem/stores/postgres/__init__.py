@@ -167,9 +167,18 @@ class PostgresStore:
         """Return up to ``limit`` names of tenants that have anything stored, in order."""
         return await self._scope.read(reads.tenants(after, limit))
 
-    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
-        """Claim up to ``limit`` sessions of any tenant that are due now, the longest due first."""
-        return await self._scope.write_alone(due.claim(limit, lease))
+    async def claim_due(
+        self,
+        limit: int,
+        *,
+        lease: float,
+        tenant: str | None = None,
+        ahead: float | None = 0.0,
+    ) -> list[DueSession]:
+        """Claim up to ``limit`` sessions that are due now, or list them, the longest due first."""
+        scope = self._scope if tenant is None else Scope(self._shared, tenant)
+        query = due.claim(limit, lease, one_tenant=tenant is not None, ahead=ahead)
+        return await (scope.write_alone if lease else scope.read)(query)
 
     async def scrub(self) -> Scrubbed:
         """Rewrite the tables without the rows that were removed; an erasure alone does not.

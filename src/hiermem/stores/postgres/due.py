@@ -1,15 +1,16 @@
-"""The list of the sessions of all tenants that have something to make; the core fills it.
+"""The list of the sessions of all tenants that have something to make, and the claims on them.
 
-An entry is the last row that a transaction locks, and whoever claims passes over locked ones. So
-nobody who looks for work waits for a writer.
+The core says when a session is due. An entry is the last row that a transaction locks, and whoever
+claims passes over locked ones. So nobody who looks for work waits for a writer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
+from hiermem.core.calls.claim import MOST_BELIEVED
 from hiermem.stores.codec import optional_micros
 from hiermem.stores.postgres.statements import NUMBER, OK, Query, Statement
 from hiermem.types.transaction import Due, DueSession
@@ -17,49 +18,75 @@ from hiermem.types.transaction import Due, DueSession
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-# A new entry begins at a number that no earlier entry of the session had: whoever settles that one
-# must not remove this one.
+# A claim that is to end later was written while a clock was far ahead.
+_BELIEVED: Final = f"{_NOW} + {round(MOST_BELIEVED.total_seconds() * 1_000_000)}"
+# A new entry begins at a number that no earlier entry of the session had: an earlier claim must not
+# hold again.
 _FRESH: Final = "(random() * 1e18)::bigint"
 _ENTER: Final = (
     "INSERT INTO due AS d (tenant, session, due_at, generation, claimed) "
-    f"SELECT s.tenant, s.session, {{at}}, {_FRESH}, 0 FROM sessions s {{of}} "
+    f"SELECT s.tenant, s.session, {{at}}, {_FRESH}, {{claimed}} FROM sessions s {{of}} "
     "ON CONFLICT (tenant, session) DO "
 )
+# While a session is claimed, due_at is the end of the claim. What becomes due then is noted as 2.
 _NOTE: Final = (
     _ENTER.format(
         at=f"coalesce($3::bigint, {_NOW} + $4::bigint)",
+        claimed=0,
         of="JOIN heads h ON h.tenant = s.tenant AND h.session = s.session "
         "WHERE s.tenant = $1 AND s.id = $2 AND h.tree = coalesce($5::bigint, h.tree) AND {if_}",
     )
-    + "UPDATE SET due_at = least(d.due_at, excluded.due_at), generation = d.generation + 1, "
-    "claimed = 0 WHERE d.claimed = 1 OR d.due_at > excluded.due_at"
+    + "UPDATE SET due_at = CASE d.claimed WHEN 0 THEN excluded.due_at ELSE d.due_at END, "
+    "claimed = CASE d.claimed WHEN 0 THEN 0 ELSE 2 END "
+    "WHERE d.claimed = 1 OR (d.claimed = 0 AND d.due_at > excluded.due_at)"
 )
 _PUT: Final = (
-    _ENTER.format(at=_NOW, of="WHERE s.tenant = $1 AND s.id = ANY($2::text[]) ORDER BY s.session")
+    _ENTER.format(
+        at=_NOW,
+        claimed=0,
+        of="WHERE s.tenant = $1 AND s.id = ANY($2::text[]) ORDER BY s.session",
+    )
     + "NOTHING"
 )
+_TAKE: Final = (
+    _ENTER.format(at=f"{_NOW} + $3::bigint", claimed=1, of="WHERE s.tenant = $1 AND s.id = $2")
+    + "UPDATE SET due_at = excluded.due_at, generation = d.generation + 1, claimed = 1 "
+    f"WHERE d.claimed = 0 OR d.due_at <= {_NOW} OR d.due_at > {_BELIEVED} RETURNING generation"
+)
+_OF_CLAIM: Final = (
+    f"WHERE tenant = $1 AND session = {NUMBER} AND generation = $3::bigint AND claimed > 0"
+)
+_RENEW: Final = f"UPDATE due SET due_at = {_NOW} + $4::bigint {_OF_CLAIM} RETURNING generation"
+_NAMED: Final = "JOIN named_sessions n ON n.tenant = d.tenant AND n.session = d.session"
+#: The entries of all tenants, or of that of the transaction where $2 says so.
+_OF: Final = "(NOT $2::boolean OR d.tenant = $1::uuid)"
+_LATE: Final = f"(d.claimed > 0 AND d.due_at > {_BELIEVED})"
+_LIST: Final = (
+    f"SELECT n.name, n.id, d.generation, d.claimed > 0 AND d.due_at > {_NOW} "
+    f"AND d.due_at <= {_BELIEVED} FROM due d {_NAMED} "
+    f"WHERE {_OF} AND (d.due_at <= coalesce({_NOW} + $4::bigint, d.due_at) OR {_LATE}) "
+    "ORDER BY d.due_at LIMIT $3"
+)
 _CLAIM: Final = (
-    "WITH found AS (SELECT tenant, session, due_at FROM due "
-    f"WHERE $1::uuid IS NOT NULL AND due_at <= {_NOW} "
-    "ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED), "
-    f"held AS (UPDATE due d SET due_at = {_NOW} + $3::bigint, claimed = 1 FROM found f "
-    "WHERE d.tenant = f.tenant AND d.session = f.session "
+    "WITH found AS (SELECT d.tenant, d.session, d.due_at FROM due d "
+    f"WHERE {_OF} AND (d.due_at <= {_NOW} OR {_LATE}) ORDER BY d.due_at LIMIT $3 "
+    "FOR UPDATE SKIP LOCKED), "
+    f"held AS (UPDATE due d SET due_at = {_NOW} + $4::bigint, generation = d.generation + 1, "
+    "claimed = 1 FROM found f WHERE d.tenant = f.tenant AND d.session = f.session "
     "RETURNING d.tenant, d.session, d.generation, f.due_at) "
-    "SELECT n.name, n.id, h.generation FROM held h "
-    "JOIN named_sessions n ON n.tenant = h.tenant AND n.session = h.session ORDER BY h.due_at"
+    f"SELECT n.name, n.id, d.generation, true FROM held d {_NAMED} ORDER BY d.due_at"
 )
-_CLAIM_ONE: Final = (
-    f"UPDATE due SET due_at = {_NOW} + $3::bigint, claimed = 1 "
-    f"WHERE tenant = $1 AND session = {NUMBER} AND (due_at <= {_NOW} OR claimed = 1) "
-    "RETURNING generation"
+# The entry is locked, so that nobody takes the session over before this transaction is committed.
+_FENCE: Final = (
+    f"WITH held AS (SELECT FROM due {_OF_CLAIM} FOR SHARE) SELECT set_config('hiermem.ok', "
+    "CASE WHEN EXISTS (SELECT FROM held) THEN '1' ELSE '0' END, true)"
 )
-_OF_GENERATION: Final = f"WHERE tenant = $1 AND session = {NUMBER} AND generation = $3"
 
 
 def note(
     session_id: str, due: Due | None, tree: int | None = None, *, written: bool = False
 ) -> Iterator[Statement]:
-    """Yield the statement that enters when a session is due, unless it is by then, and unclaimed.
+    """Yield the statement that enters when a session is due, unless it is by then.
 
     Where ``tree`` is given, only if it is the tree in use; where ``written``, only if a node was.
     """
@@ -74,25 +101,43 @@ def put_due(session_ids: Sequence[str]) -> Statement:
     return Statement(_PUT, (list(session_ids),))
 
 
-def claim(limit: int, lease: float) -> Query[list[DueSession]]:
-    """Claim up to ``limit`` sessions of all tenants that are due."""
-    values = (max(limit, 0), round(lease * 1_000_000))
-    return Query(_CLAIM, values, lambda found: [DueSession(*row) for row in found])
+def claim(
+    limit: int, lease: float, *, one_tenant: bool, ahead: float | None
+) -> Query[list[DueSession]]:
+    """Claim up to ``limit`` sessions that are due, or list those that are within ``ahead``."""
+    time = lease or ahead
+    values = (one_tenant, max(limit, 0), None if time is None else round(time * 1_000_000))
+    sql = _CLAIM if lease else _LIST
+    return Query(sql, values, lambda found: [DueSession(*row) for row in found])
 
 
-def claim_one(tenant: str, session_id: str, lease: float) -> Query[DueSession | None]:
-    """Claim one session if it is due or claimed."""
+def take(
+    tenant: str, session_id: str, lease: float, held: DueSession | None
+) -> Query[DueSession | None]:
+    """Claim a session that nobody holds, or renew the claim ``held``."""
 
     def read(found: list[tuple[int]]) -> DueSession | None:
         return DueSession(tenant, session_id, found[0][0]) if found else None
 
-    return Query(_CLAIM_ONE, (session_id, round(lease * 1_000_000)), read)
+    values: tuple[Any, ...] = (session_id, round(lease * 1_000_000))
+    if held is None:
+        return Query(_TAKE, values, read)
+    return Query(_RENEW, (session_id, held.generation, values[1]), read)
 
 
-def settle_due(claimed: DueSession, at: datetime | None) -> Statement:
-    """Return the statement that removes the entry, or sets its next time; its row says it did."""
+def fence(session_id: str, claim: DueSession) -> Statement:
+    """Return the statement after which nothing is written unless the claim holds."""
+    return Statement(_FENCE, (session_id, claim.generation))
+
+
+def settle_due(claimed: DueSession, at: datetime | None) -> list[Statement]:
+    """Return the statements that end a claim; a row of either says that it held."""
     of = (claimed.session_id, claimed.generation)
-    if at is None:
-        return Statement(f"DELETE FROM due {_OF_GENERATION} RETURNING 1", of)
-    change = f"UPDATE due SET due_at = $4, claimed = 0 {_OF_GENERATION} RETURNING 1"
-    return Statement(change, (*of, optional_micros(at)))
+    # What was noted meanwhile is due now: the time of it is not kept.
+    gone = f"DELETE FROM due {_OF_CLAIM} AND claimed = 1 AND $4::bigint IS NULL RETURNING 1"
+    change = (
+        f"UPDATE due SET due_at = CASE claimed WHEN 2 THEN least({_NOW}, $4::bigint) "
+        f"ELSE $4::bigint END, claimed = 0 {_OF_CLAIM} RETURNING 1"
+    )
+    values = (*of, optional_micros(at))
+    return [Statement(gone, values), Statement(change, values)]

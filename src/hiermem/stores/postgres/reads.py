@@ -48,8 +48,6 @@ _SERVING: Final = (
 )
 #: ``rows.DUE`` of the nodes ``n``.
 _DUE: Final = "(n.status <> 'active' OR n.degraded = 1 OR n.dirty = 1)"
-#: ``rows.PENDING`` of the nodes ``n``.
-_PENDING: Final = f"{_DUE} AND (n.status <> 'active' OR n.degraded = 1 OR n.since IS NOT NULL)"
 
 
 def now() -> Query[datetime]:
@@ -344,28 +342,6 @@ def reusable(input_hash: str) -> Query[Revision | None]:
         "AND h.session = revisions.session) ORDER BY written DESC LIMIT 1"
     )
     return single(rows.REVISIONS, sql, input_hash)
-
-
-def backlog(*, after: str | None = None, limit: int = 100) -> Query[list[str]]:
-    """Return up to ``limit`` ids of sessions with unfinished nodes in the tree that serves.
-
-    The search goes from one session with work left directly to the next, in the index of
-    unfinished nodes.
-    """
-    following = (
-        f"SELECT session FROM nodes WHERE tenant = $1 AND session > {{}} AND {rows.PENDING} "
-        "ORDER BY session LIMIT 1"
-    )
-    return Query(
-        f"WITH RECURSIVE w(session) AS (({following.format(f'coalesce({NUMBER}, 0)')}) "
-        f"UNION ALL SELECT ({following.format('w.session')}) FROM w WHERE w.session IS NOT NULL) "
-        "SELECT (SELECT s.id FROM sessions s WHERE s.tenant = $1 AND s.session = w.session) "
-        "FROM w WHERE EXISTS (SELECT FROM heads h JOIN nodes n ON n.tenant = h.tenant "
-        "AND n.session = h.session AND n.tree = h.tree WHERE h.tenant = $1 "
-        f"AND h.session = w.session AND {_PENDING}) LIMIT $3",
-        (after, max(limit, 0)),
-        lambda found: [id_ for (id_,) in found],
-    )
 
 
 # -- the journal, views, records and blocks

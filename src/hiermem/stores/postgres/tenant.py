@@ -143,21 +143,21 @@ class PostgresTenant:
         """Return the handle of one of the session's trees, or of the serving tree for None."""
         return PostgresTree(self._scope, session_id, number)
 
-    backlog = _reading(reads.backlog)
     reusable = _reading(reads.reusable)
 
-    async def take_due(self, session_id: str, *, lease: float) -> tx.DueSession | None:
-        """Claim the session's entry if it is due or claimed."""
-        return await self._scope.write_alone(due.claim_one(self.tenant, session_id, lease))
+    async def take_due(
+        self, session_id: str, *, lease: float, held: tx.DueSession | None = None
+    ) -> tx.DueSession | None:
+        """Claim a session that nobody holds, or renew the claim ``held``."""
+        return await self._scope.write_alone(due.take(self.tenant, session_id, lease, held))
 
     async def put_due(self, session_ids: Sequence[str]) -> None:
         """Make those of these sessions due now that have no entry."""
         await self._scope.write((), [due.put_due(session_ids)])
 
     async def settle_due(self, claimed: tx.DueSession, *, at: datetime | None = None) -> bool:
-        """Remove the entry, or set its next time; return whether."""
-        found = await self._scope.write((), [due.settle_due(claimed, at)])
-        return bool(found[0])
+        """End the claim, where it holds; remove the entry or set its next time."""
+        return any(await self._scope.write((), due.settle_due(claimed, at)))
 
     # -- journal and views
 
@@ -268,17 +268,21 @@ class PostgresTree:
         writes: Sequence[tx.NodeWrite],
         *,
         attempts: Sequence[tx.Attempt] = (),
-        attempts_if_applied: Sequence[tx.Attempt] = (),
-    ) -> list[bool]:
+        claim: tx.DueSession | None = None,
+    ) -> list[bool] | None:
         """Apply each write whose expectations hold, and record the attempts; return which did."""
         for write in writes:
             check_write(write)
         session_id, tree = self._of
+        left = None if claim else due_by_nodes(write.node for write in writes)
         statements = [
+            *([due.fence(session_id, claim)] if claim else ()),
             *(changing.write_node(self._of, write) for write in writes),
             *changing.attempts(attempts),
-            *changing.attempts(attempts_if_applied, changing.if_all_applied(len(writes))),
-            *due.note(session_id, due_by_nodes(write.node for write in writes), tree, written=True),
+            # Whoever holds the claim settles what is left.
+            *due.note(session_id, left, tree, written=True),
         ]
         found: list[Any] = await self._scope.write({session_id}, statements)
+        if claim and found.pop(0)[0][0] == "0":
+            return None
         return [bool(row[1]) for ((row),) in found[: len(writes)]]

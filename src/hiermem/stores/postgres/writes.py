@@ -325,11 +325,10 @@ def runs(given: Sequence[tx.RunRecord]) -> Statement:
     return TABLES["run"].put(given)
 
 
-def attempts(given: Sequence[tx.Attempt], where: str = "") -> Iterator[Statement]:
+def attempts(given: Sequence[tx.Attempt]) -> Iterator[Statement]:
     """Yield the statement that inserts attempts, or replaces those of the same ids."""
     if given:
-        made = TABLES["attempt"].put(given)
-        yield Statement(made.sql.replace(OK, f"{OK}{where}"), made.values)
+        yield TABLES["attempt"].put(given)
 
 
 _SAME_EPOCHS: Final = (
@@ -425,7 +424,7 @@ _INPUTS_SERVE: Final = (
 _WRITE_NODE: Final = (
     f"WITH hit AS (UPDATE nodes n SET {_sets(_NODE, 7)} FROM {SESSION} AND n.tenant = $1 "
     "AND n.session = s.session AND n.tree = coalesce($3::bigint, h.tree) AND n.id = $7 "
-    f"AND n.version = $4 AND {_INPUTS_SERVE} RETURNING n.session, n.tree)"
+    f"AND n.version = $4 AND {OK} AND {_INPUTS_SERVE} RETURNING n.session, n.tree)"
 )
 _WRITE_REVISION: Final = (
     f", made AS (INSERT INTO revisions (tenant, session, tree, {rows.REVISIONS.columns}) "
@@ -453,8 +452,3 @@ def write_node(of: TreeOf, write: tx.NodeWrite) -> Statement:
         f"{_WRITE_NODE}{_WRITE_REVISION} {_COUNT_APPLIED}",
         (*values, *rows.REVISIONS.row(write.revision)),
     )
-
-
-def if_all_applied(count: int) -> str:
-    """Return the condition that all of ``count`` nodes were written."""
-    return f" AND current_setting('hiermem.applied') = '{count:d}'"

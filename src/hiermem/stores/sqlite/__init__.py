@@ -127,16 +127,23 @@ class SQLiteStore:
         """Return up to ``limit`` names of tenants that have anything stored, in order."""
         return await self.read(reads.tenants, after=after, limit=limit)
 
-    async def claim_due(self, limit: int, *, lease: float) -> list[DueSession]:
-        """Claim up to ``limit`` sessions of any tenant that are due now, the longest due first."""
-        return await self.claim(limit, lease, None)
-
-    async def claim(self, limit: int, lease: float, of: due.Of) -> list[DueSession]:
-        """Claim sessions that are due, or one; the tenants' handles call this."""
+    async def claim_due(
+        self,
+        limit: int,
+        *,
+        lease: float,
+        tenant: str | None = None,
+        ahead: float | None = 0.0,
+    ) -> list[DueSession]:
+        """Claim up to ``limit`` sessions that are due now, or list them, the longest due first."""
+        now = self._clock()
+        if not lease:
+            found = await self.read(due.listed, now, limit, tenant, ahead)
+            return [DueSession(of, id_, at, bool(held)) for _, of, id_, at, held in found]
         # A look that finds nothing takes no lock for writing.
-        if not await self.read(due.find, self._clock(), min(limit, 1), of):
+        if not await self.read(due.listed, now, min(limit, 1), tenant):
             return []
-        return await self.write(lambda transaction: due.claim(transaction, limit, lease, of))
+        return await self.write(lambda transaction: due.claim(transaction, limit, lease, tenant))
 
     async def check(self) -> list[str]:
         """Read the whole file and return the damage found; the list is empty if there is none."""

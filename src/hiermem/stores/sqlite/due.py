@@ -1,6 +1,7 @@
-"""The list of the sessions of all tenants that have something to make; the core fills it.
+"""The list of the sessions of all tenants that have something to make, and the claims on them.
 
-As in ``writes``, the functions that get a transaction neither begin nor end it.
+The core says when a session is due. As in ``writes``, the functions that get a transaction neither
+begin nor end it.
 """
 
 from __future__ import annotations
@@ -8,59 +9,118 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
+from hiermem.core.calls.claim import MOST_BELIEVED
 from hiermem.stores.codec import to_micros
 from hiermem.stores.sqlite import heads
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Due, DueSession
 
-#: One session, by tenant and id; None for all.
-Of: TypeAlias = tuple[str, str] | None
+# ruff: noqa: S608 - the statements are put together from the constants of this module alone
 
-# A new entry begins at a random number, which no earlier entry of the session had: whoever settles
-# that one must not remove this one.
+# A new entry begins at a random number, which no earlier entry of the session had: an earlier claim
+# must not hold again.
+_ENTER: Final = (
+    "INSERT INTO due (session, due_at, generation, claimed) {} abs(random() / 8), {} {} "
+    "ON CONFLICT (session) DO "
+)
+# While a session is claimed, due_at is the end of the claim. What becomes due then is noted as 2.
 _NOTE: Final = (
-    "INSERT INTO due (session, due_at, generation, claimed) VALUES (?, ?, abs(random() / 8), 0) "
-    "ON CONFLICT (session) DO UPDATE SET due_at = min(due_at, excluded.due_at), "
-    "generation = generation + 1, claimed = 0 WHERE claimed = 1 OR due_at > excluded.due_at"
+    _ENTER.format("VALUES (?, ?,", "0)", "")
+    + "UPDATE SET due_at = iif(claimed = 0, excluded.due_at, due_at), claimed = iif(claimed, 2, 0) "
+    "WHERE claimed = 1 OR (claimed = 0 AND due_at > excluded.due_at)"
 )
-_FOUND: Final = (
-    "SELECT s.session, s.tenant, s.id, d.generation FROM due d "
-    "JOIN sessions s ON s.session = d.session WHERE "
-)
-_ALL: Final = f"{_FOUND} d.due_at <= ? ORDER BY d.due_at LIMIT ?"
-_ONE: Final = f"{_FOUND} s.tenant = ? AND s.id = ? AND (d.due_at <= ? OR d.claimed = 1)"
-_HOLD: Final = "UPDATE due SET due_at = ?, claimed = 1 WHERE session = ?"
 _PUT: Final = (
-    "INSERT INTO due (session, due_at, generation, claimed) "
-    "SELECT session, ?, abs(random() / 8), 0 FROM sessions WHERE tenant = ? AND id = ? "
-    "ON CONFLICT (session) DO NOTHING"
+    _ENTER.format("SELECT session, ?,", "0", "FROM sessions WHERE tenant = ? AND id = ?")
+    + "NOTHING"
 )
+_TAKE: Final = (
+    _ENTER.format("VALUES (?, ?,", "1)", "")
+    + "UPDATE SET due_at = excluded.due_at, generation = generation + 1, claimed = 1 "
+    "WHERE claimed = 0 OR due_at NOT BETWEEN ? AND ? RETURNING generation"
+)
+_LISTED: Final = (
+    "SELECT s.session, s.tenant, s.id, d.generation, "
+    "d.claimed AND d.due_at BETWEEN ? AND ? FROM due d "
+    "JOIN sessions s ON s.session = d.session "
+    "WHERE (d.due_at <= ? OR (d.claimed AND d.due_at > ?)) AND s.tenant = coalesce(?, s.tenant) "
+    "ORDER BY d.due_at LIMIT ?"
+)
+_OF_CLAIM: Final = "WHERE session = ? AND generation = ? AND claimed > 0"
+#: Later than every time.
+_EVER: Final = 2**62
+
+
+def _held(now: datetime) -> tuple[int, int]:
+    """Return between which ends a claim holds: one of a clock that was far ahead does not."""
+    return to_micros(now) + 1, to_micros(now + MOST_BELIEVED)
 
 
 def note(transaction: Transaction, number: int, due: Due | None) -> None:
-    """Enter when the session of that number is due, unless it is by then and nobody claimed it."""
+    """Enter when the session of that number is due, unless it is by then."""
     if due is not None:
         at = due.at or transaction.now() + timedelta(seconds=due.delay)
         transaction.connection.execute(_NOTE, (number, to_micros(at)))
 
 
-def find(connection: sqlite3.Connection, now: datetime, limit: int, of: Of) -> list[Any]:
-    """Return what may be claimed of up to ``limit`` sessions: number, tenant, id, generation."""
-    if of is None:
-        return connection.execute(_ALL, (to_micros(now), max(limit, 0))).fetchall()
-    return connection.execute(_ONE, (*of, to_micros(now))).fetchall()
+def listed(
+    connection: sqlite3.Connection,
+    now: datetime,
+    limit: int,
+    tenant: str | None,
+    ahead: float | None = 0.0,
+) -> list[Any]:
+    """Return what is due within ``ahead`` seconds: number, tenant, id, generation, claimed."""
+    until = _EVER if ahead is None else to_micros(now + timedelta(seconds=ahead))
+    held = _held(now)
+    values = (*held, until, held[1], tenant, max(limit, 0))
+    return connection.execute(_LISTED, values).fetchall()
 
 
-def claim(transaction: Transaction, limit: int, lease: float, of: Of) -> list[DueSession]:
-    """Claim up to ``limit`` sessions that are due, or that one."""
+def claim(
+    transaction: Transaction, limit: int, lease: float, tenant: str | None
+) -> list[DueSession]:
+    """Claim up to ``limit`` sessions that are due."""
     now = transaction.now()
-    found = find(transaction.connection, now, limit, of)
+    found = listed(transaction.connection, now, limit, tenant)
     transaction.writing()
-    until = to_micros(now + timedelta(seconds=lease))
-    transaction.connection.executemany(_HOLD, [(until, number) for number, *_ in found])
-    return [DueSession(*rest) for _, *rest in found]
+    times = to_micros(now + timedelta(seconds=lease)), *_held(now)
+    return [
+        DueSession(name, id_, transaction.connection.execute(_TAKE, (number, *times)).fetchone()[0])
+        for number, name, id_, *_ in found
+    ]
+
+
+def take_due(
+    transaction: Transaction,
+    tenant: str,
+    session_id: str,
+    *,
+    lease: float,
+    held: DueSession | None = None,
+) -> DueSession | None:
+    """Claim a session that nobody holds, or renew the claim ``held``."""
+    head = heads.find(transaction, tenant, session_id)
+    if head is None:
+        return None
+    transaction.writing()
+    now = transaction.now()
+    until, execute = to_micros(now + timedelta(seconds=lease)), transaction.connection.execute
+    if held is not None:
+        renewed = execute(
+            f"UPDATE due SET due_at = ? {_OF_CLAIM}", (until, head[0], held.generation)
+        )
+        return held if renewed.rowcount else None
+    taken = execute(_TAKE, (head[0], until, *_held(now))).fetchone()
+    return DueSession(tenant, session_id, taken[0]) if taken else None
+
+
+def is_held(transaction: Transaction, number: int, claim: DueSession) -> bool:
+    """Return whether nobody took the session over since this claim, and it is not settled."""
+    held = f"SELECT 1 FROM due {_OF_CLAIM}"
+    found = transaction.connection.execute(held, (number, claim.generation)).fetchone()
+    return found is not None
 
 
 def put_due(transaction: Transaction, tenant: str, session_ids: Sequence[str]) -> None:
@@ -73,18 +133,18 @@ def put_due(transaction: Transaction, tenant: str, session_ids: Sequence[str]) -
 def settle_due(
     transaction: Transaction, tenant: str, claimed: DueSession, *, at: datetime | None = None
 ) -> bool:
-    """Remove the entry, or set its next time, where its generation is the claimed one."""
+    """End the claim, where it holds; remove the entry or set its next time."""
     head = heads.find(transaction, tenant, claimed.session_id)
     if head is None:
         return False
     transaction.writing()
-    of = (head[0], claimed.generation)
+    of, now = (head[0], claimed.generation), to_micros(transaction.now())
     execute = transaction.connection.execute
-    if at is None:
-        done = execute("DELETE FROM due WHERE session = ? AND generation = ?", of)
-    else:
-        done = execute(
-            "UPDATE due SET due_at = ?, claimed = 0 WHERE session = ? AND generation = ?",
-            (to_micros(at), *of),
-        )
+    # What was noted meanwhile is due now: the time of it is not kept.
+    next_at = _EVER if at is None else to_micros(at)
+    done = execute(
+        f"UPDATE due SET due_at = iif(claimed = 2, min(?, ?), ?), claimed = 0 {_OF_CLAIM}",
+        (now, next_at, next_at, *of),
+    )
+    execute("DELETE FROM due WHERE session = ? AND due_at = ?", (head[0], _EVER))
     return bool(done.rowcount)

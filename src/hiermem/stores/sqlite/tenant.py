@@ -21,7 +21,7 @@ from hiermem.stores.sqlite import dump as dumping
 from hiermem.stores.sqlite import writes as changing
 from hiermem.stores.sqlite.heads import Part, TreeOf
 from hiermem.stores.sqlite.workers import Transaction
-from hiermem.types.transaction import Changes, Deciding, DueSession, Scrubbed, Snapshot, StoredRow
+from hiermem.types.transaction import Changes, Deciding, Scrubbed, Snapshot, StoredRow
 
 if TYPE_CHECKING:
     from hiermem.stores.sqlite import SQLiteStore
@@ -187,13 +187,7 @@ class SQLiteTenant(_Handle[str]):
         """Return the handle of one of the session's trees, or of the serving tree for None."""
         return SQLiteTree(self._store, (self._of, session_id, number))
 
-    backlog = _reading(trees.backlog)
-
-    async def take_due(self, session_id: str, *, lease: float) -> DueSession | None:
-        """Claim the session's entry if it is due or claimed."""
-        found = await self._store.claim(1, lease, (self._of, session_id))
-        return found[0] if found else None
-
+    take_due = _writing(due.take_due)
     put_due = _writing(due.put_due)
     settle_due = _writing(due.settle_due)
     reusable = _reading(trees.reusable)

@@ -29,7 +29,7 @@ from hiermem.stores.sqlite.heads import (
 )
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import Node, Revision
-from hiermem.types.transaction import Attempt, Changes, NodeTally, NodeWrite
+from hiermem.types.transaction import Attempt, Changes, DueSession, NodeTally, NodeWrite
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
@@ -43,14 +43,6 @@ UNFINISHED: Final = (
 COVERING: Final = (
     f"SELECT {rows.NODES.columns} FROM nodes WHERE session = ? AND tree = ? AND thread = ? "
     "AND stop > ? AND level = 1 ORDER BY stop, start"
-)
-NEXT_WAITING: Final = (
-    f"SELECT min(session) FROM nodes WHERE tenant = ? AND session > ? AND {rows.PENDING}"
-)
-_WAITS: Final = (
-    "SELECT s.id, EXISTS (SELECT 1 FROM nodes WHERE tenant = ? AND session = h.session "
-    f"AND tree = h.tree AND {rows.PENDING}) FROM heads h JOIN sessions s ON s.session = h.session "
-    "WHERE h.session = ?"
 )
 _REVISION: Final = (
     f"SELECT {rows.REVISIONS.columns} FROM revisions "
@@ -169,25 +161,6 @@ def outdated(
     return _nodes(part, other, level, after, *strategies, max(limit, 0))
 
 
-def backlog(part: Tenant, *, after: str | None = None, limit: int = 100) -> list[str]:
-    """Return up to ``limit`` ids of sessions after ``after`` with unfinished nodes.
-
-    The search goes from one session with work left directly to the next, in the index of
-    unfinished nodes.
-    """
-    waiting: list[str] = []
-    with one_state(part.connection):
-        number = (heads.number(part, after) if after is not None else None) or 0
-        while len(waiting) < limit:
-            (number,) = part.connection.execute(NEXT_WAITING, (part.of, number)).fetchone()
-            if number is None:
-                break
-            for id_, waits in part.connection.execute(_WAITS, (part.of, number)).fetchall():
-                if waits:  # perhaps only the tree that is being built has work left
-                    waiting.append(id_)
-    return waiting
-
-
 def tally(part: Tree) -> list[NodeTally]:
     """Return the totals of the nodes for each level and status, in that order."""
     return decode(_of(part, _TALLY, ()), rows.TALLY.read, "nodes")
@@ -249,26 +222,28 @@ def write_nodes(
     writes: Sequence[NodeWrite],
     *,
     attempts: Sequence[Attempt] = (),
-    attempts_if_applied: Sequence[Attempt] = (),
-) -> list[bool]:
+    claim: DueSession | None = None,
+) -> list[bool] | None:
     """Apply each write whose expectations hold, and record ``attempts`` in any case.
 
-    Return for each write whether it was applied.
+    Return for each write whether it was applied; None where ``claim`` does not hold.
     """
     for write in writes:
         check_write(write)
     connection = transaction.connection
     tenant, session_id, tree = of
     head = heads.find(transaction, tenant, session_id)
+    if claim is not None and not (head and due.is_held(transaction, head[0], claim)):
+        return None
     transaction.writing()
     applied = [False] * len(writes)
     if head is not None:
         at = (head[0], head[1].tree if tree is None else tree)
         applied = [_write_node(Part(connection, tenant), at, write) for write in writes]
-        if at[1] == head[1].tree and any(applied):
+        # Whoever holds the claim settles what is left.
+        if claim is None and at[1] == head[1].tree and any(applied):
             due.note(transaction, at[0], due_by_nodes(write.node for write in writes))
-    recorded = (*attempts, *(attempts_if_applied if all(applied) else ()))
-    put_attempts(transaction, tenant, recorded)
+    put_attempts(transaction, tenant, attempts)
     return applied
 
 

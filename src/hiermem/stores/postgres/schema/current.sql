@@ -69,8 +69,9 @@ CREATE INDEX heads_active ON heads (tenant, last_activity, session);
 -- Only the sessions with messages that a search over all sessions finds in no block.
 CREATE INDEX heads_unindexed ON heads (tenant, session) WHERE indexed < messages;
 
--- When a session has something to make next. generation begins anywhere and rises with each later
--- reason; claimed is 1 while a worker has it. The index is that of all tenants: whoever looks for work has no other.
+-- When a session has something to make next, and the claim on it. While claimed is not 0, due_at is
+-- when the claim ends; 2 says that something became due meanwhile. generation begins anywhere and
+-- rises with each claim. The index is that of all tenants: whoever looks for work has no other.
 CREATE TABLE due (
     tenant uuid NOT NULL,
     session bigint NOT NULL,
@@ -184,8 +185,6 @@ CREATE TABLE nodes (
     error text COLLATE "C",
     degraded bigint NOT NULL,
     dirty bigint NOT NULL,
-    lease_owner text COLLATE "C",
-    lease_until bigint,
     unit text COLLATE "C" NOT NULL,
     forced bigint NOT NULL,
     since bigint,
@@ -385,11 +384,12 @@ CREATE VIEW listed_tenants AS
         OR EXISTS (SELECT FROM views WHERE tenant = t.tenant)
         OR EXISTS (SELECT FROM records WHERE tenant = t.tenant);
 
--- The names of what is in due, for a transaction that names no tenant. It is read with the rights of
--- its owner too.
+-- The names of what is in due, for a transaction of all tenants or of one. It is read with the
+-- rights of its owner too.
 CREATE VIEW named_sessions AS
     SELECT s.tenant, s.session, t.name, s.id FROM sessions s JOIN tenants t ON t.tenant = s.tenant
-    WHERE current_setting('hiermem.tenant') = 'ba768b33-1fd8-6cec-803b-e04e56ab2b3d'
+    WHERE (current_setting('hiermem.tenant') = 'ba768b33-1fd8-6cec-803b-e04e56ab2b3d'
+            OR current_setting('hiermem.tenant')::uuid = s.tenant)
         AND EXISTS (SELECT FROM due d WHERE d.tenant = s.tenant AND d.session = s.session);
 
 -- A role that is neither the owner nor a superuser sees the rows of the tenant that its transaction

@@ -57,8 +57,8 @@ CREATE INDEX heads_active ON heads (tenant, last_activity, session);
 -- Only the sessions with messages that a search over all sessions finds in no block.
 CREATE INDEX heads_unindexed ON heads (tenant, session) WHERE indexed < messages;
 
--- When a session has something to make next. generation rises with each later reason; claimed is 1
--- while a worker has it.
+-- When a session has something to make next, and the claim on it. While claimed is not 0, due_at is
+-- when the claim ends; 2 says that something became due meanwhile. generation rises with each claim.
 CREATE TABLE due (
     session INTEGER PRIMARY KEY,
     due_at INTEGER NOT NULL,
@@ -166,8 +166,6 @@ CREATE TABLE nodes (
     error TEXT,
     degraded INTEGER NOT NULL,
     dirty INTEGER NOT NULL,
-    lease_owner TEXT,
-    lease_until INTEGER,
     unit TEXT NOT NULL,
     forced INTEGER NOT NULL,
     since INTEGER,

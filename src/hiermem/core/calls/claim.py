@@ -1,4 +1,4 @@
-"""The lease of a run on one piece of work, as a record's body."""
+"""The claim of a run as a record's body, and how long a claim is believed."""
 
 from __future__ import annotations
 
@@ -12,32 +12,35 @@ from hiermem.config import LONGEST_LEASE
 #: How long the offset between a memory's clock and its store's is believed.
 COMPARED_AFTER: Final = timedelta(hours=1)
 
-_MOST_BELIEVED: Final = timedelta(seconds=1.25 * LONGEST_LEASE)
+#: How long before its end a claim is believed at most.
+MOST_BELIEVED: Final = timedelta(seconds=1.25 * LONGEST_LEASE)
 
 
 class ClaimLostError(Exception):
-    """Another run holds the item."""
+    """Another run took the work over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run's lease on one item of work; no other run asks for it before ``until``.
+    """A run's claim; no other run does its work before ``until``.
 
-    ``item`` is the id, in that run, of the chunk or of the step of the reduction.
+    ``process`` is the mark of its process, "" if that is unknown; ``nonce`` tells each writing of
+    the claim from others.
     """
 
     run_id: str
     until: datetime
-    item: str = ""
+    process: str = ""
+    nonce: str = ""
 
 
 def is_believed(until: datetime, *, now: datetime) -> bool:
-    """Return whether a lease that is to end at ``until`` holds now.
+    """Return whether a claim that is to end at ``until`` holds now.
 
-    A lease that ends later than the longest lease would was written while a clock was ahead, and
+    One that ends later than the longest lease would was written while a clock was ahead, and
     nobody waits for it. A quarter more is granted, since the clocks may differ by so much.
     """
-    return now < until <= now + _MOST_BELIEVED
+    return now < until <= now + MOST_BELIEVED
 
 
 def moved_too_far(moved: timedelta, lease: float) -> bool:
@@ -47,8 +50,8 @@ def moved_too_far(moved: timedelta, lease: float) -> bool:
 
 def write_claim(claim: Claim) -> str:
     """Return a claim as a record's body."""
-    value = {"run": claim.run_id, "until": claim.until.isoformat(), "piece": claim.item}
-    return json.dumps(value)
+    value = {"run": claim.run_id, "until": claim.until.isoformat()}
+    return json.dumps(value | {"process": claim.process, "nonce": claim.nonce})
 
 
 def read_claim(body: str) -> Claim | None:
@@ -56,7 +59,7 @@ def read_claim(body: str) -> Claim | None:
     try:
         found = json.loads(body)
         until = datetime.fromisoformat(found["until"])
-        claim = Claim(str(found["run"]), until, str(found.get("piece", "")))
+        claim = Claim(str(found["run"]), until, str(found["process"]), str(found["nonce"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return claim if until.tzinfo is not None else None

@@ -1,4 +1,4 @@
-"""How long a lease is believed: while it lasts, and never longer than a lease can last."""
+"""How long a claim is believed: while it lasts, and never longer than a lease can last."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from hiermem import BankPolicy, ConfigError, ExtractionOptions, UpdatePolicy
 from hiermem.config import LONGEST_LEASE
-from hiermem.core.calls.lease import Claim, is_believed, read_claim, write_claim
+from hiermem.core.calls.claim import Claim, is_believed, read_claim, write_claim
 from hiermem.core.calls.run_report import with_current_outcome
-from hiermem.core.summaries.status import standing
-from hiermem.testing.samples import node
 from hiermem.types.transaction import RunRecord
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -45,17 +43,19 @@ def test_a_longer_lease_than_is_believed_cannot_be_set(policy: type) -> None:
 
 
 @given(offsets)
-def test_nodes_runs_and_claims_go_by_the_same_rule(offset: timedelta) -> None:
-    """A node whose run is shown as running must not be free, nor the other way round."""
+def test_runs_and_claims_go_by_the_same_rule(offset: timedelta) -> None:
+    """A claim that holds must be that of a run that is shown as running."""
     until = NOW + offset
-    leased = node(0, status="generating", lease_owner="other", lease_until=until)
     run = RunRecord("r", "update", "s", NOW, detail={"alive_until": until.isoformat()})
     believed = is_believed(until, now=NOW)
-    assert (standing(leased, now=NOW, owner="me") == "leased") == believed
     assert (with_current_outcome(run, NOW).outcome == "running") == believed
-    assert read_claim(write_claim(Claim("r", until, "x"))) == Claim("r", until, "x")
+    claim = Claim("r", until, "process", "nonce")
+    assert read_claim(write_claim(claim)) == claim
 
 
 def test_a_claim_without_a_time_zone_is_nobodys() -> None:
     """It cannot be compared with the store's time; a damaged record must not stop a run."""
-    assert read_claim('{"run": "r", "until": "2026-03-01T12:00:00", "piece": ""}') is None
+    assert (
+        read_claim('{"run": "r", "until": "2026-03-01T12:00:00", "process": "", "nonce": ""}')
+        is None
+    )
