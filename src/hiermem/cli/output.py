@@ -68,7 +68,7 @@ def exit_code(report: hiermem.UpdateReport | hiermem.BatchReport | hiermem.Worke
     if report.stopped is not None or (report.failed and not made + report.degraded):
         return Code.INCOMPLETE
     if isinstance(report, hiermem.WorkerStatus):
-        broken = report.last_error is not None  # of a session's turn
+        broken = report.resting > 0 and report.last_error is not None  # of a session's turn
     else:
         broken = isinstance(report, hiermem.BatchReport) and bool(report.failures)
     failed = broken or report.failed > 0 or (report.degraded > 0 and not made)

@@ -140,7 +140,7 @@ async def test_a_call_that_pauses_keeps_its_slot():
     assert len([at for at in begun if at < begun[0] + 20]) == POLICY.concurrency
 
 
-async def test_that_a_model_is_down_is_told_by_a_batch_and_by_a_worker():
+async def test_that_a_model_is_down_is_told_by_a_batch_and_kept_by_a_worker():
     llm = Weather()
     llm.up = False
     async with AsyncMemory.open(":memory:", llm=llm, update_policy=POLICY) as memory:
@@ -152,8 +152,7 @@ async def test_that_a_model_is_down_is_told_by_a_batch_and_by_a_worker():
         seen = llm.calls
         async with memory.worker() as worker:
             assert not await worker.drain(timeout=5)
-            assert worker.status.stopped == "model_down"
-        assert llm.calls == seen
+        assert llm.calls == seen, "its sessions are due when the model may be asked again"
 
 
 async def test_a_worker_goes_on_by_itself_when_the_provider_is_back(monkeypatch):

@@ -75,13 +75,15 @@ class BatchReport(Brief):
 class WorkerStatus(Brief):
     """The present work of a background worker, and its work since it was started.
 
-    ``active`` sessions are being updated. ``in_flight`` are model calls. ``stopped`` names the cap
-    that stops the worker, or is "model_down" while the provider is not called. ``last_error`` is
-    the name of the newest error that ended a session's turn.
+    ``active`` sessions are being updated. ``resting`` ones wait for some time to pass: their last
+    turn here ended in an error, or left vectors to make. ``in_flight`` are model calls. ``stopped``
+    names the cap that stops the worker, or is "model_down" while the provider is not called.
+    ``last_error`` is the name of the newest error that ended a session's turn.
     """
 
     state: WorkerState = "new"
     active: int = 0
+    resting: int = 0
     in_flight: int = 0
     turns: int = 0
     made: int = 0

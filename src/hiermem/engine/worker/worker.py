@@ -99,6 +99,7 @@ class AsyncWorker:
         return WorkerStatus(
             state=self._state,
             active=len(self._pool.updates),
+            resting=len(self._in_row),
             in_flight=self._pool.limiter.in_flight,
             turns=self._turns,
             made=total.made,
