@@ -124,7 +124,7 @@ async def check(memory, said) -> None:
     everything = "\n".join(files.values())
     assert [text for text in said if text not in everything] == [], "a fact is in no file"
     assert (await memory.check()).findings == ()
-    assert await memory.space(SPACE)._context.one(kept.LEASE) is None, (
+    assert await memory.space(SPACE)._context.one(kept.CLAIM) is None, (
         "a run did not let go of the bank"
     )
 
