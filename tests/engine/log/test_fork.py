@@ -14,7 +14,7 @@ from test_edit import LATER, Editor
 from tree_builder import check_tree, tree_of
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.summaries.status import standing
+from hiermem.core.summaries.status import is_unfinished
 from hiermem.engine.check import check
 from hiermem.engine.handle import state_from
 from hiermem.engine.log import append as ingest
@@ -134,7 +134,7 @@ async def test_a_fork_costs_no_call_for_what_was_sealed_before_it():
     assert not asked
     nodes = await tree_of(fixture.tenant, "f")
     assert len(nodes) >= 15 + 3 + 1
-    assert all(standing(node, now=fixture.now) == "settled" for node in nodes.values())
+    assert not any(map(is_unfinished, nodes.values()))
     for id_, node in nodes.items():
         (mine,) = await fixture.tenant.tree("f").revisions([(id_, node.revision)])
         (theirs,) = await fixture.tenant.tree("s").revisions([(id_, node.revision)])
@@ -186,7 +186,7 @@ async def test_a_fork_between_asking_for_a_text_anew_and_making_it():
     nodes = await tree_of(fixture.tenant, "f")
     assert {id_: node.revision for id_, node in nodes.items()} == texts
     assert set(texts.values()) == {1}
-    assert all(standing(node, now=fixture.now) == "settled" for node in nodes.values())
+    assert not any(map(is_unfinished, nodes.values()))
 
 
 async def test_an_exchange_group_that_is_open_at_the_fork_can_still_get_its_result():
