@@ -301,9 +301,8 @@ MEMORY_CALLS = {
         "poll": (*SESSION_CALLS["update"]["deadline"], None),
         "all_tenants": (1, "yes", None),
     },
-    "claim_due": {
+    "list_due": {
         "limit": (*NOT_A_COUNT, 0, None),
-        "lease": (*SESSION_CALLS["update"]["deadline"], None),
     },
     "tenants": {"after": (5, b"x"), "limit": (*NOT_A_COUNT, 0, None)},
     "erase_session": {
