@@ -104,3 +104,15 @@ def test_the_time_grows_with_the_text(unit):
     assert is_linear(
         lambda size: repeated(unit, size), lambda text: excerpt(text, 400, count), size=50_000
     )
+
+
+def test_a_listing_with_line_numbers_is_no_log_of_failures():
+    """Broken, `except ... as error:` stands for a file, and the line that matters does not."""
+    names = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
+    lines = [f"{n}:    except {name}Error as error:" for n, name in enumerate(names * 8)]
+    lines[40:40] = ["1474:", "1475:", "1476| return int(round(seconds / divisor))"]
+    shown = excerpt("\n".join(["open file", *lines, "end"]), 120, count)
+    assert "1476| return int(round(seconds / divisor))" in shown
+    assert not re.search(r"^147[45]:", shown, re.MULTILINE)
+    logged = "\n".join(["start", *lines, "12:30:01 ERROR disk full", *lines, "end"])
+    assert "12:30:01 ERROR disk full" in excerpt(logged, 120, count)

@@ -146,6 +146,11 @@ class Cut:
         """Return the tokens of all blocks together, without the lead."""
         return sum(block.tokens for block in self.blocks)
 
+    @property
+    def is_whole(self) -> bool:
+        """Return whether all messages are verbatim."""
+        return not (self.view.pieces or self.view.boundary or self.omitted)
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -222,13 +227,13 @@ class Planner:
 
         Raises BudgetTooSmallError where not even the minimum fits and omission was not allowed.
         """
-        self.tail = yield from newest_sealed(self.at.state)
-        self.last = self.total - len(self.tail)
         previous = self.previous
         if self.at.recall:
-            whole = yield from self._whole()
+            whole = yield from self.whole()
             if whole is not None:
                 return whole
+        else:
+            yield from self._read_tail()
         if not self.at.sticky:
             return (yield from self.replan(1.0))
         if previous is None or self.at.cache_cold or self.at.budget <= 0:
@@ -242,8 +247,13 @@ class Planner:
         kept = yield from self.keep(previous, windows)
         return kept or (yield from self.replan(_REPLAN))
 
-    def _whole(self) -> Reading[Cut | None]:
+    def _read_tail(self) -> Reading[None]:
+        self.tail = yield from newest_sealed(self.at.state)
+        self.last = self.total - len(self.tail)
+
+    def whole(self) -> Reading[Cut | None]:
         """Return a cut that shows the whole history verbatim, if that fits in place of recall."""
+        yield from self._read_tail()
         windows = yield from self._newest_windows(self.at.budget + self.at.recall + self.at.notice)
         if (windows[0].ordinal if windows else self.total) > 0:
             return None

@@ -46,18 +46,19 @@ def with_excerpts(reading: Reading[T], shown: Excerpts) -> Reading[T]:
             ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Excerpts:
     """What contexts show of tool results: at most ``most`` tokens, of message ``newest`` more.
 
     With ``most`` None all of them is shown. So is a result that has other parts than text, or that
-    was cut under another configuration.
+    was cut under another configuration. ``shortened`` says whether any result was.
     """
 
     counter: TokenCounter
     most: int | None
     newest: int
     newest_most: int
+    shortened: bool = False
 
     def of(self, stored: StoredMessage) -> StoredMessage:
         """Return a message as it is shown."""
@@ -71,6 +72,7 @@ class Excerpts:
         if stored.slices or stored.echoes or not plain:
             return stored
         short = excerpt(body(stored.message), most, self.counter.count)
+        self.shortened = True
         message = replace(stored.message, content=short)
         return replace(stored, message=message, tokens=message_tokens(message, self.counter))
 

@@ -37,6 +37,8 @@ _FAILURE: Final = re.compile(
     r"fehler|erreur|错误|失败|エラー",
     re.IGNORECASE,
 )
+#: A line of a file that is shown with its number, whose words are no message of a program.
+_NUMBERED: Final = re.compile(r"\s*\d+[:|](?!\d)")
 #: Figures and long identifiers, in which lines of one shape may differ.
 _LONG: Final = re.compile(r"[\w+/=.-]{32,}")
 _FIGURES: Final = re.compile(r"\d+(?:[.:,]\d+)*")
@@ -80,7 +82,9 @@ def _lines(text: str) -> Iterator[_Line]:
     for line in text.splitlines():
         for piece in _pieces(line.rstrip()):
             # A mark of a code block that lost its other half would hide what follows it.
-            if _ANY_WORD.search(piece) and not piece.lstrip().startswith("```"):
+            numbered = _NUMBERED.match(piece)
+            said = piece[numbered.end() :] if numbered else piece
+            if _ANY_WORD.search(said) and not piece.lstrip().startswith("```"):
                 yield _Line(place, piece, _shape(piece))
                 place += 1
 
@@ -176,7 +180,7 @@ class _Choice:
 
         def weight(line: _Line) -> tuple[bool, float, int]:
             rare = sum(log((1 + number) / frequency[word]) for word in words[line.place])
-            fails = _FAILURE.search(line.text) is not None
+            fails = _FAILURE.search(line.text) and not _NUMBERED.match(line.text)
             return not fails, -rare / (_FRAME + len(words[line.place])), line.place
 
         return sorted(single, key=weight)

@@ -282,6 +282,10 @@ async def _decide(
         situation = replace(situation, gone=taken_back(events))
     deciding = excerpts(cut.Planner(situation, before).select())
     found = await handle.answer(session_id, deciding, prefetched=prefetched)
+    if shown.shortened and not least and found.is_whole:
+        # What fits with excerpts of its tool results may fit with all of them.
+        whole = await handle.answer(session_id, cut.Planner(situation, None).whole())
+        found = whole or found
     found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
     kept = request.sticky and request.keep and record.messages and not found.omitted
     if kept and found.view != before:
