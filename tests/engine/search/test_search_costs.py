@@ -134,6 +134,7 @@ async def test_a_search_long_after_the_last_one_reads_what_updates_stored(tmp_pa
     await session.search("ferry")
     await session.append([Message.user(f"The zeppelin departs, {n}.") for n in range(4 * STRIDE)])
     await session.update()
+    await session.embed()  # the pass that the update began would be watched, too
     watched = memory._handle.store = memory._handle.indexes._store = Watched(tenant)
     memory._handle.indexes._read = watched.messages
     found = await session.search("zeppelin departs", 3)
