@@ -192,6 +192,15 @@ def test_a_figure_that_follows_from_the_record_is_supported(said, told):
     assert fidelity(inputs=[said], output=told, limit=9, beside=days).invented == ()
 
 
+@pytest.mark.parametrize("figure", ["300", "404", "2.5", "3600000"])
+def test_a_figure_in_the_code_of_a_record_is_not_invented(figure):
+    """Broken, a quarter of the good answers about a programmer's chat are refused."""
+    code = "```js\nif (code === 404) wait(300); // 2.5 s\nconst TTL = 3600000;\n```"
+    told = f"Ada set it to {figure}, and later to 7777."
+    found = fidelity(inputs=[f"Here is the code:\n{code}"], output=told, limit=9)
+    assert found.invented == ("7777",)
+
+
 @pytest.mark.parametrize(
     ("said", "told", "wanted"),
     [

@@ -199,7 +199,10 @@ class Source:
         """Return which of the weightiest anchors ``output`` keeps, and what it adds."""
         required, limit = self._required, self._limit
         body = _unstepped(_HEADING.sub("", _LIST_NUMBER.sub("", prose(output))))
-        supported, invented, stated = self._support.weigh(body[: figures.MOST_READ])
+        supported, found, stated = self._support.weigh(body[: figures.MOST_READ])
+        # A figure that stands in code is none of the record's statements, but it is not invented.
+        invented = tuple(each for each in found if not self._holds(each))
+        supported += len(found) - len(invented)
         own = list(_anchors(_untitled(output)))
         titles = _anchors("\n".join(_TITLE.findall(output)))
         claimed = _keys((*own, *titles), stated)
@@ -221,6 +224,11 @@ class Source:
             strangers=strangers[:limit],
             anchors=tuple(anchor.text for anchor in _weightiest(own, _MOST_FOUND)),
         )
+
+    def _holds(self, figure: str) -> bool:
+        """Return whether the texts have a figure as it is written, be it in their code."""
+        written = rf"(?<![\d.]){re.escape(figure)}(?!\.?\d)"
+        return self._prose != self._seen and re.search(written, self._seen) is not None
 
     def _names(self, body: str) -> tuple[int, tuple[str, ...]]:
         """Return how many names of ``body`` the texts have, and those that they do not have.
