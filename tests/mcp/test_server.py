@@ -213,6 +213,27 @@ async def test_conversations_are_listed_by_the_dates_of_their_messages(tmp_path)
             assert (await listed(client))[0] == "s 0"
 
 
+async def test_a_list_reads_as_it_is_spoken_of():
+    """Broken, a session is "untitled", one day is a span, and a near-miss costs a second call."""
+    async with Served() as client:
+        for name, title in (("Tim and John", None), ("c2", "Taxes")):
+            at = [{"role": "user", "content": name, "created_at": f"{MAY:%Y-%m-%d}T0{n}:00:00Z"}
+                  for n in (1, 2)]  # fmt: skip
+            await ask(client, "append_messages", session=name, title=title, messages=at)
+        listed = (await client.call_tool("list_sessions", {})).content[0].text
+        assert listed.splitlines() == [
+            "Taxes (c2): 2 messages, 2024-05-01", "Tim and John: 2 messages, 2024-05-01",
+            "[2 conversations]",
+        ]  # fmt: skip
+        for name in ("title", "query", "text"):
+            found = await ask(client, "list_sessions", **{name: "tax"})
+            assert [each["id"] for each in found["sessions"]] == ["c2"]
+        text = await refused(client, "select_context", {"session": "Tim & John"})
+        assert text.endswith("does not exist; there is Tim and John")
+        text = await refused(client, "live_note", {"space": "s", "title": "x"})
+        assert "title is no argument; there are space, text, " in text
+
+
 async def test_what_fits_several_or_nothing_is_not_forgotten():
     """Broken, one word erases what nobody named, and it cannot be had back."""
     async with Served() as client:
@@ -271,6 +292,7 @@ async def test_a_session_is_named_by_its_id_or_title():
         ("select_context", {}, "session is missing; it must be text of 1 to 512"),
         ("select_context", {"session": "s", "max_tokns": 9}, "max_tokns is no argument; max_tok"),
         ("select_context", {"session": "s", "tenant": "x"}, "there are session, max_tokens, "),
+        ("list_sessions", {"titel": "x"}, "titel is no argument; there are text, since, "),
         ("select_context", {"session": "s", "max_tokens": "many"}, "a whole number, 100 to"),
         ("append_messages", {"session": "s", "messages": "hello"}, "messages must be a list of 1"),
         ("append_messages", {"session": "s", "messages": [{"role": "root", "content": "x"}]},

@@ -32,6 +32,11 @@ Few = Annotated[list[str], _cut(MOST_ITEMS)]
 Count = Annotated[int, BeforeValidator(len)]
 
 
+def named(title: str | None, session: str) -> str:
+    """Return a session's title with its id, or the id alone if it has no title."""
+    return f"{title} ({session})" if title else session
+
+
 def picked(value: object, names: str) -> dict[str, Any]:
     """Return attributes of a value by their names, which stand between spaces."""
     return {name: getattr(value, name) for name in names.split()}
@@ -160,7 +165,7 @@ class Passages(Result):
         """Return a paragraph for each: its place, its time, who spoke, and the text."""
         lines = []
         for each in self.passages:
-            where = f"{each.title} ({each.session})" if each.title else each.session
+            where = named(each.title, each.session)
             when = f", {each.at:%Y-%m-%d %H:%M}" if each.at else ""
             who = f"{each.name or each.role}: " if each.role else ""
             ends = f" […, expand_summary {each.id} has all of it]" if each.truncated else ""
@@ -191,8 +196,8 @@ class Sessions(Result):
     def plain(self) -> str:
         """Return a line for each session."""
         lines = [
-            f"{each.title or 'untitled'} (session {each.id}): {each.messages} messages, "
-            f"{each.first:%Y-%m-%d} to {each.last:%Y-%m-%d}"
+            f"{named(each.title, each.id)}: {each.messages} messages, "
+            + " to ".join(dict.fromkeys(f"{at:%Y-%m-%d}" for at in (each.first, each.last)))
             + (f", forks: {', '.join(each.forks)}" if each.forks else "")
             for each in self.sessions
         ]

@@ -200,7 +200,7 @@ class Tools:
         texts = get_close_matches(_plain(name), like, _NEAREST, 0.5)
         near = titled or [each for text in texts for each in like[text]]
         near += [each for text, held in like.items() if _plain(name) in text for each in held]
-        named = list(dict.fromkeys(f"{each.title or 'untitled'} ({each.id})" for each in near))
+        named = list(dict.fromkeys(results.named(each.title, each.id) for each in near))
         there = f"there is {', '.join(named[:_NEAREST])}" if named else "list_sessions finds others"
         if len(titled) > 1 and not whole:
             raise UsageError(f"several conversations have the title {name!r}: {there}; use an id")
