@@ -467,6 +467,8 @@ async def test_a_level_a_cap_and_a_full_re_pack():
         await settled(client, "s")
         run = (await ask(client, "run_logs", session="s"))["runs"][0]
         assert run["detail"]["by_level"] == {"2": 1}
+        none = await ask(client, "summaries_update", session="s")
+        assert (none["state"], none["jobId"]) == ("done", None)  # else a client waits for no run
         full = await ask(client, "summaries_update", session="s", strategy="full", windowChars=700)
         assert (full["state"], full["report"]["swapped"]) == ("done", True)
         log = await ask(client, "run_logs", id=full["jobId"], limit=3)

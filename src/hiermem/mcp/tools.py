@@ -505,11 +505,9 @@ class Tools:
             "ratioOnly": ratioOnly, "sealPolicy": sealPolicy, "flushAfterMs": flushAfterMs,
         }  # fmt: skip
         sizes = {key: value for key, value in given.items() if value is not None}
-        config = None
-        if sizes:
-            present = (await place.status()).config
-            config = wanted(present, sizes, full=full)
-            config = None if config == present else config
+        before = await place.status()
+        config = wanted(before.config, sizes, full=full) if sizes else None
+        config = None if config == before.config else config
         update = partial(
             place.update,
             strategy=strategy,
@@ -534,7 +532,14 @@ class Tools:
                 level, wait=wait or full, max_calls=max_calls, max_tokens=max_tokens,
                 on_progress=report,
             )  # fmt: skip
+        # If level 1 had nothing to make, work follows only if a higher level had some.
+        higher = any(
+            count and 1 < number <= (level or number)
+            for counts in (before.unfinished, before.dirty)
+            for number, count in counts.items()
+        )
         ended = wait or full or level == 1 or made.stopped is not None
+        ended = ended or (made.run_id is None and not higher)
         return results.Updated(
             session=name,
             state="done" if ended else "running",
