@@ -32,7 +32,7 @@ from hiermem import (
     UsageError,
 )
 from hiermem.cli.app import app
-from hiermem.mcp import Http, memory_server
+from hiermem.mcp import Http, memory_server, results
 from hiermem.mcp.tools import CORE, Tools, hints_of, wanted
 from mcp import Client
 
@@ -234,6 +234,52 @@ async def test_a_list_reads_as_it_is_spoken_of():
         assert "title is no argument; there are space, text, " in text
 
 
+async def test_a_reader_may_name_the_last_session_or_begin_a_title():
+    """Broken, "our last chat" takes two calls; or half a title erases what nobody named."""
+    async with Served() as client:
+        for n, title in enumerate(("May trip to Rome", "May taxes", "June")):
+            at = (MAY - timedelta(days=n)).isoformat()
+            messages = [{"role": "user", "content": f"About {title}.", "created_at": at}]
+            await ask(client, "append_messages", session=f"c{n}", title=title, messages=messages)
+        await ask(client, "remember", text="The newest message, but of no conversation.")
+        for given, right in (("@last", "c0"), ("may  TR", "c0"), ("May ta", "c1"), ("jun", "c2")):
+            for name, more in (
+                ("select_context", {}), ("search_memory", {"query": "about"}),
+                ("expand_summary", {"id": "m0"}), ("memory_metrics", {}), ("run_logs", {}),
+            ):  # fmt: skip
+                found = await ask(client, name, session=given, **more)
+                for each in (found, *found.get("passages", ())):
+                    assert each.get("session", each.get("session_id", right)) == right
+            for name, more in (
+                ("erase_messages", {"messages": [0]}), ("remember", {"forget": "about"}),
+                ("erase_session", {"confirm": given}),
+            ):  # fmt: skip
+                text = await refused(client, name, {"session": given, **more})
+                assert "does not exist" in text
+        text = await refused(client, "select_context", {"session": "May"})
+        assert "does not exist; there is May " in text
+        assert "May taxes (c1)" in text
+        await ask(client, "append_messages", session="c2", messages=talk(0, 1))
+        assert (await ask(client, "select_context", session="@last"))["session"] == "c2"
+
+
+@given(st.recursive(st.floats() | st.integers() | st.text(), st.lists))
+def test_numbers_have_three_digits(value):
+    """Broken, a model reads 0.30000000000000004; but no cost of a fraction of a cent may be 0."""
+    log = results.Logs(runs=[{"cost": value}])
+    (run,) = log.structured()["runs"]
+    pairs = [(value, run["cost"])]
+    while pairs:
+        given, shown = pairs.pop()
+        if isinstance(given, list):
+            pairs += zip(given, shown, strict=True)
+        elif isinstance(given, float):
+            assert repr(shown) in (repr(round(given, 3)), repr(float(f"{given:.3g}")))
+            assert bool(shown) == bool(given)
+        else:
+            assert shown == given
+
+
 async def test_what_fits_several_or_nothing_is_not_forgotten():
     """Broken, one word erases what nobody named, and it cannot be had back."""
     async with Served() as client:
@@ -250,8 +296,10 @@ async def test_what_fits_several_or_nothing_is_not_forgotten():
         same = await ask(client, "remember", forget="i like TEA")
         assert same["erased"] == ["I like tea"]
         await ask(client, "remember", text="I like tea")  # once more
-        both = await ask(client, "remember", forget="tea", all_matches=True)
-        assert sorted(both["erased"]) == sorted(facts[:2])
+        both = await ask(client, "remember", forget="the teas", all_matches=True)
+        assert sorted(both["erased"]) == sorted(facts[:2])  # other forms count, "the" does not
+        new = await ask(client, "remember", forget="I like coffee", text="I like coffee")
+        assert (new["erased"], new["remembered"]) == ([], "I like coffee")
 
         await ask(client, "append_messages", session="trip", messages=talk(0, 40))
         forgot = await ask(client, "remember", forget="cabin 33 for 73 EUR", session="trip")

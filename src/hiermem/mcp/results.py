@@ -6,6 +6,7 @@ without JSON around them, where a result is text or a list of texts.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -42,14 +43,31 @@ def picked(value: object, names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names.split()}
 
 
+def _rounded(value: Any) -> Any:
+    """Round each float of a JSON value to 3 digits after the point, or 3 digits if below 1."""
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    if isinstance(value, float):
+        return float(f"{value:.3g}") if abs(value) < 1 else round(value, 3)
+    return value
+
+
 class Result(BaseModel):
     """A result of a tool; the values of hiermem are read by their attributes."""
 
     model_config = ConfigDict(from_attributes=True)
 
+    def structured(self, *, exclude_none: bool = False) -> dict[str, Any]:
+        """Return the result as a JSON object; its floats are rounded."""
+        found: dict[str, Any] = _rounded(self.model_dump(mode="json", exclude_none=exclude_none))
+        return found
+
     def plain(self) -> str:
         """Return the result as the text that a model reads."""
-        return self.model_dump_json(exclude_none=True)
+        found = self.structured(exclude_none=True)
+        return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
 class Stored(Result):

@@ -111,7 +111,7 @@ class _Tool(Tool):
             return found
         return CallToolResult(
             content=[TextContent(type="text", text=found.plain())],
-            structured_content=found.model_dump(mode="json"),
+            structured_content=found.structured(),
         )
 
     def _named(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _add_resources(server: MCPServer[Any], tools: Tools) -> None:
     async def session(id: str) -> str:  # noqa: A002 - the name in the address
         """Return the shortest account of a conversation: its highest summaries."""
         text = (
-            await (await tools.found(id)).summary()
+            await (await tools.found(id, reads=True)).summary()
             or "Nothing is summarised yet; select_context reads it."
         )
         return text[:_MOST_IN_RESOURCE]
@@ -262,7 +262,7 @@ def _add_resources(server: MCPServer[Any], tools: Tools) -> None:
 def _add_prompts(server: MCPServer[Any], tools: Tools) -> None:
     @server.prompt(title="Continue a conversation")
     async def continue_conversation(session: str) -> str:
-        """Go on with a stored conversation, given by its id or title."""
+        """Go on with a stored conversation, given by its id, its title or @last."""
         found = await tools.select_context(session=session)
         return f"{found.text}\n\nThis is our conversation so far. Let us go on with it."
 

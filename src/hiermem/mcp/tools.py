@@ -43,6 +43,8 @@ CORE: Final = (
     "remember", "append_messages", "select_context", "search_memory", "list_sessions",
     "expand_summary", "live_note", "bank_read", "bank_consolidate",
 )  # fmt: skip
+#: Names the conversation with the newest message.
+LAST: Final = "@last"
 #: The session that ``remember`` writes to.
 REMEMBERED: Final = "remembered"
 #: The rules of a space that is made by its first note.
@@ -82,15 +84,31 @@ Name = Annotated[str, Field(min_length=1, max_length=512)]
 SessionId = Annotated[
     str, Field(min_length=1, max_length=512, description="Id or title of the conversation.")
 ]
+ReadSession = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=512,
+        description="Id, title or beginning of a title; @last is the newest.",
+    ),
+]
 AnySession = Annotated[
     str | None,
-    Field(min_length=1, max_length=512, description="One conversation; all if omitted."),
+    Field(min_length=1, max_length=512, description="Id, title or @last; all if omitted."),
 ]
 SpaceName = Annotated[str, Field(min_length=1, max_length=512)]
 Text = Annotated[str, Field(min_length=1, max_length=100_000)]
 Limit = Annotated[int, Field(ge=1, le=100)]
-Since = Annotated[datetime | None, _day_as_time(0)]
-Until = Annotated[datetime | None, _day_as_time(1)]
+Since = Annotated[
+    datetime | None,
+    _day_as_time(0),
+    Field(description="At or after this time, or from this day on: 2026-05-01 (UTC)."),
+]
+Until = Annotated[
+    datetime | None,
+    _day_as_time(1),
+    Field(description="Before this time, or up to this day, which is included."),
+]
 MaxCalls = Annotated[
     int | None, Field(ge=0, le=1_000_000, description="End before more calls of the model.")
 ]
@@ -178,8 +196,10 @@ class Tools:
         # The times of a session's first and last message, for the version of its record.
         self._times: dict[str, tuple[int, datetime, datetime]] = {}
 
-    async def found(self, name: str, *, whole: bool = False) -> AsyncSession:
+    async def found(self, name: str, *, whole: bool = False, reads: bool = False) -> AsyncSession:
         """Return the session of that id, or of that title unless ``whole``.
+
+        If the caller only ``reads``, a beginning that one title alone has will do, and ``@last``.
 
         Raises NotFoundError, with the sessions whose title or id is most like it, and UsageError
         where several have the title.
@@ -195,6 +215,12 @@ class Tools:
             for text in {_plain(each.id), _plain(each.title or each.id)}:
                 like.setdefault(text, []).append(each)
         titled = [each for each in like.get(_plain(name), ()) if each.forked_from is None]
+        if reads and name == LAST:
+            titled = await self._newest(records)
+        elif reads and not titled and _plain(name):
+            begun = [each for each in records if _plain(each.title or "").startswith(_plain(name))]
+            begun = [each for each in begun if each.forked_from is None]
+            titled = begun if len(begun) == 1 else []
         if len(titled) == 1 and not whole:
             return self._memory.session(titled[0].id)
         texts = get_close_matches(_plain(name), like, _NEAREST, 0.5)
@@ -206,6 +232,13 @@ class Tools:
             raise UsageError(f"several conversations have the title {name!r}: {there}; use an id")
         raise NotFoundError(f"session {name!r} does not exist; {there}")
 
+    async def _newest(self, records: Iterable[SessionRecord]) -> list[SessionRecord]:
+        """Return the conversation with the newest message, if any; a fork only if it went on."""
+        said = [each for each in records if each.id != REMEMBERED and each.messages]
+        await self._read_times(said)
+        said.sort(key=lambda each: (self._times[each.id][2], each.forked_from is None, each.id))
+        return said[-1:]
+
     # -- Remembering
 
     @tool("Remember or forget", destroys=True)
@@ -215,11 +248,17 @@ class Tools:
         text: Annotated[Text | None, Field(description="What to remember, as a sentence.")] = None,
         forget: Annotated[
             Text | None,
-            Field(description="Words of what to forget; what has all of them is erased for good."),
+            Field(
+                description="What to forget: the one message that has all of these words is erased "
+                "for good. Inflected forms count; words such as 'the' do not."
+            ),
         ] = None,
         session: Annotated[
             Name | None,
-            Field(description="Forget in this conversation, not in what was remembered."),
+            Field(
+                description="Id or title: forget in this conversation, not in what was "
+                "remembered. Not with text."
+            ),
         ] = None,
         all_matches: Annotated[
             bool, Field(description="Forget each one that fits, if there are several.")
@@ -227,7 +266,9 @@ class Tools:
     ) -> results.Remembered:
         """Remember something the user asks you to remember, or forget it.
 
-        Returns what was erased. If several fit or none does, nothing is erased, and they are shown.
+        With both, what is to be forgotten is looked up before the new text is stored, which is
+        stored in any case. Returns what was erased. If several messages fit, or none, nothing is
+        erased, and they are shown.
         search_memory finds what was remembered, and select_context of session "remembered" has all.
         """
         if text is None and forget is None:
@@ -349,7 +390,7 @@ class Tools:
     async def select_context(
         self,
         *,
-        session: SessionId,
+        session: ReadSession,
         max_tokens: Annotated[
             int, Field(ge=100, le=200_000, description="The most tokens of the answer.")
         ] = 8_000,
@@ -366,7 +407,7 @@ class Tools:
         every message has a line: shown_messages counts those that have. With a query, the messages
         that answer it stand word for word, too.
         """
-        place = await self.found(session)
+        place = await self.found(session, reads=True)
         try:
             made = await place.context(max_tokens, query=query, view=view)
         except BudgetTooSmallError as error:
@@ -411,7 +452,7 @@ class Tools:
             raise UsageError("levels goes with a session; messages of all sessions are searched")
         filters = {"levels": levels, "roles": roles, "since": since, "until": until}
         given: dict[str, Any] = {name: each for name, each in filters.items() if each is not None}
-        place = self._memory if session is None else await self.found(session)
+        place = self._memory if session is None else await self.found(session, reads=True)
         hits = await place.search(query, limit, **given)
         titles: dict[str, str | None] = {}
         for each in {hit.session_id for hit in hits}:
@@ -425,17 +466,25 @@ class Tools:
     async def expand_summary(
         self,
         *,
-        session: SessionId,
+        session: ReadSession,
         id: Annotated[  # noqa: A002 - the name that a hit has
             Name, Field(description="Of a summary, such as L2.3, or of a message: m12.")
         ],
         depth: Annotated[
             int, Field(ge=1, le=64, description="Levels down; 64 reaches the messages.")
         ] = 1,
-        max_chars: Annotated[int, Field(ge=100, le=_MOST_IN_EXPANSION)] = 20_000,
+        max_chars: Annotated[
+            int,
+            Field(
+                ge=100,
+                le=_MOST_IN_EXPANSION,
+                description="To read on beyond it, raise it, or open the parts by their ids: after "
+                "m12 comes m13.",
+            ),
+        ] = 20_000,
     ) -> results.Passages:
         """Read what a summary was made from, down to the messages; or a message in full."""
-        place = await self.found(session)
+        place = await self.found(session, reads=True)
         found = await place.expand(id, depth)
         parts: list[results.Passage] = []
         room = max_chars
@@ -564,7 +613,7 @@ class Tools:
         Without an id, list the newest runs: updates, extractions, consolidations, erasures.
         """
         if id is None:
-            place = self._memory if session is None else await self.found(session)
+            place = self._memory if session is None else await self.found(session, reads=True)
             runs = await place.runs(limit=limit)
             return results.Logs(runs=[results.picked(each, _RUN) for each in runs])
         report = await self._memory.run(id)
@@ -575,9 +624,11 @@ class Tools:
         return results.Logs(runs=[record], items=items, items_omitted=omitted)
 
     @tool("Measure a conversation", reads=True)
-    async def memory_metrics(self, *, session: SessionId) -> results.Measured:
+    async def memory_metrics(self, *, session: ReadSession) -> results.Measured:
         """Measure how far a conversation is compressed, what that cost and how much was kept."""
-        return results.Measured.model_validate(await (await self.found(session)).metrics())
+        return results.Measured.model_validate(
+            await (await self.found(session, reads=True)).metrics()
+        )
 
     # -- Notes and the bank
 
@@ -588,7 +639,14 @@ class Tools:
         space: SpaceName,
         text: Text,
         agent: Annotated[str, Field(max_length=512, description="Who writes.")] = "",
-        category: Annotated[str, Field(max_length=512)] = "",
+        category: Annotated[
+            str,
+            Field(
+                max_length=512,
+                description="Kind of note, such as decision, issue or todo: it helps to place the "
+                "note in the files.",
+            ),
+        ] = "",
         tags: Annotated[list[Name], Field(max_length=64)] = [],  # noqa: B006 - never changed
         rules: Annotated[
             str | None,
