@@ -219,12 +219,12 @@ def plan(bank: ExchangedBank, there: Mapping[str, str]) -> Plan:
     ours = bank.pointer.files
     write = tuple(name for name, digest in ours.items() if there.get(name) != digest)
     remove = tuple(sorted((there.keys() - ours.keys()) & bank.touched))
-    told = [name for name in ours if name in bank.names]
+    reported = [name for name in ours if name in bank.names]
     report = ExportReport(
         "",
         bank.pointer.revision,
-        written=tuple(name for name in told if name in write),
-        unchanged=tuple(name for name in told if name not in write),
+        written=tuple(name for name in reported if name in write),
+        unchanged=tuple(name for name in reported if name not in write),
         removed=tuple(name for name in remove if name in bank.names),
     )
     return Plan(write, remove, report)
