@@ -44,13 +44,19 @@ def picked(value: object, names: str) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:
-    """Round each float of a JSON value to 3 digits after the point, or 3 digits if below 1."""
+    """Round each float of a JSON value to 3 digits after the point, or 3 digits if below 1.
+
+    A share below 1 stays below 1: a coverage of 1 says that nothing is missing.
+    """
     if isinstance(value, dict):
         return {name: _rounded(each) for name, each in value.items()}
     if isinstance(value, list):
         return [_rounded(each) for each in value]
     if isinstance(value, float):
-        return float(f"{value:.3g}") if abs(value) < 1 else round(value, 3)
+        if abs(value) >= 1:
+            return round(value, 3)
+        short = float(f"{value:.3g}")
+        return short if abs(short) < 1 else short * 0.999
     return value
 
 
