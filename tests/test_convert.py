@@ -1,13 +1,16 @@
 """Converters: what was read from a provider's shape is given back as it was."""
 
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiermem import Memory
 from hiermem.convert import (
     from_anthropic,
+    from_any,
     from_openai,
     to_anthropic,
     to_openai,
@@ -23,7 +26,6 @@ OPENAI = {
     "developer": {"role": "developer", "content": "Be kind."},
     "name": {"role": "user", "content": "Hi", "name": "Ada"},
     "null name": {"role": "user", "content": "Hi", "name": None},
-    "no content": {"role": "assistant"},
     "null content": {"role": "assistant", "content": None},
     "calls": {
         "role": "assistant",
@@ -431,6 +433,41 @@ def test_wrong_openai_shapes_are_typed_errors_without_content(wrong):
     with pytest.raises(InvalidMessageError) as caught:
         Message.from_openai(wrong)
     assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"role": "user", "text": "canary"}, {"role": "user"}, {"role": "assistant"},
+        {"role": "user", "message": "canary"}, {"role": "tool", "parts": ["canary"]},
+        {"role": "system", "content": None}, {"role": "assistant", "tool_calls": None},
+        {"type": "message", "role": "user", "text": "canary"},
+    ],
+)  # fmt: skip
+def test_a_message_without_content_is_refused_by_the_names_of_its_fields(wrong):
+    """Broken, a text under a wrong name is stored as an empty message, and nobody notices."""
+    with Memory.open(":memory:") as memory, pytest.raises(InvalidMessageError) as caught:
+        memory.session("s").append(wrong)
+    assert f"messages[0].content is missing; the message has {', '.join(wrong)}" in str(
+        caught.value
+    ).replace("items[", "messages[")
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["Hi", [{"type": "image", "source": {"type": "url", "url": "u"}}],
+     [{"type": "input_text", "text": "Hi"}]],
+)  # fmt: skip
+def test_the_time_of_a_message_is_read_in_every_shape(content):
+    """Broken, an old conversation is dated today."""
+    for time in ("2024-01-01T10:00:00Z", datetime(2024, 1, 1, 10, tzinfo=UTC), 1_704_103_200):
+        (message,) = from_any([{"role": "user", "content": content, "created_at": time}])
+        assert message.created_at == datetime(2024, 1, 1, 10, tzinfo=UTC)
+    for wrong in ("2024-01-01T10:00:00", "canary", True, float("nan")):
+        with pytest.raises(InvalidMessageError, match="created_at must be") as caught:
+            from_any([{"role": "user", "content": content, "created_at": wrong}])
+        assert "canary" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ ITEMS = {
     "easy": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
     "typed": [{"type": "message", "role": "developer", "content": "Be kind."}],
     "empty": [{"role": "user", "content": ""}, {"role": "user", "content": []}],
-    "null": [{"role": "assistant", "content": None}, {"role": "assistant"}],
+    "null": [{"role": "assistant", "content": None}],
     "output": [
         {
             "id": "msg_1",

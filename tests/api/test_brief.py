@@ -94,3 +94,17 @@ def test_a_value_that_is_shown_in_short_is_whole(seen):
         value = seen[name]
         assert pickle.loads(pickle.dumps(value)) == value
         assert copy.deepcopy(value) == value
+
+
+def test_a_line_shows_values_and_not_how_many_they_are():
+    """Broken, ``indices=2`` stands for messages 4 and 5, and message 0 has no number."""
+    with Memory.open(":memory:") as memory:
+        session = memory.session("a")
+        session.append(Message.user(f"Pump {n} ran.") for n in range(20))
+        assert "index=0" in repr(session.edit(0, "Pump 0 stood."))
+        assert "index=0" in repr(session.pin(0)) + repr(session.pins())
+        assert "indices=(4, 5)" in repr(session.erase([4, 5]))
+        assert "indices=9 items" in repr(session.erase(range(6, 15)))
+        erased, live = session.messages(5, 6) + session.messages(19, 20)
+        assert "state='erased'" in repr(erased)
+        assert "state" not in repr(live)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from datetime import timedelta
 
 import chat_files
@@ -47,6 +48,7 @@ def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     first = run("import", chat_files.chatgpt(tmp_path), "--db", db, code=3)
     assert "Imported 8 new messages into 3 sessions, 1 new fork; 0 were there" in first.stdout
     assert "hiermem sessions --db" in first.stderr
+    assert "hiermem context @last --db" in first.stderr
     listed = run("sessions", "--db", db).stdout
     assert re.search(r"(?m)^Invoices +6  9 Oct 2025 +1  conv-1", listed)
     assert listed.count("Invoices") == 1, "a fork stands under its source"
@@ -57,6 +59,9 @@ def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     of_tenant = run("import", chat_files.transcript(tmp_path), "--db", db, "--tenant", "a b")
     assert "hiermem update --db" in of_tenant.stderr
     assert of_tenant.stderr.count("--tenant 'a b'") == 3
+    (name,) = re.findall(r"hiermem context (.+) --db", of_tenant.stderr)
+    assert name != "@last", "the one imported session is named; it may not hold the newest message"
+    assert "Ada" in run("context", *shlex.split(name), "--db", db, "--tenant", "a b").stdout
 
 
 def test_options_reach_the_reader(tmp_path):

@@ -104,6 +104,7 @@ def test_json_lines_come_back_as_the_messages_that_they_were(db, tmp_path):
     target = tmp_path / "talk.jsonl"
     assert "wrote 4 messages" in run("export", target, "--db", db, "--session", "talk").stderr
     assert run("export", "--db", db, "--session", "talk").stdout == target.read_text("utf-8")
+    assert run("export", "talk", "-", "--db", db).stdout == target.read_text("utf-8")
     run("import", target, "--db", tmp_path / "again.db", "--session", "copy")
     assert _said(tmp_path / "again.db", "copy") == _said(db, "talk")
 

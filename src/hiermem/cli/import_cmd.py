@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,7 +17,8 @@ import typer
 from typer import Argument, Option
 
 from hiermem import ImportReport, Memory, UsageError
-from hiermem.cli.options import Place, beside, shown
+from hiermem.cli.names import LAST
+from hiermem.cli.options import Place, beside, session_of, shown
 from hiermem.cli.output import Code, hint, progress, result, wants_json
 from hiermem.cli.screen import clean, date_range, named, plural, say
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
@@ -144,19 +146,31 @@ def import_(
         _end(found)
     with place.made() as memory:
         report = _imported(memory, read(), found, source.file)
+        name = _name_of(memory, report)
     result({"found": found, "imported": report}, lambda: _print_report(report))
     if report.new:
-        _suggest(place)
+        _suggest(place, name)
     _end(found)
 
 
-def _suggest(place: Place) -> None:
+def _name_of(memory: Memory, report: ImportReport) -> str:
+    """Return a name of the imported session for a command; of several, that of the newest one."""
+    if len(report.sessions) != 1:
+        return LAST
+    status = memory.session(report.sessions[0]).status()
+    with suppress(UsageError):  # several sessions may have the title
+        if status.title and session_of(memory, status.title).id == status.id:
+            return status.title
+    return status.id
+
+
+def _suggest(place: Place, name: str) -> None:
     """Print the commands that come next."""
     of = f"--db {shown(place.db)}"
     if place.tenant != "default":
         of += f" --tenant {shlex.quote(clean(place.tenant))}"
     hint("Next:")
-    for words in ("sessions", "update", "context @last"):
+    for words in ("sessions", "update", f"context {shlex.quote(clean(name))}"):
         hint(f"  hiermem {words} {of}")
 
 

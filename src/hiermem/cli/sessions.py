@@ -154,7 +154,7 @@ def export(
     *,
     place: Annotated[
         str | None,
-        Argument(metavar="FILE", help="The new file; without it, the export is printed."),
+        Argument(metavar="FILE", help="The new file; without it, or as -, it is printed."),
     ] = None,
     form: Annotated[
         Literal["jsonl", "markdown"] | None,
@@ -165,7 +165,7 @@ def export(
     one, places = one.parted([place] if place is not None else [])
     if len(places) > 1:
         raise hiermem.UsageError(f"{len(places)} files are named; name one")
-    target = Path(places[0]) if places else None
+    target = Path(places[0]) if places and places[0] != "-" else None
     if form is None:
         form = "markdown" if target and target.suffix == ".md" else "jsonl"
     if output.wants_json() and target is None:

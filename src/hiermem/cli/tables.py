@@ -250,16 +250,17 @@ def print_receipt(receipt: hiermem.Receipt) -> None:
 
 def _receipt_lines(receipt: hiermem.Receipt) -> list[str]:
     done = {"quarantine": "quarantined"}.get(receipt.kind, "erased")
-    what = plural(len(receipt.indices), "message") if receipt.indices else "nothing"
+    fresh = len(receipt.indices) - len(receipt.already)
+    what = plural(fresh, "message") if fresh else "nothing"
     if receipt.kind == "erase_session":
         what = f"session {clean(receipt.session_id or '')!r}"
     elif receipt.kind == "erase_space":
         what = f"space {clean(receipt.space or '')!r}"
     elif receipt.kind == "erase_tenant":
         what = "everything"
-    lines = [f"{done}: {what}"]
+    lines = [] if receipt.already and not fresh else [f"{done}: {what}"]
     if receipt.already:
-        lines.append(f"erased before: {plural(len(receipt.already), 'message')}")
+        lines.append(f"already {done}: {plural(len(receipt.already), 'message')}")
     if gone := _counts(receipt.removed):
         lines.append(f"removed: {', '.join(gone)}")
     for title, names in (
@@ -279,7 +280,7 @@ def _receipt_lines(receipt: hiermem.Receipt) -> list[str]:
     if receipt.scrubbed:
         apart = "apart from that, " if receipt.unproven else ""
         lines.append(f"{apart}no trace of them is left in the file")
-        lines.append("paraphrases in other messages are not detected")
+        lines.append("other messages that repeat them stay")
     elif receipt.scrub_reason:
         lines.append(f"the store may still hold bytes of it: {clean(receipt.scrub_reason)}")
         if receipt.kind != "quarantine":

@@ -3,8 +3,9 @@
 A message that was read can be written back unchanged. Data that a shape has and Message lacks (null
 content, a refusal, cache marks, the order of blocks) is kept in ``metadata`` under the shape's name
 and is put back when the message is written in that shape. Data that Message has and a shape lacks
-(key, thread, created_at, other metadata) is not written. Nothing is validated beyond what reading
-needs: the provider decides which requests it accepts.
+(key, thread, created_at, other metadata) is not written. A ``created_at`` that a message has is
+read. Nothing is validated beyond what reading needs: the provider decides which requests it
+accepts.
 
 A context is written by ``request`` instead, which makes it one that the provider accepts.
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from hiermem.errors import InvalidMessageError
@@ -23,7 +24,16 @@ from hiermem.types import (
     TextPart,
     ToolCall,
 )
-from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, read_parts, text_of
+from hiermem.types.reading import (
+    as_list,
+    as_mapping,
+    kept_for,
+    kept_of,
+    read_parts,
+    refuse_empty,
+    take_time,
+    text_of,
+)
 
 __all__ = ["from_anthropic", "to_anthropic"]
 
@@ -62,14 +72,16 @@ def from_anthropic(payload: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> 
         role = text_of(fields, "role", where=where)
         if role not in {"user", "assistant"}:
             raise InvalidMessageError(f"{where}.role is unknown; it must be user or assistant")
+        at = take_time(fields, where=where)
         first: dict[str, Any] = {"apart": True} if role == before else {}
         extras = {k: v for k, v in fields.items() if k not in {"role", "content"}}
         if extras:
             first["fields"] = extras
         if "content" not in fields:
-            raise InvalidMessageError(f"{where}.content is missing")
+            refuse_empty(fields, where=where)
         reader = _from_assistant if role == "assistant" else _from_user
-        read.extend(reader(fields["content"], first, where=f"{where}.content"))
+        found = reader(fields["content"], first, where=f"{where}.content")
+        read.extend(replace(each, created_at=at) for each in found)
         before = role
     return read
 

@@ -24,7 +24,16 @@ from hiermem.types import (
     TextPart,
     ToolCall,
 )
-from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, read_parts, text_of
+from hiermem.types.reading import (
+    as_list,
+    as_mapping,
+    kept_for,
+    kept_of,
+    read_parts,
+    refuse_empty,
+    take_time,
+    text_of,
+)
 
 __all__ = ["from_responses", "to_responses"]
 
@@ -118,16 +127,19 @@ def _from_message(item: dict[str, Any], *, where: str) -> Message:
         kept["role"] = given
     if "type" not in item:
         kept["type"] = "absent"
+    at = take_time(item, where=where)
     content: Content = ""
-    if item.get("content") is None:
-        kept["content"] = "null" if "content" in item else "absent"
+    if "content" not in item:
+        refuse_empty(item, where=where)
+    if item["content"] is None:
+        kept["content"] = "null"
     else:
         content, parts = _content(item["content"], role, where=f"{where}.content")
         kept |= parts
     fields = {k: v for k, v in item.items() if k not in {"type", "role", "content"}}
     if fields:
         kept["fields"] = fields
-    return _message(role, content, kept)
+    return _message(role, content, kept, created_at=at)
 
 
 def _from_result(item: dict[str, Any], kind: str, call_id: str, *, where: str) -> Message:
@@ -227,9 +239,8 @@ def _message_back(message: Message, kept: Mapping[str, Any]) -> dict[str, Any]:
     given = kept.get("role")
     item: dict[str, Any] = {} if kept.get("type") == "absent" else {"type": "message"}
     item["role"] = given if isinstance(given, str) and _ROLES.get(given) == role else role
-    missing = "" if message.content else kept.get("content")
-    if missing != "absent":
-        item["content"] = None if missing == "null" else _content_back(message, kept)
+    null = not message.content and kept.get("content") == "null"
+    item["content"] = None if null else _content_back(message, kept)
     return _with_fields(item, kept)
 
 

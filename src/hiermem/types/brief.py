@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 #: The most characters of a text, of a line, and of the text below a table.
 _TEXT, _LINE, _BELOW = 48, 160, 4_000
-#: Numbers of a mapping that are shown; of a larger one, its size.
+#: The most values of a collection that are shown; of a larger one, its size.
 _FEW: Final = 6
 #: The colours of a strip by level; 0 is verbatim, and the last one serves the levels above.
 _COLOURS: Final = ("#6b7280", "#2f9e44", "#1098ad", "#4c6ef5", "#9c36b5")
@@ -33,7 +33,7 @@ class Brief:
     """Gives the classes of returned values their ``repr`` and their look in a notebook.
 
     ``_brief`` are the attributes that are shown, in order; "" means all fields. Attributes that are
-    None, empty or 0 are left out, unless ``_brief`` names them.
+    None, empty or 0 are left out, unless ``_brief`` names them or it is an ``index`` of 0.
     """
 
     __slots__ = ()
@@ -83,20 +83,22 @@ class Brief:
             own = [each.name for each in fields(self) if each.repr]
         for name in named or own:
             value = getattr(self, name)
-            if value or (named and value == 0):
+            if value or ((named or name == "index") and value == 0):
                 yield name, _short(value)
 
 
 def _short(value: object) -> str:
-    """Return the beginning of a value, on one line; of a collection, its size."""
+    """Return the beginning of a value, on one line; of a collection that is long, its size."""
     if isinstance(value, float):
         return f"{value:.3g}"
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%dT%H:%M:%S}"
     if isinstance(value, Mapping) and all(isinstance(each, int) for each in value.values()):
-        return str(dict(value)) if len(value) <= _FEW else str(len(value))
+        return str(dict(value)) if len(value) <= _FEW else f"{len(value):,} items"
     if isinstance(value, Collection) and not isinstance(value, str):
-        return str(len(value))
+        few = len(value) <= _FEW and all(isinstance(each, (int, float, str)) for each in value)
+        shown = f"({', '.join(map(_short, value))})" if few else ""
+        return shown if 0 < len(shown) <= _TEXT else f"{len(value):,} items"
     if hasattr(value, "start") and hasattr(value, "stop"):
         return f"{value.start}:{value.stop}"
     named = getattr(value, "id", value)

@@ -25,12 +25,23 @@ from hiermem.types.content import (
     one_line,
 )
 from hiermem.types.frozen import FrozenDict
-from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, read_parts, text_of
+from hiermem.types.reading import (
+    as_list,
+    as_mapping,
+    kept_for,
+    kept_of,
+    read_parts,
+    refuse_empty,
+    take_time,
+    text_of,
+)
 
 # Roles that another role stands for here; the original is kept.
 _OPENAI_ROLES: Mapping[str, Role] = {"developer": "system", "function": "tool"}
 # The old single call has no id; its result names the function instead, so that this joins the two.
 _FUNCTION_CALL = "function_call"
+#: The fields that an assistant's message may have in place of content.
+_INSTEAD = ("tool_calls", _FUNCTION_CALL, "refusal", "audio")
 _NOTHING: Mapping[str, Any] = FrozenDict()
 _SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"}
 
@@ -191,7 +202,7 @@ def speaker(message: Message) -> str:
 def fields_from_openai(data: Mapping[str, Any], *, where: str = "message") -> dict[str, Any]:
     """Return the fields of a Message that a message of the OpenAI chat shape has.
 
-    Raises InvalidMessageError for another shape.
+    Raises InvalidMessageError for another shape, and for a message without any content.
 
     The roles developer and function become system and tool; a ``function_call`` becomes a tool
     call. Fields that Message lacks are kept in ``metadata["openai"]``.
@@ -199,6 +210,11 @@ def fields_from_openai(data: Mapping[str, Any], *, where: str = "message") -> di
     extras = as_mapping(data, where=where)
     kept: dict[str, Any] = {}
     given = text_of(extras, "role", where=where)
+    fields: dict[str, Any] = {"created_at": take_time(extras, where=where)}
+    # An assistant's content is null in the answers of some models; nobody else says nothing.
+    null = "content" in extras and given in {"assistant", "tool", "function"}
+    if extras.get("content") is None and not null and not any(map(extras.get, _INSTEAD)):
+        refuse_empty(data, where=where)
     del extras["role"]
     role = _OPENAI_ROLES.get(given, given)
     if role not in ROLES:
@@ -207,7 +223,6 @@ def fields_from_openai(data: Mapping[str, Any], *, where: str = "message") -> di
         )
     if role != given:
         kept["role"] = given
-    fields: dict[str, Any] = {}
     if isinstance(extras.get("name"), str):
         fields["name"] = extras.pop("name")
     content = _openai_content(extras, kept, where=where)

@@ -7,10 +7,14 @@ the value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NoReturn
 
 from hiermem.errors import InvalidMessageError
 from hiermem.types.content import Content, JsonPart, Part
+
+#: The most fields that an error names, and the most characters of a name.
+_NAMED, _SHOWN = 12, 40
 
 
 def as_mapping(value: object, *, where: str) -> dict[str, Any]:
@@ -41,6 +45,35 @@ def text_of(data: Mapping[str, Any], field: str, *, where: str) -> str:
         kind = "missing" if field not in data else type(value).__name__
         raise InvalidMessageError(f"{where}.{field} is {kind}; it must be text")
     return value
+
+
+def refuse_empty(data: Mapping[str, Any], *, where: str) -> NoReturn:
+    """Raise the error of a message without content; it names the fields that were found."""
+    found = ", ".join(name[:_SHOWN] for name in list(data)[:_NAMED]) or "nothing else"
+    raise InvalidMessageError(f"{where}.content is missing; the message has {found}")
+
+
+def take_time(data: dict[str, Any], *, where: str) -> datetime | None:
+    """Take ``created_at`` out of a message, or return None if it has none.
+
+    It is ISO 8601 text with a time zone, a datetime with one, or seconds since 1970.
+    """
+    given = data.pop("created_at", None)
+    if given is None:
+        return None
+    when = given
+    try:
+        if isinstance(given, str):
+            when = datetime.fromisoformat(given)
+        elif isinstance(given, (int, float)) and not isinstance(given, bool):
+            when = datetime.fromtimestamp(given, UTC)
+    except (ValueError, OverflowError, OSError):
+        when = None
+    if not isinstance(when, datetime) or when.utcoffset() is None:
+        raise InvalidMessageError(
+            f"{where}.created_at must be a time with its time zone, such as 2026-03-01T10:00:00Z"
+        )
+    return when
 
 
 def kept_of(metadata: Mapping[str, Any], shape: str) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
@@ -79,7 +79,7 @@ class StoredMessage(Brief):
     that came back: covered, never summarised.
     """
 
-    _brief = "index role name tokens content"
+    _brief = "index role name state tokens content"
 
     index: int
     message: Message
@@ -90,6 +90,11 @@ class StoredMessage(Brief):
     flags: tuple[str, ...] = ()
     slices: tuple[int, ...] = ()
     echoes: tuple[tuple[int, int], ...] = ()
+
+    def _facts(self) -> Iterable[tuple[str, str]]:
+        # The class is named, as ``slots`` makes it anew, which ``super()`` alone does not follow.
+        facts = super(StoredMessage, self)._facts()
+        return (each for each in facts if each != ("state", "'live'"))
 
     @property
     def role(self) -> Role:
