@@ -53,6 +53,26 @@ def test_an_update_asks_the_model_that_is_named(name, db):
         assert summary.revision.model == "tiny"
 
 
+def test_a_model_that_finds_nothing_to_make_is_told_whose_the_summaries_are(db):
+    """Broken, whoever tried it offline first takes the offline summaries for the model's."""
+    run("update", "--db", db)
+    with Provider() as provider:
+        named = ("--model", "openai:tiny", "--model-url", provider.openai_url)
+
+        def ask(*words):
+            return run("update", "--db", db, *named, *words, HIERMEM_MODEL_KEY=provider.key)
+
+        done = ask()
+        assert "nothing to make" in done.stdout
+        assert "are by extractive-2; --strategy full makes them again by tiny" in done.stderr
+        assert not provider.served
+        assert "are by" not in ask("--strategy", "full").stderr
+        assert provider.served
+        done = ask()
+        assert "nothing to make" in done.stdout
+        assert "are by" not in done.stderr
+
+
 def test_an_extraction_asks_it_too_and_the_options_may_be_in_the_environment(db):
     with Provider() as provider:
         done = run(
@@ -288,7 +308,8 @@ def test_an_update_with_nothing_to_make_tells_no_progress(db):
         "update", "--db", db, "--model", "openai:tiny", "--model-url", "http://127.0.0.1:1/v1",
         HIERMEM_MODEL_KEY="k",
     )  # fmt: skip
-    assert (again.exit_code, again.stderr) == (0, "")
+    told = "the newest summaries are by extractive-2; --strategy full makes them again by tiny\n"
+    assert (again.exit_code, again.stderr) == (0, told)
 
 
 def test_what_is_done_is_said_where_no_terminal_draws_it(db, monkeypatch):

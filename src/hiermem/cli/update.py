@@ -96,6 +96,8 @@ def update(
         errors = _errors(memory, report, touched)
         result({**data, **asdict(report), "errors": errors}, _made(name, report))
         _hint_errors(errors)
+        if llm is not None and _idle(report):
+            _hint_model((chosen or memory).runs(), llm.name)
         if code := exit_code(report):
             raise typer.Exit(code)
 
@@ -198,6 +200,21 @@ def _hint_errors(errors: dict[str, str]) -> None:
         hint(f"{clean(session)}: {clean(error)}")
 
 
+def _hint_model(runs: Iterable[hiermem.RunRecord], name: str) -> None:
+    """Say that the summaries are another model's, if the newest update that made any used one."""
+    made = (run for run in runs if run.kind == "update" and run.detail.get("made"))
+    before = next((str(run.detail.get("model") or name) for run in made), name)
+    if before != name:
+        again = f"--strategy full makes them again by {clean(name)}"
+        hint(f"the newest summaries are by {clean(before)}; {again}")
+
+
+def _idle(report: hiermem.UpdateReport | hiermem.BatchReport) -> bool:
+    """Return whether an update found nothing to make."""
+    done = report.made or report.reused or report.degraded or report.failed or report.stopped
+    return not done
+
+
 def _counts(
     report: hiermem.UpdateReport | hiermem.BatchReport | hiermem.WorkerStatus, *, degraded: str
 ) -> list[str]:
@@ -216,7 +233,7 @@ def _counts(
 
 def _made(session: str, report: hiermem.UpdateReport | hiermem.BatchReport) -> str:
     """Say what an update did."""
-    if not (report.made or report.reused or report.degraded or report.failed or report.stopped):
+    if _idle(report):
         return f"{clean(session)}: nothing to make."
     done = [f"{report.made:,} made", *_counts(report, degraded=f"degraded, {RETRIED}")]
     # The offline model reports no tokens, because nobody is paid.
