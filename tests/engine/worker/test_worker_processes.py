@@ -209,7 +209,7 @@ async def test_workers_killed_at_random_lose_and_repeat_nothing_but_calls_in_fli
         cut_off |= {id_ for id_, _ in calls["started"] | calls["unknown"]}
     assert calls_of(path, "victim-0"), "nobody was killed at work"
     told = ended(steady)
-    assert told["whole"]
+    assert told["whole"], told
     attempts, nodes, revisions = await examined(path)
     assert set(revisions.values()) == {1}
     assert {node.revision for node in nodes.values()} == {1}
