@@ -49,7 +49,14 @@ def has_ended(mark: object) -> bool:
     place, _, number = place.rpartition(":")
     if not place or place != _place() or not number.isdecimal():
         return False
-    return _start_of(int(number)) != rest
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass  # it is another user's, or no process of this machine has that number
+    start = _start_of(int(number))
+    return start is not None and start != rest
 
 
 @cache
@@ -61,14 +68,14 @@ def _place() -> str:
     return ""
 
 
-def _start_of(number: int) -> str:
-    """Return when the process of that number started, "" where there is none."""
+def _start_of(number: int) -> str | None:
+    """Return when the process of that number started, "" for one that ended, None if unknown."""
     with suppress(OSError, IndexError, UnicodeDecodeError):
         # The name of the program, in brackets, may hold anything.
         found = Path(f"/proc/{number}/stat").read_text("utf-8", "replace").rpartition(")")[2]
         fields = found.split()
         return "" if fields[0] in "ZX" else fields[19]
-    return ""
+    return None
 
 
 def at_fork(

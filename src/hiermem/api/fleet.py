@@ -25,7 +25,7 @@ async def update_one(
     number of times, at once and on many machines, also for a session that has nothing to make or is
     deleted. A summary that another process has claimed is left to that process, so nothing is made
     twice. No model call is begun after ``deadline`` seconds; calls in flight are finished. Nothing
-    is kept between two calls, and if there is nothing to do, nothing is written.
+    is kept between two calls. If there is nothing to do, the session is listed as due no more.
 
     Raises what ``session.update`` raises, but no NotFoundError. Summaries that were made before the
     error stay, and the session becomes due again.

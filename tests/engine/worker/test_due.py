@@ -128,7 +128,7 @@ async def test_every_writer_enters_the_session_and_the_sweep_finds_it_without(wr
     assert ("default", "s") in await listed(store)
 
 
-async def test_update_one_makes_what_is_left_and_writes_nothing_where_nothing_is():
+async def test_update_one_makes_what_is_left_and_writes_its_claim_alone_where_nothing_is():
     """It is run twice for each job that an engine repeats: the second time must cost a look."""
     clock, plan = Clock(), FaultPlan()
     store = MemoryStore(clock=clock)
@@ -142,7 +142,7 @@ async def test_update_one_makes_what_is_left_and_writes_nothing_where_nothing_is
     plan.visits.clear()
     again = await update_one(memory.for_tenant, "a", "s")
     assert (again.made, again.more, again.run_id) == (0, False, None)
-    writes = {"write_nodes", "put_run", "put_records", "put_blocks", "settle_due", "transact"}
+    writes = {"write_nodes", "put_run", "put_records", "put_blocks", "transact"}
     assert not {site.split(".")[0] for site in plan.visits} & writes
     assert not (await update_one(memory.for_tenant, "a", "never was")).more
     with pytest.raises(UsageError):

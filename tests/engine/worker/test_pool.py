@@ -37,7 +37,7 @@ class Queue:
         while self.waiting and self.pool.free:
             begun = self.pool.begin(self.handle, self.waiting.pop(0))
             self.pool.run(begun, self.turn)
-        return [each.task for each in self.pool.updates.values()]
+        return [each.task for each in self.pool.updates]
 
 
 async def test_no_more_turns_than_places_and_each_session_has_one():

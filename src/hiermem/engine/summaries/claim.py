@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from hiermem.core.summaries import due
@@ -121,7 +121,11 @@ class SessionClaim:
 
     async def _free_from_ended(self) -> bool:
         """End the claim of a run whose process has ended, where that is known; return whether."""
-        for run in await self._store.runs(subject=self.session_id, limit=_NEWEST_RUNS):
+        runs = await retry_store(
+            lambda: self._store.runs(subject=self.session_id, limit=_NEWEST_RUNS),
+            sleep=asyncio.sleep,
+        )
+        for run in runs:
             generation = run.detail.get("claim")
             if (
                 run.outcome == "running"
@@ -129,7 +133,10 @@ class SessionClaim:
                 and has_ended(run.detail.get("process"))
             ):
                 left = DueSession(self._store.tenant, self.session_id, generation)
-                if await self._store.settle_due(left, at=self._handle.store_now()):
+                now = self._handle.store_now()
+                if await retry_store(
+                    partial(self._store.settle_due, left, at=now), sleep=asyncio.sleep
+                ):
                     return True
         return False
 
@@ -137,11 +144,15 @@ class SessionClaim:
         while self.held is not None:
             await asyncio.sleep(self._lease / _BEATS)
             held = self.held
+            if held is None:
+                return
             try:
                 # Shielded: a renewal that is cut off may have taken effect.
-                if held is not None and not await shielded(
+                renewed = await shielded(
                     self._store.take_due(self.session_id, lease=self._lease, held=held)
-                ):
+                )
+                # The run may have claimed the session anew meanwhile.
+                if not renewed and self.held is held:
                     self.lose()
             except HiermemError as error:
                 # The next one, or the next write of the run, meets the error again.
@@ -151,8 +162,7 @@ class SessionClaim:
         """Renew the claim no more; it ends by itself."""
         if self._renewal is not None and self._renewal is not asyncio.current_task():
             self._renewal.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([self._renewal])
+            await asyncio.wait([self._renewal])
 
 
 async def next_due(handle: Handle, session_id: str) -> datetime | None:

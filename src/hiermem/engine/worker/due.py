@@ -13,19 +13,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from hiermem.core.calls.backoff import VECTORS, back_off
+from hiermem.core.calls.backoff import TROUBLE, VECTORS, back_off
 from hiermem.core.summaries.due import pause_after
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.status import waiting
 from hiermem.core.tree.fold import idle_tick
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.budget import Budget
+from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, Handles, every_session, state_from
 from hiermem.engine.log.append import tick_if_idle
-from hiermem.engine.summaries.claim import SessionClaim, next_due
+from hiermem.engine.summaries.claim import SessionClaim
 from hiermem.engine.summaries.run import Shared, UpdateRun, read_outdated
 from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
 from hiermem.errors import (
@@ -78,39 +80,29 @@ async def update_one(
 ) -> UpdateReport:
     """Make what a session lacks within ``deadline`` seconds, and settle its entry.
 
-    Where nothing is to do, or another run holds the session, nothing is written. An error leaves
-    the claim to end by itself.
+    Where another run holds the session, nothing is written.
     """
     claim = SessionClaim(handle, session_id)
-    await tick_if_idle(handle, session_id)
-    if not await _lacks(handle, session_id) or not await claim.take():
-        return UpdateReport()
-    budget = Budget(deadline=deadline, clock=shared.clock)
-    pool = UpdatePool(handle.update_policy, shared, budget)
-    session_update = pool.begin(handle, session_id, claim)
     try:
+        await tick_if_idle(handle, session_id)
+        if not await claim.take():
+            return UpdateReport()
+        budget = Budget(deadline=deadline, clock=shared.clock)
+        pool = UpdatePool(handle.update_policy, shared, budget)
+        session_update = pool.begin(handle, session_id, claim)
         report = await take_turn(pool, session_update)
     except NotFoundError:
-        await claim.end(None)
+        await shielded(claim.end(None))
         return UpdateReport()
-    except BaseException:
-        await claim.stop()
+    except BaseException as error:
+        # An error may meet whoever comes next as well; after a cancellation the rest is due now.
+        failed = isinstance(error, Exception)
+        with suppress(HiermemError):
+            await shielded(claim.settle(pause=TROUBLE[0] if failed else 0.0, again=failed))
         raise
     pause = pause_of(session_update, report, 1)
-    due = await claim.settle(pause=pause, again=session_update.embedded is False)
+    due = await shielded(claim.settle(pause=pause, again=session_update.embedded is False))
     return replace(report, more=due is not None and due <= handle.store_now() and not pause)
-
-
-async def _lacks(handle: Handle, session_id: str) -> bool:
-    """Return whether there is something to make in a session now."""
-    record = await handle.store.session(session_id)
-    if record is None:
-        return False
-    await handle.compare_clocks(lease=handle.update_policy.lease)
-    due = await next_due(handle, session_id)
-    if due is not None and due <= handle.store_now():
-        return True
-    return await lacks_vectors(handle, record)
 
 
 async def sessions_to_update(handle: Handle, store: Store) -> list[str]:

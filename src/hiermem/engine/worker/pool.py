@@ -71,13 +71,13 @@ class UpdatePool:
     policy: UpdatePolicy
     shared: Shared
     budget: Budget
-    updates: dict[SessionKey, SessionUpdate] = field(init=False)
+    updates: set[SessionUpdate] = field(init=False)
     limiter: RateLimiter = field(init=False)
     total: BatchReport = field(default_factory=BatchReport)
 
     def __post_init__(self) -> None:
         llm, clock, sleep = self.shared.llm, self.shared.clock, self.shared.sleep
-        self.updates = {}
+        self.updates = set()
         self.limiter = rate_limiter(llm, self.policy, clock=clock, sleep=sleep)
         self.shared = replace(self.shared, rate_limiter=self.limiter)
 
@@ -96,7 +96,7 @@ class UpdatePool:
 
     def run(self, session_update: SessionUpdate, turn: Turn) -> asyncio.Task[None]:
         """Give an update a place, and run its ``turn``."""
-        self.updates[session_update.key] = session_update
+        self.updates.add(session_update)
         session_update.task = asyncio.create_task(self._run(session_update, turn))
         return session_update.task
 
@@ -104,11 +104,11 @@ class UpdatePool:
         try:
             await turn(session_update)
         finally:
-            del self.updates[session_update.key]
+            self.updates.discard(session_update)
 
     async def end(self, why: str) -> None:
         """Let no turn begin a further call, and wait until all have ended."""
-        for session_update in self.updates.values():
+        for session_update in self.updates:
             session_update.end(why)
         if tasks := self._tasks():
             await asyncio.wait(tasks)
@@ -122,7 +122,7 @@ class UpdatePool:
         self.updates.clear()  # a turn that was cancelled before it began ran no code
 
     def _tasks(self) -> list[asyncio.Task[None]]:
-        return [each.task for each in self.updates.values() if each.task is not None]
+        return [each.task for each in self.updates if each.task is not None]
 
     def begin(
         self, handle: Handle, session_id: str, claim: SessionClaim | None = None

@@ -180,8 +180,14 @@ class AsyncWorker:
         return False
 
     async def _left(self) -> bool | None:
-        """Return whether summaries are left to make; None while others hold sessions of ours."""
+        """Return whether summaries are left to make later; None while some are to be made now.
+
+        Those that others hold are made now, unless this worker works for all tenants.
+        """
         for tenant in [None] if self._all is not None else list(self._handles):
+            if await self._store.claim_due(1, lease=0.0, tenant=tenant):
+                self.wake()  # a claim has ended since the last look, for example
+                return None
             for one in await self._store.claim_due(_LEFT, lease=0.0, tenant=tenant, ahead=None):
                 if one.claimed:
                     if self._all is None:
@@ -295,13 +301,15 @@ class AsyncWorker:
             lease = self._pool.policy.lease
             if handle is not None:
                 await handle.compare_clocks(lease=lease)
-            # Shielded: what is claimed gets its turn, or is given back.
-            for one in await shielded(
-                self._store.claim_due(limit - found, lease=lease, tenant=tenant)
-            ):
-                found += 1
-                self._begin(one)
+            # Shielded: what is claimed gets its turn, in which stop() ends it.
+            found += await shielded(self._begin_due(limit - found, lease=lease, tenant=tenant))
         return found
+
+    async def _begin_due(self, limit: int, *, lease: float, tenant: str | None) -> int:
+        claimed = await self._store.claim_due(limit, lease=lease, tenant=tenant)
+        for one in claimed:
+            self._begin(one)
+        return len(claimed)
 
     def _begin(self, one: DueSession) -> None:
         handle = self._handle(one.tenant)
