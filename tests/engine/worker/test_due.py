@@ -128,6 +128,40 @@ async def test_every_writer_enters_the_session_and_the_sweep_finds_it_without(wr
     assert ("default", "s") in await listed(store)
 
 
+@pytest.mark.parametrize("way", ["job", "worker"])
+async def test_whoever_is_cut_off_leaves_no_claim(way):
+    """Broken, nobody may work on the session until the claim ends, or as long as the loop lives."""
+    store = MemoryStore()
+    memory = memory_over(store, Clock(), ScriptedLLM(remote=True, latency=60))
+    await seal(memory)
+    for steps in range(40):
+        if way == "job":
+            job = asyncio.create_task(update_one(memory.for_tenant, "default", "s"))
+        else:
+            worker = memory.worker(poll=0.02)
+            await worker.start()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if way == "job":
+            job.cancel()
+            await asyncio.wait([job])
+        else:
+            await worker.stop(0)
+        entries = await store.claim_due(9, lease=0.0, ahead=None)
+        assert [one.claimed for one in entries] == [False], steps
+
+
+async def test_a_job_with_nothing_to_make_ends_the_entry():
+    """Broken, a queue is asked for a job on the same session for ever."""
+    store = MemoryStore()
+    memory = memory_over(store, Clock())
+    await made(memory)
+    await store.tenant("default").put_due(["s"])
+    assert await listed(store) == {("default", "s")}
+    assert (await update_one(memory.for_tenant, "default", "s")).made == 0
+    assert await listed(store) == set()
+
+
 async def test_update_one_makes_what_is_left_and_writes_its_claim_alone_where_nothing_is():
     """It is run twice for each job that an engine repeats: the second time must cost a look."""
     clock, plan = Clock(), FaultPlan()
