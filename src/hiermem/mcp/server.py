@@ -147,7 +147,7 @@ class _Tool(Tool):
                     f"{place} is missing; it must be {_right(self.parameters, each['loc'])}"
                 )
             elif kind == "value_error":
-                said.append(str(each["ctx"]["error"]))
+                said.append(str(each.get("ctx", {}).get("error")))
             else:
                 said.append(f"{place} must be {_right(self.parameters, each['loc'])}")
         more = f"; and {len(faults) - 8} more" if len(faults) > 8 else ""

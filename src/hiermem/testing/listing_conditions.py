@@ -329,7 +329,8 @@ class ListingConditions(Conditions):
         assert await tenant.take_due("none", lease=_LONG) is None
         await write(tenant, "s", ["x"])
         claimed = await tenant.take_due("s", lease=_LONG)
-        assert claimed == DueSession("t", "s", claimed.generation if claimed else 0)
+        assert claimed is not None
+        assert claimed == DueSession("t", "s", claimed.generation)
         assert await tenant.settle_due(claimed, at=await tenant.now() + timedelta(days=1))
         assert await _claimed(store) == set()
         assert await tenant.take_due("s", lease=_LONG) is not None

@@ -87,7 +87,7 @@ class Brief:
                 yield name, _short(value)
 
 
-def _short(value: object) -> str:
+def _short(value: Any) -> str:
     """Return the beginning of a value, on one line; of a collection that is long, its size."""
     if isinstance(value, float):
         return f"{value:.3g}"
@@ -99,8 +99,9 @@ def _short(value: object) -> str:
         few = len(value) <= _FEW and all(isinstance(each, (int, float, str)) for each in value)
         shown = f"({', '.join(map(_short, value))})" if few else ""
         return shown if 0 < len(shown) <= _TEXT else f"{len(value):,} items"
-    if hasattr(value, "start") and hasattr(value, "stop"):
-        return f"{value.start}:{value.stop}"
+    start, stop = getattr(value, "start", None), getattr(value, "stop", None)
+    if isinstance(start, int) and isinstance(stop, int):
+        return f"{start}:{stop}"
     named = getattr(value, "id", value)
     flat = " ".join((named if isinstance(named, str) else repr(named))[: 4 * _TEXT].split())
     cut = flat if len(flat) <= _TEXT else flat[: _TEXT - 1] + "…"

@@ -61,4 +61,4 @@ def _hash(text: str) -> str:
 def _resource(name: str) -> str:
     from importlib.resources import files
 
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return files("hiermem.view").joinpath(name).read_text(encoding="utf-8")

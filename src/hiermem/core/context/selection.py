@@ -66,7 +66,7 @@ class ContextBudget:
         if divided and isinstance(most, _Default):
             most = max(1, available + (reserve or 0) + output)
         elif reserve is _RESERVE:
-            reserve = min(reserve, most // 4)
+            reserve = min(_RESERVE, most // 4)
         elif reserve is not None and reserve > most - output:
             raise UsageError(
                 f"reserve_for_messages is {reserve}; the budget leaves {max(0, most - output)} "

@@ -136,6 +136,7 @@ async def _settled(working: Awaitable[UpdateReport], claim: SessionClaim | None)
     report: UpdateReport | None = None
     try:
         report = await working
+        return report
     finally:
         if claim is not None and claim.held is not None:
             pause = pause_after(report) if report else 0.0
@@ -143,4 +144,3 @@ async def _settled(working: Awaitable[UpdateReport], claim: SessionClaim | None)
                 await shielded(claim.settle(pause=pause))
             except HiermemError as error:
                 _log.warning("a claim was not settled, and will end: %s", type(error).__name__)
-    return report
