@@ -262,6 +262,9 @@ async def test_a_context_and_an_update_wait_for_the_server_a_few_times(schema, c
                 made = (await session.update()).made
                 counted = proxy.counted()
             assert counted - 14 <= 8
+            await session.append(days(*range(40)))
+            async with memory.worker(poll=0.05) as worker:  # also as a role that sees one tenant
+                assert await worker.drain(60)
         async with await memory_of(read_only=True) as memory:  # so that a write would fail
             assert (await memory.session("t").update()).made == 0
     finally:

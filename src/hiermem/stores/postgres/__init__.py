@@ -177,7 +177,7 @@ class PostgresStore:
     ) -> list[DueSession]:
         """Claim up to ``limit`` sessions that are due now, or list them, the longest due first."""
         scope = self._scope if tenant is None else Scope(self._shared, tenant)
-        query = due.claim(limit, lease, one_tenant=tenant is not None, ahead=ahead)
+        query = due.claim(limit, lease, tenant=tenant, ahead=ahead)
         return await (scope.write_alone if lease else scope.read)(query)
 
     async def scrub(self) -> Scrubbed:

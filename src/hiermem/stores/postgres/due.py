@@ -57,13 +57,21 @@ _OF_CLAIM: Final = (
     f"WHERE tenant = $1 AND session = {NUMBER} AND generation = $3::bigint AND claimed > 0"
 )
 _RENEW: Final = f"UPDATE due SET due_at = {_NOW} + $4::bigint {_OF_CLAIM} RETURNING generation"
-_NAMED: Final = "JOIN named_sessions n ON n.tenant = d.tenant AND n.session = d.session"
+#: How sessions of all tenants get their names, and those of one tenant, which its own rows have.
+_NAMED: Final = {
+    "name": "n.name",
+    "named": "JOIN named_sessions n ON n.tenant = d.tenant AND n.session = d.session",
+}
+_OWN: Final = {
+    "name": "NULL",
+    "named": "JOIN sessions n ON n.tenant = d.tenant AND n.session = d.session",
+}
 #: The entries of all tenants, or of that of the transaction where $2 says so.
 _OF: Final = "(NOT $2::boolean OR d.tenant = $1::uuid)"
 _LATE: Final = f"(d.claimed > 0 AND d.due_at > {_BELIEVED})"
 _LIST: Final = (
-    f"SELECT n.name, n.id, d.generation, d.claimed > 0 AND d.due_at > {_NOW} "
-    f"AND d.due_at <= {_BELIEVED} FROM due d {_NAMED} "
+    f"SELECT {{name}}, n.id, d.generation, d.claimed > 0 AND d.due_at > {_NOW} "
+    f"AND d.due_at <= {_BELIEVED} FROM due d {{named}} "
     f"WHERE {_OF} AND (d.due_at <= coalesce({_NOW} + $4::bigint, d.due_at) OR {_LATE}) "
     "ORDER BY d.due_at LIMIT $3"
 )
@@ -74,7 +82,7 @@ _CLAIM: Final = (
     f"held AS (UPDATE due d SET due_at = {_NOW} + $4::bigint, generation = d.generation + 1, "
     "claimed = 1 FROM found f WHERE d.tenant = f.tenant AND d.session = f.session "
     "RETURNING d.tenant, d.session, d.generation, f.due_at) "
-    f"SELECT n.name, n.id, d.generation, true FROM held d {_NAMED} ORDER BY d.due_at"
+    "SELECT {name}, n.id, d.generation, true FROM held d {named} ORDER BY d.due_at"
 )
 # The entry is locked, so that nobody takes the session over before this transaction is committed.
 _FENCE: Final = (
@@ -102,13 +110,21 @@ def put_due(session_ids: Sequence[str]) -> Statement:
 
 
 def claim(
-    limit: int, lease: float, *, one_tenant: bool, ahead: float | None
+    limit: int, lease: float, *, tenant: str | None, ahead: float | None
 ) -> Query[list[DueSession]]:
     """Claim up to ``limit`` sessions that are due, or list those that are within ``ahead``."""
     time = lease or ahead
-    values = (one_tenant, max(limit, 0), None if time is None else round(time * 1_000_000))
-    sql = _CLAIM if lease else _LIST
-    return Query(sql, values, lambda found: [DueSession(*row) for row in found])
+    values = (
+        tenant is not None,
+        max(limit, 0),
+        None if time is None else round(time * 1_000_000),
+    )
+    sql = (_CLAIM if lease else _LIST).format(**(_NAMED if tenant is None else _OWN))
+
+    def read(found: list[tuple[Any, ...]]) -> list[DueSession]:
+        return [DueSession(tenant or name, *row) for name, *row in found]
+
+    return Query(sql, values, read)
 
 
 def take(
