@@ -142,7 +142,7 @@ async def test_abandoned_calls_are_bounded(hanging, remote):
         session = memory.session("a")
         await session.append(talk(80))
         for seen in (4, 8, 12):
-            report = await asyncio.wait_for(session.update(deadline=0.2), WAIT)
+            report = await asyncio.wait_for(session.update(deadline=0.6), WAIT)
             assert (report.stopped, llm.abandoned_calls) == ("deadline", seen)
         report = await asyncio.wait_for(session.update(deadline=60), WAIT)
         assert (report.stopped, report.tokens, hanging.most) == ("model_down", 0, 12)

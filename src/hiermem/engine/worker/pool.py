@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
@@ -26,6 +27,7 @@ from hiermem.engine.search.ahead import with_index
 from hiermem.engine.summaries.claim import SessionClaim
 from hiermem.engine.summaries.run import Shared
 from hiermem.engine.summaries.update import UpdateStrategy, update
+from hiermem.errors import HiermemError
 
 #: What names a session among those of several tenants: its tenant and its id.
 SessionKey: TypeAlias = tuple[str, str]
@@ -115,11 +117,16 @@ class UpdatePool:
 
     async def cut_off(self) -> None:
         """Cancel the turns that are left, and wait until they have cleaned up."""
-        tasks = self._tasks()
+        tasks, cut = self._tasks(), list(self.updates)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.updates.clear()  # a turn that was cancelled before it began ran no code
+        self.updates.clear()
+        for each in cut:
+            if each.claim is not None:
+                # A turn that was cancelled before it began ran no code: its claim is held yet.
+                with suppress(HiermemError):
+                    await each.claim.settle()
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [each.task for each in self.updates if each.task is not None]
