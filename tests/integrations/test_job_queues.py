@@ -79,9 +79,9 @@ async def test_procrastinate_makes_what_is_due():
     await talk(memory)
     connector = InMemoryConnector()
     app = procrastinate.App(connector=connector)
-    add_tasks(app, memory, lease=0.05)
+    add_tasks(app, memory)
     for wrong, setting in (
-        (memory, {"lease": 0}),
+        (memory, {"most": 0}),
         (memory, {"deadline": "50"}),
         (memory.for_tenant("a"), {}),
     ):
