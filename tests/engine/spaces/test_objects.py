@@ -248,6 +248,17 @@ async def test_the_bank_of_another_store_is_not_replaced():
     whole(shelf)
 
 
+@pytest.mark.parametrize("owner", ["o", "another"])
+async def test_a_file_that_both_revisions_of_one_number_have_is_kept(owner):
+    """Its key is the same in both, so that deleting the replaced one would damage the new one."""
+    shelf = Shelf(Random(1))
+    await exported(shelf.client(), 1)
+    other = {**texts(1), "a.md": "changed\n"}
+    await exported(shelf.client(), 1, owner=owner, bank=other, overwrite=True)
+    assert await loaded(shelf.client()) == other
+    assert len(shelf.held) == 1 + len(other), "the file that was replaced is left there"
+
+
 async def test_damage_is_said_not_loaded():
     """Half a revision, or one that somebody changed, would become the bank's."""
     shelf = Shelf(Random(1))

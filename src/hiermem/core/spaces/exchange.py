@@ -58,7 +58,7 @@ class Pointer:
         """Return the key of a file in object storage.
 
         The revision is part of it, so that whoever replaces a pointer may delete what it named: no
-        later one names it.
+        later revision names it.
         """
         return f"{name}/{self.revision}-{self.files[name]}"
 

@@ -120,8 +120,9 @@ async def export_to(place: ObjectPlace, bank: ExchangedBank) -> ExportReport:
         return report
 
     done = await backing_off(once, tries=_ROUNDS, pauses=_BETWEEN, passing=_is_moved)
-    if done.superseded_by is None and replaced is not None and replaced != ours:
-        await _delete(place, replaced, bank.touched)
+    if done.superseded_by is None and replaced is not None:
+        # A replaced revision of the same number may have the same file under the same key.
+        await _delete(place, replaced, bank.touched, kept=ours)
     return done
 
 
@@ -169,11 +170,18 @@ async def _pointer(place: ObjectPlace) -> tuple[Pointer | None, Mapping[str, str
     return pointer, stored.version
 
 
-async def _delete(place: ObjectPlace, pointer: Pointer, names: Collection[str]) -> None:
-    """Delete the files of those names that a replaced pointer named; what fails is left there."""
+async def _delete(
+    place: ObjectPlace, pointer: Pointer, names: Collection[str], *, kept: Pointer | None = None
+) -> None:
+    """Delete the files of those names that a replaced pointer named; what fails is left there.
+
+    The files that ``kept`` names are not deleted.
+    """
+    spared = {kept.key(name) for name in kept.files} if kept is not None else set[str]()
+    named = {pointer.key(name) for name in pointer.files.keys() & set(names)}
     try:
-        for name in sorted(pointer.files.keys() & set(names)):
-            key = place.url.key(pointer.key(name))
+        for name in sorted(named - spared):
+            key = place.url.key(name)
             await _retried(lambda key=key: place.storage.delete(key))  # type: ignore[misc]
     except FolderError as error:
         _LOG.warning("the files of an earlier revision were not all deleted: %s", error)
