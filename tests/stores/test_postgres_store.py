@@ -33,7 +33,7 @@ from hiermem.errors import (
     StoreNewerError,
     UsageError,
 )
-from hiermem.stores.postgres import PostgresStore, connections
+from hiermem.stores.postgres import PostgresStore, connections, due
 from hiermem.stores.postgres import schema as schemas
 from hiermem.stores.postgres.connections import shown
 from hiermem.stores.postgres.failures import refused_connection, translate
@@ -206,6 +206,27 @@ async def test_a_write_and_a_read_wait_for_the_server_once(schema):
             assert len(await said(tenant, "s")) == 5
     finally:
         proxy.close()
+
+
+async def test_a_look_for_work_reads_nothing_that_is_due_later(schema):
+    """Broken, every look reads all sessions with an open window that a limit of time will close."""
+    async with opened(schema) as store:
+        for query in (due.claim(9, 60.0, tenant=None, ahead=0.0),
+                      due.claim(9, 0.0, tenant=None, ahead=0.0)):  # fmt: skip
+            plan = postgres_server.run(
+                f"SET search_path TO {schema}",
+                f"SET hiermem.tenant TO '{store._scope.tenant}'",
+                "TRUNCATE due",
+                "INSERT INTO due SELECT gen_random_uuid(), n, 8000000000000000, 1, 0 "
+                "FROM generate_series(1, 5000) n",
+                "ANALYZE due",
+                f"PREPARE look AS {query.sql}",
+                "EXPLAIN ANALYZE EXECUTE look (NULL, false, 9, 0)",
+            )
+            text = "\n".join(line for (line,) in plan)
+            assert "due_next" in text, text
+            assert "due_claimed" in text, text
+            assert "Removed by Filter" not in text, text
 
 
 @pytest.mark.parametrize("confined", [False, True])

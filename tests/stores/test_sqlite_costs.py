@@ -1,12 +1,13 @@
 """What must cost what it returns does: the steps of SQLite's machine are counted, not the time."""
 
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from editing import regenerating
 
 from hiermem import AsyncMemory
-from hiermem.stores.sqlite import SQLiteStore, files, reads, trees
+from hiermem.stores.sqlite import SQLiteStore, due, files, reads, trees
 from hiermem.stores.sqlite.heads import Part
 from hiermem.testing.samples import node, stored, write
 from hiermem.types import Message
@@ -15,6 +16,11 @@ from hiermem.types.transaction import Block, Rewrite
 
 def steps_of(path, work):
     """Count the steps, in tens, that ``work`` takes on a connection to the file."""
+    return steps_of_and(path, work)[0]
+
+
+def steps_of_and(path, work):
+    """Count the steps, and return what ``work`` does."""
     counted = 0
 
     def count():
@@ -25,8 +31,8 @@ def steps_of(path, work):
     with closing(files.connect(path, busy_timeout=1)) as connection:
         work(connection)  # the schema is read once
         connection.set_progress_handler(count, 10)
-        work(connection)
-    return counted
+        result = work(connection)
+    return counted, result
 
 
 async def long_session(path, count):
@@ -92,6 +98,25 @@ async def test_a_read_costs_what_it_returns(tmp_path, work):
         await store.close()
         counts.append(steps_of(tmp_path / f"{size}.db", work))
     assert counts[1] <= 1.5 * counts[0] + 2
+
+
+async def test_a_look_for_work_costs_the_same_however_much_is_due_later(tmp_path):
+    """Broken, every look reads all sessions with an open window that a limit of time will close."""
+    now, counts = datetime(2026, 1, 1, tzinfo=UTC), []
+    for size in (100, 2_000):
+        path = tmp_path / f"{size}.db"
+        store = await SQLiteStore.open(path, clock=lambda: now + timedelta(hours=9))
+        names = [f"s{n}" for n in range(size)]
+        for name in names:
+            await write(store.tenant("t"), name)
+        await store.tenant("t").put_due(names)
+        await store.close()
+        assert len(steps_of_and(path, lambda c: due.listed(c, now, 9, None, None))[1]) == 9
+        for tenant in (None, "t"):
+            steps, found = steps_of_and(path, lambda c, t=tenant: due.listed(c, now, 9, t))
+            assert found == []
+            counts.append(steps)
+    assert max(counts) <= 1.5 * min(counts) + 2
 
 
 async def test_a_rewrite_costs_the_same_in_a_long_session(tmp_path):

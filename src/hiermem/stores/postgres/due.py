@@ -68,18 +68,25 @@ _OWN: Final = {
 }
 #: The entries of all tenants, or of that of the transaction where $2 says so.
 _OF: Final = "(NOT $2::boolean OR d.tenant = $1::uuid)"
-_LATE: Final = f"(d.claimed > 0 AND d.due_at > {_BELIEVED})"
+#: What is due by {until}, and the claims that nobody believes. Each is found by an index: one
+#: condition for both would read all that is due later, and so would a time that is not computed
+#: once. {lock} passes over what is locked.
+_FOUND: Final = (
+    f"WITH next AS (SELECT d.* FROM due d WHERE {_OF} AND d.due_at <= {{until}} "
+    "ORDER BY d.due_at LIMIT $3{lock}), "
+    f"late AS (SELECT d.* FROM due d WHERE {_OF} AND d.claimed > 0 "
+    f"AND d.due_at > greatest((SELECT {_BELIEVED}), {{until}}) "
+    "ORDER BY d.due_at LIMIT $3{lock}), "
+    "found AS (SELECT * FROM next UNION ALL SELECT * FROM late LIMIT $3)"
+)
 _LIST: Final = (
-    f"SELECT {{name}}, n.id, d.generation, d.claimed > 0 AND d.due_at > {_NOW} "
-    f"AND d.due_at <= {_BELIEVED} FROM due d {{named}} "
-    f"WHERE {_OF} AND (d.due_at <= coalesce({_NOW} + $4::bigint, d.due_at) OR {_LATE}) "
-    "ORDER BY d.due_at LIMIT $3"
+    _FOUND.format(until=f"coalesce((SELECT {_NOW}) + $4::bigint, {2**63 - 1})", lock="")
+    + f" SELECT {{name}}, n.id, d.generation, d.claimed > 0 AND d.due_at > {_NOW} "
+    f"AND d.due_at <= {_BELIEVED} FROM found d {{named}} ORDER BY d.due_at"
 )
 _CLAIM: Final = (
-    "WITH found AS (SELECT d.tenant, d.session, d.due_at FROM due d "
-    f"WHERE {_OF} AND (d.due_at <= {_NOW} OR {_LATE}) ORDER BY d.due_at LIMIT $3 "
-    "FOR UPDATE SKIP LOCKED), "
-    f"held AS (UPDATE due d SET due_at = {_NOW} + $4::bigint, generation = d.generation + 1, "
+    _FOUND.format(until=f"(SELECT {_NOW})", lock=" FOR UPDATE SKIP LOCKED")
+    + f", held AS (UPDATE due d SET due_at = {_NOW} + $4::bigint, generation = d.generation + 1, "
     "claimed = 1 FROM found f WHERE d.tenant = f.tenant AND d.session = f.session "
     "RETURNING d.tenant, d.session, d.generation, f.due_at) "
     "SELECT {name}, n.id, d.generation, true FROM held d {named} ORDER BY d.due_at"

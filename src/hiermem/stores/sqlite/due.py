@@ -44,9 +44,11 @@ _LISTED: Final = (
     "SELECT s.session, s.tenant, s.id, d.generation, "
     "d.claimed AND d.due_at BETWEEN ? AND ? FROM due d "
     "JOIN sessions s ON s.session = d.session "
-    "WHERE (d.due_at <= ? OR (d.claimed AND d.due_at > ?)) AND s.tenant = coalesce(?, s.tenant) "
-    "ORDER BY d.due_at LIMIT ?"
+    "WHERE {} AND s.tenant = coalesce(?, s.tenant) ORDER BY d.due_at LIMIT ?"
 )
+# Each has an index: one statement for both would read all that is due later.
+_UNTIL: Final = _LISTED.format("d.due_at <= ?")
+_TOO_LATE: Final = _LISTED.format("d.claimed > 0 AND d.due_at > max(?, ?)")
 _OF_CLAIM: Final = "WHERE session = ? AND generation = ? AND claimed > 0"
 #: Later than every time.
 _EVER: Final = 2**62
@@ -74,8 +76,11 @@ def listed(
     """Return what is due within ``ahead`` seconds: number, tenant, id, generation, claimed."""
     until = _EVER if ahead is None else to_micros(now + timedelta(seconds=ahead))
     held = _held(now)
-    values = (*held, until, held[1], tenant, max(limit, 0))
-    return connection.execute(_LISTED, values).fetchall()
+    found: list[Any] = []
+    for listing, of in ((_UNTIL, (until,)), (_TOO_LATE, (until, held[1]))):
+        values = (*held, *of, tenant, max(limit, 0) - len(found))
+        found += connection.execute(listing, values).fetchall()
+    return found
 
 
 def claim(

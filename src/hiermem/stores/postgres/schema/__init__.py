@@ -11,9 +11,9 @@ from importlib.resources import files
 from typing import Final
 
 #: The version that this library reads and writes; the table ``store`` holds that of a store.
-VERSION: Final = 3
+VERSION: Final = 4
 #: The oldest version that is migrated; older stores were written by development versions.
-FIRST: Final = 3
+FIRST: Final = 4
 
 
 def script(name: str = "current") -> str:

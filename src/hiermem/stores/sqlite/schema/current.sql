@@ -66,6 +66,7 @@ CREATE TABLE due (
     claimed INTEGER NOT NULL
 );
 CREATE INDEX due_next ON due (due_at);
+CREATE INDEX due_claimed ON due (due_at) WHERE claimed > 0;
 
 -- message = session << 32 | index: a session's messages lie together, in order, in one tree.
 -- content is NULL if the message has parts; rest holds the values that few messages have; zone is
