@@ -208,7 +208,7 @@ class Model(ScriptedLLM):
 
 
 def policy() -> UpdatePolicy:
-    """Return a policy with short leases, so that what a killed worker held is soon free."""
+    """Return a policy with short claims, so that what a killed worker held is soon free."""
     return UpdatePolicy(batch_delay=0, concurrency=4, lease=5.0)
 
 

@@ -45,7 +45,7 @@ def talk(count: int) -> Iterator[Message]:
 def opened(calls: int, messages: int) -> tuple[Memory, Model]:
     """Return a memory with two sessions, whose model hangs."""
     model = Model()
-    policy = UpdatePolicy(concurrency=calls, batch_delay=0, drain=0, circuit_failures=None)
+    policy = UpdatePolicy(concurrency=calls, batch_delay=0, drain=0, down_after=None)
     memory = Memory.open(":memory:", llm=model, update_policy=policy)
     memory.session("a").append(talk(10 * calls + 20))
     memory.session("b").append(talk(messages))

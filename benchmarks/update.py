@@ -5,7 +5,7 @@ The tree of a BEAM chat is made with a model whose every answer takes 200 ms, or
 its time and nothing else. The critical path is computed from the tree by list scheduling: 8 calls
 at once, lowest level first, then first in first out, a parent when all its children are made; nodes
 that are kept word for word take no time. "Busy" is the processor time of the whole update, which is
-spent between the calls. A remote model costs more: each call is leased and journalled durably
+spent between the calls. A remote model costs more: a claim, and each call journalled durably
 first, and no answer may wait uncommitted while another call begins in its place.
 
     HIERMEM_DATA=path/to/data python benchmarks/update.py [messages [seconds a call]]
@@ -145,7 +145,7 @@ async def main() -> None:
         )
         print("| model | update, s | critical path, s | ratio | busy, s | aim |")
         print("|---|---|---|---|---|---|")
-        for name, remote in (("local", False), ("remote: leases and a journal", True)):
+        for name, remote in (("local", False), ("remote: a claim and a journal", True)):
             slow = Slow(recorder.answers, remote=remote)
             took, busy, _ = await run(Path(place) / f"{name[:6]}.db", messages, slow)
             print(

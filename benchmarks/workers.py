@@ -2,7 +2,7 @@
 
 A number of sessions (200 by default), each of 50 messages and six summaries in two levels, wait in
 one SQLite file. One, two and four processes, each with a background worker of three calls at once,
-make them with a model whose answers take 200 ms; leases and the journal keep the workers apart. The
+make them with a model whose answers take 200 ms; claims and the journal keep the workers apart. The
 best possible result is (workers) times the first line: the processes wait for answers in parallel,
 but all write one file, and share the cores that there are. Every model call is counted, so a node
 that was requested twice would show.

@@ -26,7 +26,7 @@ from hiermem.types.transaction import DueSession
 
 READS = (
     "secret", "now", "session", "sessions", "count_sessions", "forks", "messages", "versions",
-    "flagged", "read", "events", "backlog", "dump", "reusable", "run", "runs", "attempts", "spent",
+    "flagged", "read", "events", "dump", "reusable", "run", "runs", "attempts", "spent",
     "view", "records", "blocks", "index_state", "segment_blocks", "restores",
 )  # fmt: skip
 WRITES = (

@@ -327,7 +327,7 @@ class ReadOnlyError(StoreError):
 
 
 class ClockMovedError(StoreError):
-    """The clock of this machine and that of the store moved apart; no lease was taken.
+    """The clock of this machine and that of the store moved apart; nothing was claimed.
 
     ``seconds`` is by how much, since they were last compared.
     """
@@ -337,7 +337,7 @@ class ClockMovedError(StoreError):
     def __init__(self, seconds: float) -> None:
         super().__init__(
             f"the clocks of this machine and of the store moved apart by {seconds:.1f} seconds "
-            "since they were last compared; no lease was taken and nothing written; call again"
+            "since they were last compared; nothing was claimed or written; call again"
         )
         self.seconds = seconds
 

@@ -237,7 +237,7 @@ class LLM(Protocol):
     def remote(self) -> bool:
         """Return whether a call may cost money or time elsewhere.
 
-        Such calls are leased and rate-limited.
+        Such calls are made under a claim, journalled beforehand and rate-limited.
         """
         ...
 
@@ -353,7 +353,7 @@ class TenantStore(Protocol):
         ...
 
     async def now(self) -> datetime:
-        """Return the time of the store, timezone-aware; leases are taken and judged by it.
+        """Return the time of the store, timezone-aware; claims are made and judged by it.
 
         It is the same for all who share the store, whatever their own clocks show. A store in the
         process of its callers answers with the clock that it was given.
@@ -448,7 +448,7 @@ class TenantStore(Protocol):
         views, records, runs and attempts of other names. All pages show the state when the first
         one was read, whatever is written meanwhile. The rows are those of ``hiermem.stores.dump``:
         JSON values that any store can restore, with all versions, revisions, trees, numbers and the
-        store's secret, and without leases. Raises NotFoundError.
+        store's secret, and without claims. Raises NotFoundError.
         """
         ...
 

@@ -40,7 +40,7 @@ async def asked(memory):
 
 
 class Paid(ScriptedLLM):
-    """A scripted model that counts as remote, so that its calls are leased and journalled."""
+    """A scripted model that counts as remote, so that its calls are claimed and journalled."""
 
     remote = True
 

@@ -663,7 +663,7 @@ async def test_the_database_itself_confines_a_statement_to_its_tenant(confined):
         await PostgresStore.open(postgres_server.dsn(), schema=schema, row_security=True)
 
 
-async def test_a_dispatcher_claims_what_is_due_of_all_tenants_and_sees_nothing_else(confined):
+async def test_a_dispatcher_lists_what_is_due_of_all_tenants_and_sees_nothing_else(confined):
     schema, of = confined
     async with opened(schema) as store:
         await write(store.tenant("a"), "s", [Message.user("a")], nodes=(node(1, 0),))

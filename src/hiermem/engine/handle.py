@@ -90,11 +90,11 @@ class Handle:
         return self._key
 
     def store_now(self) -> datetime:
-        """Return the store's time, which all leases and runs go by; see ``compare_clocks``."""
+        """Return the store's time, which all claims and runs go by; see ``compare_clocks``."""
         return self.store_clock.now()
 
     async def compare_clocks(self, *, lease: float) -> None:
-        """Learn the store's time where it is due, before leases of ``lease`` seconds are taken.
+        """Learn the store's time where it is due, before claims of ``lease`` seconds are made.
 
         Raises ClockMovedError.
         """

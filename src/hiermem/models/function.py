@@ -34,10 +34,10 @@ class FunctionLLM:
     It may be a coroutine function. Each call of an ordinary one runs on a daemon thread of its own,
     which neither a deadline nor the end of the process waits for. ``name`` is part of every
     summary's strategy: change it when the function changes. With ``remote``, the safe default,
-    calls are leased, journalled beforehand and rate limited; a function that costs nothing and
-    calls nobody is faster without. The function should raise TransientModelError where the same
-    call may succeed later, and PermanentModelError where it will not. With ``prices``, calls are
-    journalled with what they cost.
+    calls are made under a claim, journalled beforehand and rate limited; a function that costs
+    nothing and calls nobody is faster without. The function should raise TransientModelError where
+    the same call may succeed later, and PermanentModelError where it will not. With ``prices``,
+    calls are journalled with what they cost.
     """
 
     def __init__(

@@ -196,7 +196,7 @@ class JournalledRun:
             try:
                 await step()
             except HiermemError as failure:
-                # The leases will expire, and readers see that the heartbeat stopped.
+                # The claims will end, and readers see that the heartbeat stopped.
                 self._warn("its end is not whole", failure)
 
     async def _stop_heartbeat(self) -> None:

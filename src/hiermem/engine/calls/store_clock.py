@@ -1,6 +1,6 @@
-"""The time of the store: leases are taken and judged by it, whatever the clock of a machine shows.
+"""The time of the store: claims are made and judged by it, whatever the clock of a machine shows.
 
-Two machines whose clocks differ would take each other's leases for ended ones, and pay twice.
+Two machines whose clocks differ would take each other's claims for ended ones, and pay twice.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class StoreClock:
     async def compare(self, *, lease: float) -> None:
         """Read the store's time if the offset is not known, or was read an hour ago.
 
-        Call this before leases of ``lease`` seconds are taken.
+        Call this before claims of ``lease`` seconds are made.
 
-        Raises ClockMovedError where the offset moved by more than a quarter of a lease: what this
+        Raises ClockMovedError where the offset moved by more than a quarter of a claim: what this
         memory holds may look ended to others. The next call compares again, and passes where the
         clocks have kept the new offset.
         """

@@ -60,7 +60,7 @@ class ExtractiveLLM:
 
     @property
     def remote(self) -> bool:
-        """Return False: a call costs no money and needs no lease."""
+        """Return False: a call costs no money and needs no claim."""
         return False
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
