@@ -43,6 +43,9 @@ PUBLISHED = {
 }  # fmt: skip
 
 
+DAY = "2026-05-01"
+
+
 class Served:
     """Opens a client of a server over a memory; ``settings`` are those of the memory.
 
@@ -209,6 +212,10 @@ async def test_conversations_are_listed_by_the_dates_of_their_messages(tmp_path)
             (one,) = (await ask(client, "list_sessions", text="order 3"))["sessions"]
             assert datetime.fromisoformat(one["first"]) == MAY + timedelta(days=3)
             assert one["forks"] == ["s 3, again"]
+            memory.session("s 3").fork("s 3, other", title="A title of its own")
+            for name in ("a TITLE of its own", "A title"):
+                found = await ask(client, "select_context", session=name)
+                assert found["session"] == "s 3, other"
             later = Message.user("And a second one.", created_at=MAY + timedelta(days=30))
             memory.session("s 0").append(later)
             assert (await listed(client))[0] == "s 0"
@@ -307,6 +314,15 @@ async def test_what_fits_several_or_nothing_is_not_forgotten():
         new = await ask(client, "remember", forget="I like coffee", text="I like coffee")
         assert (new["erased"], new["remembered"]) == ([], "I like coffee")
 
+        many = [{"role": "user", "content": f"Lap {n} of Anna."} for n in range(450)]
+        many.append({"role": "user", "content": "Anna"})
+        await ask(client, "append_messages", session="laps", messages=many)
+        for kept, count in ((450, 1), (0, 450)):  # what has the word alone comes first
+            gone = await ask(client, "remember", forget="Anna", session="laps", all_matches=True)
+            assert len(gone["erased"]) == count
+            left = await ask(client, "search_memory", query="Anna", session="laps", limit=50)
+            assert len(left["passages"]) == min(kept, 50)
+
         await ask(client, "append_messages", session="trip", messages=talk(0, 40))
         forgot = await ask(client, "remember", forget="cabin 33 for 73 EUR", session="trip")
         assert forgot["erased"] == [said(33)]
@@ -354,6 +370,10 @@ async def test_a_session_is_named_by_its_id_or_title():
         ("append_messages", {"session": "s", "messages": [{"role": "user", "text": "x"}]},
          r"messages\.0\.text is no argument; content is|messages\.0\.content is missing"),
         ("search_memory", {"query": "x", "since": "yesterday"}, "since must be a time .* or a day"),
+        ("search_memory", {"query": "x", "until": "2026-05-01T10:00"}, "until must be .* or a day"),
+        ("append_messages",
+         {"session": "s", "messages": [{"role": "user", "content": "", "created_at": DAY}]},
+         r"created_at must be a time with its time zone, such as \S+Z$"),
         ("remember", {"text": "x", "all_matches": "perhaps"}, "all_matches must be true or false"),
         ("summaries_update", {"session": "s", "wiggle": 1}, "wiggle must be a number"),
         ("summaries_update", {"session": "s", "slug": "s"}, "slug is session, .* twice"),
@@ -397,6 +417,8 @@ async def test_prompts_hold_what_they_are_about():
         ):
             (message,) = (await client.get_prompt(name, given)).messages
             assert said(3) in message.content.text
+        with pytest.raises(MCPError, match=r"does not exist; there is Ferry \(s\)"):
+            await client.get_prompt("continue_conversation", {"session": "Fery"})
 
 
 async def test_a_server_that_only_reads_changes_nothing(tmp_path):
@@ -559,7 +581,7 @@ def test_a_window_given_later_is_the_window_given_at_first(target, other):
 @pytest.mark.parametrize("name", ["windowChars", "minFlushChars", "overlapChars", "groupChars"])
 def test_sizes_in_characters_need_a_session_in_characters(name):
     tokens = HierarchyConfig.by_tokens()
-    with pytest.raises(ConfigError, match=f"{name}.*base is in tokens"):
+    with pytest.raises(ConfigError, match=f"{name}.* in tokens; strategy 'full'"):
         wanted(tokens, {name: 300}, full=False)
     assert wanted(tokens, {name: 300}, full=True).unit == "chars"
     assert wanted(tokens, {"wiggle": 0.1}, full=False).level(2).tolerance == 0.1

@@ -17,7 +17,8 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
 from mcp.server.mcpserver.tools import Tool
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
@@ -178,7 +179,8 @@ def _right(schema: Mapping[str, Any], place: Sequence[str | int]) -> str:
     if "enum" in found:
         return f"one of {', '.join(map(repr, found['enum']))}"
     if found.get("format") == "date-time":
-        return "a time with its time zone, such as 2026-05-01T10:00:00Z, or a day"
+        day = ", or a day" if place[-1] in ("since", "until") else ""
+        return f"a time with its time zone, such as 2026-05-01T10:00:00Z{day}"
     least = found.get("minimum", found.get("minLength", found.get("minItems", 0)))
     most = found.get("maximum", found.get("maxLength", found.get("maxItems")))
     bounds = f"{least:,} to {most:,}" if most is not None else f"{least:,} or more"
@@ -193,6 +195,19 @@ def _right(schema: Mapping[str, Any], place: Sequence[str | int]) -> str:
 
 def _sentence(error: HiermemError) -> str:
     return f"{error} (the same call may succeed later)" if error.retryable else str(error)
+
+
+def _prompting(write: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
+    """Let the errors of a prompt reach the client with their text."""
+
+    @wraps(write)
+    async def prompting(*args: P.args, **kwargs: P.kwargs) -> str:
+        try:
+            return await write(*args, **kwargs)
+        except HiermemError as error:
+            raise MCPError(INVALID_PARAMS, _sentence(error)) from None
+
+    return prompting
 
 
 def _reading(read: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
@@ -261,12 +276,14 @@ def _add_resources(server: MCPServer[Any], tools: Tools) -> None:
 
 def _add_prompts(server: MCPServer[Any], tools: Tools) -> None:
     @server.prompt(title="Continue a conversation")
+    @_prompting
     async def continue_conversation(session: str) -> str:
         """Go on with a stored conversation, given by its id, its title or @last."""
         found = await tools.select_context(session=session)
         return f"{found.text}\n\nThis is our conversation so far. Let us go on with it."
 
     @server.prompt(title="What do you know about …")
+    @_prompting
     async def what_do_you_know(topic: str) -> str:
         """Say what was said or remembered about a topic, in all conversations."""
         found = await tools.search_memory(query=topic, limit=20)

@@ -18,12 +18,20 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from mcp.server.mcpserver import Context
 from mcp_types import ToolAnnotations
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+)
 
 from hiermem import (
     AsyncMemory,
     AsyncSession,
     BudgetTooSmallError,
+    ConfigError,
     ExtractionOptions,
     HierarchyConfig,
     Message,
@@ -100,12 +108,12 @@ SpaceName = Annotated[str, Field(min_length=1, max_length=512)]
 Text = Annotated[str, Field(min_length=1, max_length=100_000)]
 Limit = Annotated[int, Field(ge=1, le=100)]
 Since = Annotated[
-    datetime | None,
+    AwareDatetime | None,
     _day_as_time(0),
     Field(description="At or after this time, or from this day on: 2026-05-01 (UTC)."),
 ]
 Until = Annotated[
-    datetime | None,
+    AwareDatetime | None,
     _day_as_time(1),
     Field(description="Before this time, or up to this day, which is included."),
 ]
@@ -144,7 +152,7 @@ class NewMessage(BaseModel):
         Name | None, Field(description="Your own id of the message; it is never stored twice.")
     ] = None
     created_at: Annotated[
-        datetime | None, Field(description="With a time zone; the present time by default.")
+        AwareDatetime | None, Field(description="With a time zone; the present time by default.")
     ] = None
     thread: Name = "main"
     tool_calls: Annotated[list[NewToolCall], Field(max_length=200)] = []
@@ -214,12 +222,12 @@ class Tools:
         for each in records:
             for text in {_plain(each.id), _plain(each.title or each.id)}:
                 like.setdefault(text, []).append(each)
-        titled = [each for each in like.get(_plain(name), ()) if each.forked_from is None]
+        titled = _sources(like.get(_plain(name), ()))
         if reads and name == LAST:
             titled = await self._newest(records)
         elif reads and not titled and _plain(name):
             begun = [each for each in records if _plain(each.title or "").startswith(_plain(name))]
-            begun = [each for each in begun if each.forked_from is None]
+            begun = _sources(begun)
             titled = begun if len(begun) == 1 else []
         if len(titled) == 1 and not whole:
             return self._memory.session(titled[0].id)
@@ -282,8 +290,10 @@ class Tools:
                 place = await self.found(session)
             fitting, near = await _fitting(place, forget)
             if len(fitting) == 1 or (fitting and all_matches):
-                await place.erase(sorted(fitting))
-                done.erased = [each[: results.SHORT] for each in fitting.values()]
+                done.erased = await _erased(place, forget, fitting)
+                if (count := len(done.erased)) > results.MOST_ITEMS:
+                    done.erased = done.erased[: results.MOST_ITEMS]
+                    done.note = f"{count:,} were erased; the first {results.MOST_ITEMS} are shown"
             else:
                 done.fits = [each[: results.SHORT] for each in [*fitting.values(), *near][:_NAMED]]
                 several = "several fit: call again with all words of one, or with all_matches"
@@ -811,8 +821,14 @@ def wanted(config: HierarchyConfig, given: Mapping[str, Any], *, full: bool) -> 
     Raises ConfigError for what no configuration may be, such as sizes in characters on a session in
     tokens that is not re-packed.
     """
-    anew = full and any(published.keys()[name].unit == "chars" for name in given)
-    base = None if anew and config.unit == "tokens" else config
+    sizes = [name for name in given if published.keys()[name].unit == "chars"]
+    anew = bool(sizes) and config.unit == "tokens"
+    if anew and not full:
+        raise ConfigError(
+            f"{', '.join(sizes)}: sizes in characters, but the conversation has its sizes in "
+            "tokens; strategy 'full' summarises it again with these"
+        )
+    base = None if anew else config
     return HierarchyConfig.from_published(given, base=base)
 
 
@@ -844,6 +860,12 @@ def _families(records: Iterable[SessionRecord]) -> list[tuple[SessionRecord, lis
     return [(known[name], forks) for name, forks in found.items()]
 
 
+def _sources(found: Iterable[SessionRecord]) -> list[SessionRecord]:
+    """Return the sessions that are no forks; the forks, if they alone have been found."""
+    forks = list(found)
+    return [each for each in forks if each.forked_from is None] or forks
+
+
 async def _fitting(session: AsyncSession, said: str) -> tuple[dict[int, str], list[str]]:
     """Return the messages that have all words of a text, by index, and the nearest others.
 
@@ -862,6 +884,25 @@ async def _fitting(session: AsyncSession, said: str) -> tuple[dict[int, str], li
     same = {index: text for index, text in fitting.items() if _plain(text) == _plain(said)}
     near = [text for index, text in whole.items() if index not in fitting]
     return same or fitting, near[:_NEAREST]
+
+
+async def _erased(session: AsyncSession, said: str, fitting: Mapping[int, str]) -> list[str]:
+    """Erase the messages that fit, and those that a search could not return beside them.
+
+    If these have the words of the text alone, the others must have too.
+    """
+    erased: list[str] = []
+    alone = all(_plain(text) == _plain(said) for text in fitting.values())
+    while fitting:
+        await session.erase(sorted(fitting))
+        erased += [text[: results.SHORT] for text in fitting.values()]
+        if len(fitting) == 1:
+            break
+        more, _ = await _fitting(session, said)
+        fitting = {
+            index: text for index, text in more.items() if not alone or _plain(text) == _plain(said)
+        }
+    return erased
 
 
 def _plain(text: str) -> str:
