@@ -202,6 +202,33 @@ def test_a_figure_in_the_code_of_a_record_is_not_invented(figure):
 
 
 @pytest.mark.parametrize(
+    ("code", "told", "invented"),
+    [
+        ("sha 3f12ab9, 77c5d", "12 euros, 77 cents", ("12", "77")),
+        ("x = 1", "a12b has 12 parts", ("12",)),
+        ("width: 16px; a = [200,300]; v2.1;", "16, 200 and 300 in 2.1", ()),
+        ("# 12 May 2024, 10:30, 1,200", "at 10:30 on 12 May 2024: 1,200", ()),
+    ],
+)
+def test_a_piece_of_a_name_or_a_hash_is_no_figure(code, told, invented):
+    """Broken, a record with any code in it takes each figure of two digits for its own."""
+    said = f"The id is a12b.\n```\n{code}\n```"
+    assert fidelity(inputs=[said], output=told, limit=9).invented == invented
+
+
+def test_a_loop_of_figures_takes_linear_time_beside_code():
+    """Broken, an answer that counts up keeps the process busy for a minute."""
+    assert is_linear(
+        lambda size: (
+            "```\n" + size * "x = word\n" + "```",
+            " ".join(f"{10_000 + each} of them," for each in range(size // 10)),
+        ),
+        lambda texts: fidelity(inputs=[texts[0]], output=texts[1], limit=9),
+        size=4_000,
+    )
+
+
+@pytest.mark.parametrize(
     ("said", "told", "wanted"),
     [
         ("four years", "for 14 years", ("14",)),

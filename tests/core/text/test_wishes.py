@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from linear import is_linear, repeated
 
 from hiermem import Message
 from hiermem.core.text.wishes import PIN, WISH, WITHDRAWN, find, flags_of, without_flags
@@ -123,9 +124,11 @@ def test_every_text_is_read_and_the_places_are_in_it(text):
         assert 0 <= begin < end <= len(text) + 25
 
 
-def test_a_hostile_text_is_read_in_linear_time():
-    for part in ("always ", "<a>", '"', "call me ", "when i ask ", "i prefer ", "[[hiermem "):
-        find(part * 20_000 + "always use x")
+@pytest.mark.parametrize(
+    "part", ["always ", "<a>", '"', "call me ", "when i ask ", "i prefer ", "[[hiermem "]
+)
+def test_a_hostile_text_is_read_in_linear_time(part):
+    assert is_linear(lambda size: repeated(part, size) + "always use x", find, size=20_000)
 
 
 def test_only_the_user_has_wishes_and_an_application_has_the_last_word():

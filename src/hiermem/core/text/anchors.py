@@ -87,6 +87,8 @@ _HEADING: Final = re.compile(
 _CAPITAL_INSIDE: Final = re.compile(r"[A-ZÀ-Þ](?<=[a-z0-9,;] .)[\w'’-]{2,60}")  # noqa: RUF001
 _WORD: Final = re.compile(r"\w+")
 _FIGURE: Final = re.compile(rf"{figures.NUMBER}|\d{{1,2}}:\d\d")
+#: A figure in code. Its unit may follow it, but it is no part of a name, or of a hash.
+_CODED: Final = re.compile(r"(?<![^\Wv])(?<!\.)\d+(?:\.\d+)*(?!\.?\d|[^\W\d]+\d)")
 _FULL_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -226,9 +228,18 @@ class Source:
         )
 
     def _holds(self, figure: str) -> bool:
-        """Return whether the texts have a figure as it is written, be it in their code."""
-        written = rf"(?<![\d.]){re.escape(figure)}(?!\.?\d)"
-        return self._prose != self._seen and re.search(written, self._seen) is not None
+        """Return whether the code in the texts has a figure as it is written."""
+        code, coded = self._code
+        number = figure.strip("~≈$€£¥")
+        # A search of the code for each number of a hostile answer would take minutes.
+        return number in coded if _CODED.fullmatch(number) else figures.quotes(code, figure)
+
+    @cached_property
+    def _code(self) -> tuple[str, frozenset[str]]:
+        """Return the lines of the texts that their prose lacks, and the figures there."""
+        prose = set(self._prose.split("\n"))
+        code = "\n".join(line for line in self._seen.split("\n") if line not in prose)
+        return code, frozenset(_CODED.findall(code))
 
     def _names(self, body: str) -> tuple[int, tuple[str, ...]]:
         """Return how many names of ``body`` the texts have, and those that they do not have.

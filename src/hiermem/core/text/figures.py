@@ -277,6 +277,17 @@ def blanked(text: str, matches: Iterable[re.Match[str]], *, width: int | None = 
     return "".join((*kept, text[at:]))
 
 
+def quotes(source: str, written: str) -> bool:
+    """Return whether a text has a figure as it is written, in whatever surroundings."""
+    at = source.find(written)
+    while at >= 0:
+        end = at + len(written)
+        if not (_CONTINUES.match(source, end) or (at and _BEGUN.match(source, at - 1))):
+            return True
+        at = source.find(written, at + 1)
+    return False
+
+
 class Support:
     """The figures and dates of a record, and what a reader may conclude from them.
 
@@ -352,7 +363,7 @@ class Support:
             claims.setdefault(each.at, each)
         # A hostile text repeats one figure in every place.
         written = {each.text for each in (*dates, *claims.values())}
-        quoted = {each: self._quotes(each) for each in written}
+        quoted = {each: quotes(self._source, each) for each in written}
         supported: set[str] = set()
         invented: dict[str, str] = {}
         judged = [(each, True) for each in dates] + [(each, False) for each in claims.values()]
@@ -365,17 +376,6 @@ class Support:
                 invented.setdefault(stated.key, stated.text)
         keys = frozenset(each.key for each in (*dates, *numbers))
         return len(supported), tuple(invented.values()), keys
-
-    def _quotes(self, written: str) -> bool:
-        """Return whether the record has the figure as it is written, in whatever surroundings."""
-        source = self._source
-        at = source.find(written)
-        while at >= 0:
-            end = at + len(written)
-            if not (_CONTINUES.match(source, end) or (at and _BEGUN.match(source, at - 1))):
-                return True
-            at = source.find(written, at + 1)
-        return False
 
     def _holds_date(self, key: str) -> bool:
         """Return whether the record states the date, or a day so near that it tells of it."""
