@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 import pytest
 from hypothesis import given
@@ -115,6 +116,24 @@ async def test_the_minimum_that_an_error_states_is_accepted_and_the_same_at_each
             assert (await session.context(least - 1, **asked)).total_tokens < least
         except BudgetTooSmallError as again:
             assert again.minimum == least
+    await memory.close()
+
+
+async def test_a_result_and_its_excerpt_are_no_common_prefix():
+    """Broken, an application is told that its provider cached what was never sent."""
+    memory, session = await log_of(0)
+    before = ()
+    for step in range(5):
+        await session.append([*turn(step), Message.assistant("Done.")])
+        found = await session.context(8_000)
+        sent = [(block.message.content, block.seam) for block in found.blocks]
+        pairs = zip(sent, before, strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        shared = sum(block.tokens for block in found.blocks[:same])
+        # What the last selection showed is compared as a whole.
+        assert found.shared_prefix_tokens == (shared if same == len(before) else 0)
+        before = sent
+    assert told(found)[2] < 180, "the results are still whole"
     await memory.close()
 
 

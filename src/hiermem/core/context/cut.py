@@ -26,6 +26,7 @@ from hiermem.core.context import cover, pins, pool, verbatim
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.pins import Pin
 from hiermem.core.context.render import Block, Shown, Writer, in_order
+from hiermem.core.context.verbatim import Excerpts
 from hiermem.core.context.view import Piece, Runs, View, each_of, runs_of
 from hiermem.core.context.zone import VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
@@ -204,6 +205,18 @@ def newest_sealed(state: SessionState) -> Reading[list[Node]]:
             return [window for window in found if window.ordinal >= holding[-1]]
         end = begin
     return []
+
+
+def select(at: Situation, previous: View | None, excerpts: Excerpts) -> Reading[Cut]:
+    """Return the cut for a situation, with excerpts of long tool results unless all of it fits.
+
+    Raises BudgetTooSmallError as ``Planner.select`` does.
+    """
+    planner = Planner(at, previous)
+    found = yield from verbatim.with_excerpts(planner.select(), excerpts)
+    if excerpts.shortened and found.is_whole:
+        return (yield from planner.whole()) or found
+    return found
 
 
 class Planner:

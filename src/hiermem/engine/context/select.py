@@ -11,7 +11,6 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import errors
@@ -265,10 +264,9 @@ async def _decide(
         newest=record.messages - 1,
         newest_most=0 if least else situation.budget // _NEWEST_SHARE,
     )
-    excerpts = partial(with_excerpts, shown=shown)
     if request.strategy == "layered":
         situation = replace(situation, gone=taken_back(await handle.store.events(session_id)))
-        found = await handle.answer(session_id, excerpts(layered.select(situation)))
+        found = await handle.answer(session_id, with_excerpts(layered.select(situation), shown))
         found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
         return Decided(record, situation, found)
     before, seen = views
@@ -280,12 +278,8 @@ async def _decide(
         events, *nodes = await handle.store.read([(session_id, transaction.NeedEvents()), *levels])
         prefetched = [node for level in nodes for node in level]
         situation = replace(situation, gone=taken_back(events))
-    deciding = excerpts(cut.Planner(situation, before).select())
+    deciding = cut.select(situation, before, shown)
     found = await handle.answer(session_id, deciding, prefetched=prefetched)
-    if shown.shortened and not least and found.is_whole:
-        # What fits with excerpts of its tool results may fit with all of them.
-        whole = await handle.answer(session_id, cut.Planner(situation, None).whole())
-        found = whole or found
     found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
     kept = request.sticky and request.keep and record.messages and not found.omitted
     if kept and found.view != before:
@@ -470,7 +464,8 @@ def _seen(decided: Cut, count: int | None) -> Seen:
     for block in raw:
         stored = block.message
         content = block.text or block.seam + (stored.hash if stored else "")
-        digest.update(f"{block.name}\0{content}\0".encode())
+        # The same tool result takes other tokens if another excerpt of it is shown.
+        digest.update(f"{block.name}\0{content}\0{block.tokens}\0".encode())
     return Seen(records, len(raw), sum(block.tokens for block in raw), digest.hexdigest()[:32])
 
 
