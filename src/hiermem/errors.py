@@ -337,7 +337,7 @@ class ClockMovedError(StoreError):
     def __init__(self, seconds: float) -> None:
         super().__init__(
             f"the clocks of this machine and of the store moved apart by {seconds:.1f} seconds "
-            "since they were last compared; nothing was claimed or written; call again"
+            "since they were last compared; nothing was claimed; call again"
         )
         self.seconds = seconds
 

@@ -3,7 +3,7 @@
 Data that belongs to no session is dumped in the same way, without the row of a session. A row is a
 dict of JSON values, so that rows can be written to a file or sent elsewhere, and any store can
 restore what another one dumped. The first row names the format, the tenant and the store's secret;
-the last one counts the rows. Leases are left out, because they protect the original only.
+the last one counts the rows. Claims are left out, because they protect the original only.
 
 ``pages`` makes rows of values, and ``read`` reads them back; a ``RowReader`` reads them one by one,
 for a store that keeps what it has read. They refuse rows that are incomplete, that are of another

@@ -1,4 +1,4 @@
-"""The frame of a run: cancelled anywhere, it leaves neither a lease nor a running entry."""
+"""The frame of a run: cancelled anywhere, it leaves neither a claim nor a running entry."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def claims(store: MemoryStore) -> list[str]:
 async def test_cancelled_at_any_operation_of_the_store_a_run_leaves_nothing_behind(
     kind: str, every: Callable[[int], int]
 ) -> None:
-    """Broken: the space stayed leased, or the run was shown as running until the lease ended."""
+    """Broken: the space stayed claimed, or the run was shown as running until the claim ended."""
     at, ended = 0, False
     while not ended:
         store, place = MemoryStore(), Place(at)
@@ -193,8 +193,8 @@ async def test_a_renewal_that_is_cut_off_is_known_to_the_release(kind: str) -> N
     assert await claims(store) == []
 
 
-async def test_a_run_compares_the_clocks_before_its_leases_and_while_it_lasts() -> None:
-    """Broken: a run of many hours took leases by a clock that nobody had looked at since."""
+async def test_a_run_compares_the_clocks_before_its_claims_and_while_it_lasts() -> None:
+    """Broken: a run of many hours took claims by a clock that nobody had looked at since."""
     store, compared, third = MemoryStore().tenant("t"), [], asyncio.Event()
 
     async def compare() -> None:

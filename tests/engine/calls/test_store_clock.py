@@ -1,4 +1,4 @@
-"""Leases go by the store's time: two machines whose clocks differ do not take each other's."""
+"""Claims go by the store's time: two machines whose clocks differ do not take each other's."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -64,7 +64,7 @@ async def test_the_clocks_are_compared_once_an_hour():
 
 @pytest.mark.parametrize("moved", [14.9, 15.0, 15.1, 3_600.0])
 @pytest.mark.parametrize("sign", [1, -1])
-async def test_no_lease_is_taken_where_the_clocks_moved_apart(moved, sign):
+async def test_no_claim_is_taken_where_the_clocks_moved_apart(moved, sign):
     server, machine, clock, _ = clocks(apart=timedelta(hours=3))
     await clock.compare(lease=LEASE)
     for each in (server, machine):
@@ -102,8 +102,8 @@ async def test_the_way_to_the_store_is_no_difference_of_clocks():
     assert clock.now() == server.at
 
 
-async def test_a_machine_that_is_an_hour_ahead_takes_nobodys_lease():
-    """F19: by its own clock, the other's lease has long ended; by the store's, it has not."""
+async def test_a_machine_that_is_an_hour_ahead_takes_nobodys_claim():
+    """F19: by its own clock, the other's claim has long ended; by the store's, it has not."""
     server, ahead = Clock(), Clock(NOON + timedelta(hours=1))
     store = MemoryStore(clock=server)
     entered, go = asyncio.Event(), asyncio.Event()

@@ -72,11 +72,18 @@ async def test_the_published_trees_are_made(count, by_level):
         assert revision.text
 
 
-async def test_an_update_with_nothing_to_do_calls_nobody_and_writes_nothing():
-    fixture = await told(SessionFixture(), 50)
+@pytest.mark.parametrize("regenerate", [False, True])
+async def test_an_update_with_nothing_to_do_calls_nobody_and_writes_nothing(regenerate):
+    plan = FaultPlan()
+    policy = UpdatePolicy(batch_delay=0, regenerate_on_edit=regenerate)
+    fixture = SessionFixture(FaultyStore(MemoryStore(), plan), policy=policy)
+    await told(fixture, 50)
     await fixture.update(ScriptedLLM())
     again = ScriptedLLM()
+    plan.visits.clear()
     report = await fixture.update(again)
+    writes = {"mutate", "transact", "write_nodes", "take_due", "put_run", "put_records"}
+    assert not {site.split(".")[0] for site in plan.visits} & writes
     assert (report.made, report.calls, again.calls) == (0, 0, 0)
     assert report.run_id is None
     outcomes = [run.outcome for run in await fixture.tenant.runs(subject="s")]
@@ -552,7 +559,7 @@ async def test_two_local_workers_never_commit_a_node_twice():
     assert all(node.revision == 1 for node in await fixture.nodes())
 
 
-async def test_a_worker_that_slept_through_its_lease_commits_nothing_over_the_other():
+async def test_a_worker_that_slept_through_its_claim_commits_nothing_over_the_other():
     fixture = await told(SessionFixture(), 10)
     woken, asked = asyncio.Event(), asyncio.Event()
 
@@ -576,7 +583,7 @@ async def test_a_worker_that_slept_through_its_lease_commits_nothing_over_the_ot
     assert node.revision == 1
 
 
-async def test_a_long_call_keeps_its_lease():
+async def test_a_long_call_keeps_its_claim():
     fixture = await told(SessionFixture(), 10)
     policy = UpdatePolicy(batch_delay=0, lease=0.2)
     settings = {"policy": policy, "now": lambda: datetime.now(UTC), "sleep": asyncio.sleep}

@@ -112,23 +112,27 @@ async def update(
         return await plan_update(run, counts)
 
     async def once() -> AsyncGenerator[Mapping[int, int], None]:
-        # Only where the policy follows the strategy: another prompt, model or ratio does not make
-        # a text untrue.
-        for number, stop in sorted(counts.items()):
-            async for page in read_outdated(run, number, stop):
-                if page:
-                    now = run.now()
-                    await run.tree.write_nodes(
-                        [status.write(node, status.mark_dirty(node, now=now)) for node in page]
-                    )
-            async for page in read_flagged(run, number, stop):
-                await run.tree.write_nodes(
-                    [status.write(node, status.mark_dirty(node, now=run.now())) for node in page]
-                )
+        await _mark(run, counts)
         yield counts
 
     rounds = UpdateRounds(run, level, on_progress, waits=waits)
     return await _settled(rounds.work(once()), claim if waits else None)
+
+
+async def _mark(run: UpdateRun, counts: Mapping[int, int]) -> None:
+    """Mark dirty what is made anew by the policy alone, among the first nodes of each level.
+
+    These are texts of an outdated strategy, since another prompt, model or ratio does not make a
+    text untrue, and those that an edit touched.
+    """
+    for level, stop in sorted(counts.items()):
+        for read in (read_outdated, read_flagged):
+            async for page in read(run, level, stop):
+                now = run.now()
+                if page:
+                    await run.tree.write_nodes(
+                        [status.write(node, status.mark_dirty(node, now=now)) for node in page]
+                    )
 
 
 async def _settled(working: Awaitable[UpdateReport], claim: SessionClaim | None) -> UpdateReport:

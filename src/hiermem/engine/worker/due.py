@@ -80,17 +80,18 @@ async def update_one(
 ) -> UpdateReport:
     """Make what a session lacks within ``deadline`` seconds, and settle its entry.
 
-    Where another run holds the session, nothing is written.
+    Where another run holds the session, at most the windows that time closes are closed.
     """
     claim = SessionClaim(handle, session_id)
     try:
+        # Under the claim, the session would be due again for what this closes.
         await tick_if_idle(handle, session_id)
         if not await claim.take():
             return UpdateReport()
         budget = Budget(deadline=deadline, clock=shared.clock)
         pool = UpdatePool(handle.update_policy, shared, budget)
         session_update = pool.begin(handle, session_id, claim)
-        report = await take_turn(pool, session_update)
+        report: UpdateReport = await pool.work(session_update)
     except NotFoundError:
         await shielded(claim.end(None))
         return UpdateReport()
