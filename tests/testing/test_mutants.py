@@ -1220,6 +1220,17 @@ class TakesWhatIsHeld(MemoryTenant):
 
 
 @mutant
+class WaitsForAClockThatWasAhead(MemoryTenant):
+    """Believes every claim, however late it is to end."""
+
+    async def take_due(self, session_id, *, lease, held=None):
+        due = getattr(self._session(session_id), "due", None)
+        if held is None and due and due.claimed and due.at > await self.now():
+            return None
+        return await super().take_due(session_id, lease=lease, held=held)
+
+
+@mutant
 class RenewsWhatWasTaken(MemoryTenant):
     """Renews a claim after somebody else took the session over."""
 

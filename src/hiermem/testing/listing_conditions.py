@@ -57,6 +57,8 @@ _OPEN: Final = (
     '[2,1,false,[],[],{"main":[0,"[[1,false,0,[],[]],[[[0,0,1,4,4,0,0]],0,0,false,false]]"]}]'
 )
 _LONG: Final = 600.0
+#: Longer than every claim that is believed.
+_AHEAD: Final = 9_000.0
 
 
 async def _claimed(store: Store, limit: int = 99, lease: float = _LONG) -> set[tuple[str, str]]:
@@ -321,6 +323,24 @@ class ListingConditions(Conditions):
         assert await tenant.settle_due(third)
         assert not await tenant.settle_due(third)
         assert await tenant.take_due("s", lease=_LONG, held=third) is None
+
+    @store_condition
+    async def test_a_claim_of_a_clock_that_was_ahead_does_not_hold(self, store: Store) -> None:
+        """One that is to end later than the longest claim would keeps nobody waiting."""
+        tenant = store.tenant("t")
+        for name in ("s", "due"):
+            await write(tenant, name, nodes=(node(1, 0),))
+        for _ in range(2):
+            assert await tenant.take_due("s", lease=_AHEAD) is not None
+        ways: list[dict[str, Any]] = [{}, {"ahead": None}, {"ahead": 2 * _AHEAD}, {"tenant": "t"}]
+        for how in ways:
+            found = await store.claim_due(9, lease=0.0, **how)
+            listed = [(one.session_id, one.claimed) for one in found]
+            assert listed == [("due", False), ("s", False)]
+        assert await _claimed(store, limit=1) == {("t", "due")}
+        assert await _claimed(store) == {("t", "s")}
+        assert await _claimed(store) == set()
+        assert await tenant.take_due("s", lease=_LONG) is None
 
     @store_condition
     async def test_a_session_is_claimed_when_it_is_not_due_too(self, store: Store) -> None:
