@@ -1,6 +1,7 @@
 """Excerpts: what a few hundred tokens show of a text that is far longer."""
 
 import re
+from itertools import islice, permutations
 
 import pytest
 from hypothesis import given
@@ -116,3 +117,14 @@ def test_a_listing_with_line_numbers_is_no_log_of_failures():
     assert not re.search(r"^147[45]:", shown, re.MULTILINE)
     logged = "\n".join(["start", *lines, "12:30:01 ERROR disk full", *lines, "end"])
     assert "12:30:01 ERROR disk full" in excerpt(logged, 120, count)
+
+
+@pytest.mark.parametrize(
+    ("begin", "failed"), [("", "404: Not Found"), ("0|app  | ", "0|app  | Error: disk full")]
+)
+def test_a_number_before_a_message_makes_no_listing_of_a_file(begin, failed):
+    """Broken, the one line that tells of the failure is left out for any other."""
+    words = iter(map("".join, permutations("abcdefg")))  # so each line has rare words
+    noise = [begin + " ".join(islice(words, 8)) for _ in range(100)]
+    text = "\n".join(["start", *noise[:50], failed, *noise[50:], "end"])
+    assert all(failed in excerpt(text, limit, count) for limit in range(150, 700, 50))

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log
 from typing import Final
 
@@ -37,8 +38,8 @@ _FAILURE: Final = re.compile(
     r"fehler|erreur|错误|失败|エラー",
     re.IGNORECASE,
 )
-#: A line of a file that is shown with its number, whose words are no message of a program.
-_NUMBERED: Final = re.compile(r"\s*\d+[:|](?!\d)")
+#: A line of a file that is shown with its number, as far as the number tells.
+_NUMBERED: Final = re.compile(r"\s*(\d{1,6})[:|](?!\d)")
 #: Figures and long identifiers, in which lines of one shape may differ.
 _LONG: Final = re.compile(r"[\w+/=.-]{32,}")
 _FIGURES: Final = re.compile(r"\d+(?:[.:,]\d+)*")
@@ -51,11 +52,15 @@ _RECORD_END: Final = re.compile(r"(?<=[\]}])[,;]\s*")
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of the text, or a piece of a long one: its place, its text and its shape."""
+    """A line of the text, or a piece of a long one: its place, its text and its shape.
+
+    ``listed``: it is of a file that is shown, so its words are no message of a program.
+    """
 
     place: int
     text: str
     shape: str
+    listed: bool
 
 
 def excerpt(text: str, limit: int, count: Callable[[str], int]) -> str:
@@ -79,14 +84,22 @@ def excerpt(text: str, limit: int, count: Callable[[str], int]) -> str:
 
 def _lines(text: str) -> Iterator[_Line]:
     place = 0
-    for line in text.splitlines():
+    lines = text.splitlines()
+    for line, listed in zip(lines, _listed(lines), strict=True):
         for piece in _pieces(line.rstrip()):
             # A mark of a code block that lost its other half would hide what follows it.
-            numbered = _NUMBERED.match(piece)
+            numbered = _NUMBERED.match(piece) if listed else None
             said = piece[numbered.end() :] if numbered else piece
             if _ANY_WORD.search(said) and not piece.lstrip().startswith("```"):
-                yield _Line(place, piece, _shape(piece))
+                yield _Line(place, piece, _shape(piece), listed)
                 place += 1
+
+
+def _listed(lines: Sequence[str]) -> Iterator[bool]:
+    """Yield for each line whether it has a number that rises to or from the line beside it."""
+    numbers = [int(found[1]) if (found := _NUMBERED.match(line)) else -1 for line in lines]
+    rises = [0 <= one < other for one, other in pairwise(numbers)]
+    return (before or after for before, after in zip([False, *rises], [*rises, False], strict=True))
 
 
 def _pieces(line: str) -> Iterator[str]:
@@ -180,7 +193,7 @@ class _Choice:
 
         def weight(line: _Line) -> tuple[bool, float, int]:
             rare = sum(log((1 + number) / frequency[word]) for word in words[line.place])
-            fails = _FAILURE.search(line.text) and not _NUMBERED.match(line.text)
+            fails = not line.listed and _FAILURE.search(line.text) is not None
             return not fails, -rare / (_FRAME + len(words[line.place])), line.place
 
         return sorted(single, key=weight)
