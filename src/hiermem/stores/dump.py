@@ -126,7 +126,7 @@ class Pages:
     def add(self, item: Item) -> list[tx.StoredRow] | None:
         """Add an item; return the page if it is full."""
         kind, at, value = item
-        free = _without_lease(value)
+        free = _without_claim(value)
         if free is None:
             return None
         self._page.append({"kind": kind, "at": at, "value": _plain(free)})
@@ -141,8 +141,8 @@ class Pages:
         return [*self._page, {"kind": "end", "rows": self._count}]
 
 
-def _without_lease(value: Any) -> Any:
-    """Return the value without a lease on it; None for a record that is nothing but a lease."""
+def _without_claim(value: Any) -> Any:
+    """Return the value as if no run worked on it; None for a record that is a claim."""
     if isinstance(value, Node) and value.status == "generating":
         return replace(value, status="pending")
     if isinstance(value, tx.Record) and read_claim(value.body) is not None:

@@ -277,6 +277,24 @@ async def test_an_idle_worker_costs_the_same_for_any_number_of_tenants():
     assert costs == [(0, True)] * 2
 
 
+async def test_waiting_for_another_run_costs_as_little_as_looking_for_work():
+    """Broken once: ``drain`` asked the store fifty times a second how far the other one was."""
+    store, clock, calls = MemoryStore(), Clock(), []
+
+    class Counting(FaultyStore):
+        async def claim_due(self, limit, **how):
+            calls.append(limit)
+            return await super().claim_due(limit, **how)
+
+    memory = memory_over(Counting(store, FaultPlan()), clock)
+    await seal(memory)
+    assert await store.tenant("default").take_due("s", lease=60)
+    async with memory.worker(poll=0.2) as worker:
+        assert not await worker.drain(1.0)
+    assert len(calls) < 40
+    await memory.close()
+
+
 async def ready(memory, clock, *names):
     """Sessions with something to make, entered long ago."""
     for place, name in enumerate(names):

@@ -12,8 +12,7 @@ the sessions are whole. The same call goes on where one was cut off.
 Memory that was put into a prompt may have come back inside a later message, which then quotes what
 the memory was made from. Such a message belongs to the caller and stays; the receipt names it.
 
-Which earlier messages a summary was shown as overlap is on record with it (``overlap``). An open
-window or group has no lasting text, so every provisional node is dropped.
+Which earlier messages a summary was shown as overlap is on record with it (``overlap``).
 """
 
 from __future__ import annotations

@@ -160,6 +160,7 @@ class AsyncWorker:
         self._news = self._looks
         self.wake()
         while timeout is None or self._clock() - begun < timeout:
+            pause = _LOOK
             if self._error is not None:
                 raise self._error
             if self._state != "running" or self._serving is None or self._serving.done():
@@ -173,9 +174,13 @@ class AsyncWorker:
                         self.wake()
                 elif (left := await self._left()) is not None:
                     return not left
+                else:
+                    pause = self._poll  # no event tells that another run is done
+            if timeout is not None:
+                pause = min(pause, max(0.0, begun + timeout - self._clock()))
             self._changed.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK):
+                async with asyncio.timeout(pause):
                     await self._changed.wait()
         return False
 
