@@ -27,8 +27,8 @@ from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.run import OUTLIVED
+from hiermem.engine.calls.token_count import in_thread_if_long
 from hiermem.engine.handle import Handle, every_session, state_from
-from hiermem.engine.log.fork import in_thread_if_long
 from hiermem.engine.spaces.space import check_spaces
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction

@@ -171,7 +171,7 @@ class DumpConditions(Conditions):
         assert await contents(await _restored(rows)) == expected
 
     @path_condition
-    async def test_leases_stay_behind(self, path: Path) -> None:
+    async def test_claims_stay_behind(self, path: Path) -> None:
         """A node that is being made is pending in the copy, and a claim is in no record of it."""
         async with self.opened(path) as source:
             tenant = source.tenant("t")

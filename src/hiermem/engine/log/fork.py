@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from hiermem.core import arguments
 from hiermem.core.log import fork as forking
 from hiermem.core.log.weights import Weigher
 from hiermem.core.text.policy import check_name
-from hiermem.engine.calls.token_count import LONG
 from hiermem.engine.handle import Handle, beginning
-from hiermem.types import Message, StoredMessage
-
-T = TypeVar("T")
-
-#: So few messages take less time than a thread does.
-_SHORT = 64
 
 
 async def fork(
@@ -45,12 +35,3 @@ async def fork(
         weigher=Weigher(handle.counter),
     )
     return await handle.store.transact(decide)
-
-
-async def in_thread_if_long(
-    work: Callable[[], T], messages: Sequence[Message | StoredMessage]
-) -> T:
-    """Do work on messages, in a thread of its own where they are many or long."""
-    if len(messages) <= _SHORT and sum(len(each.content) for each in messages) <= LONG:
-        return work()
-    return await asyncio.to_thread(work)

@@ -13,9 +13,10 @@ from hiermem.core.log.alignment import Said, SyncReport, align, parts_of, said, 
 from hiermem.core.log.branches import rewrite_id
 from hiermem.core.log.events import edits_of
 from hiermem.core.text.policy import clean_message
+from hiermem.engine.calls.token_count import in_thread_if_long
 from hiermem.engine.handle import Handle
 from hiermem.engine.log.append import About, Messages, append, flatten
-from hiermem.engine.log.fork import fork, in_thread_if_long
+from hiermem.engine.log.fork import fork
 from hiermem.errors import HistoryRewrittenError, SessionChangedError, SessionExistsError
 
 OnRewrite = Literal["report", "fork", "error"]
