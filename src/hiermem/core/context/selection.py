@@ -16,7 +16,7 @@ from hiermem.core.context import shown
 from hiermem.core.context.cut import Omitted
 from hiermem.core.context.render import Block
 from hiermem.core.context.shown import ShownMessages
-from hiermem.core.context.view import Runs, each_of
+from hiermem.core.context.view import Runs, each_of, runs_of
 from hiermem.core.search.hits import Evidence
 from hiermem.core.text.fence import escape, in_turn
 from hiermem.core.text.measure import body, speaker
@@ -303,12 +303,7 @@ def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
 
 def _runs(blocks: Sequence[Block]) -> str:
     """Return the indices of blocks in order, adjacent ones as a range: ``0, 325-347``."""
-    runs: list[list[int]] = []
-    for block in blocks:
-        if runs and runs[-1][1] == block.span.start:
-            runs[-1][1] = block.span.stop
-        else:
-            runs.append([block.span.start, block.span.stop])
+    runs = runs_of(at for each in blocks for at in range(each.span.start, each.span.stop))
     return _some([f"{a}-{b - 1}" if b - a > 1 else str(a) for a, b in runs])
 
 
