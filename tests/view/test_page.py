@@ -248,6 +248,18 @@ def test_a_budget_that_is_too_small_says_what_is_needed(tmp_path):
             assert first["least"] == error.minimum
 
 
+def test_a_context_that_held_only_a_system_prompt_is_no_error(tmp_path):
+    """Broken, a session has no page any more once such a context was asked for."""
+    with Memory.open(tmp_path / "memory.db") as memory:
+        session = memory.session("erased")
+        session.append(Message.user("A secret."))
+        session.erase([0])
+        with pytest.raises(BudgetTooSmallError) as refused:
+            session.context(1, system="Be brief.")
+        session.context(refused.value.minimum, system="Be brief.")
+        assert "s0" in Page(session.to_html()).texts
+
+
 def test_the_asynchronous_page_is_the_same(memory, tmp_path):
     async def made():
         async with AsyncMemory.open(tmp_path / "m.db") as other:

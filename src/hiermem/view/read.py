@@ -116,7 +116,8 @@ async def _contexts(
     for view in () if query is not None else views:
         match view.name.split("/"):
             case ["default", budget, "None", renderer] if renderer == RENDERER:
-                asked.add(int(budget))
+                # Nothing may be left of the budget beside a system prompt.
+                asked.add(max(1, int(budget)))
     planned: list[Planned] = []
     for most in sorted({*budgets, *sorted(asked)[-_ASKED:]}):
         budget = ContextBudget(most, reserve_for_messages=None)
