@@ -204,7 +204,8 @@ class _Text:
         raw, notes = found.group().encode("utf-8", "surrogateescape"), self._file.notes
         text = "\ufffd" if _CUT.fullmatch(raw) else raw.decode("cp1252", "replace")
         if "\ufffd" in text:
-            notes.miss("characters that are damaged, replaced by U+FFFD", self._file.name)
+            where = f"{self._file.name}: bytes that are no text"
+            notes.miss("characters that are damaged, replaced by U+FFFD", where)
         else:
             notes.note("characters that are not UTF-8, read as CP1252", len(text))
         return text
