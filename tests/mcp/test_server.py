@@ -157,6 +157,21 @@ async def test_a_context_says_that_not_every_message_has_a_line(tmp_path):
         assert "no message is left out" not in " ".join(said.split())
 
 
+async def test_a_summary_that_is_not_made_yet_says_how_to_read_on():
+    """Broken, a model that opens it reads nothing, as if nothing had been said."""
+    async with Served() as client:
+        await ask(client, "append_messages", session="s", messages=talk(0, 150))
+        opened = await client.call_tool("expand_summary", {"session": "s", "id": "L2.0"})
+        parts = opened.content[0].text.split("\n\n")
+        assert len(parts) > 1
+        for part in parts:
+            (below,) = re.findall(
+                r"\] \[not summarised yet; expand_summary (L1\.\d+) reads on", part
+            )
+            held = await ask(client, "expand_summary", session="s", id=below)
+            assert all(each["role"] and each["text"] for each in held["passages"])
+
+
 MAY = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 

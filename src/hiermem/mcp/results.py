@@ -193,7 +193,10 @@ class Passages(Result):
             when = f", {each.at:%Y-%m-%d %H:%M}" if each.at else ""
             who = f"{each.name or each.role}: " if each.role else ""
             ends = f" […, expand_summary {each.id} has all of it]" if each.truncated else ""
-            lines.append(f"[{where}, {each.id}{when}] {who}{each.text}{ends}")
+            text = each.text
+            if each.level and not text:
+                text = f"[not summarised yet; expand_summary {each.id} reads on below it]"
+            lines.append(f"[{where}, {each.id}{when}] {who}{text}{ends}")
         if self.omitted:
             lines.append(f"[{self.omitted} more did not fit]")
         return "\n\n".join(lines) or "Nothing was found."
