@@ -112,3 +112,12 @@ def test_the_newest_message_comes_first(tmp_path_factory, days):
         assert len(found) == len(days)
         if days:
             assert session_of(memory, "@last").id == found[0][0].id
+
+
+def test_a_session_that_is_erased_while_sessions_are_listed_is_left_out():
+    with Memory.open(":memory:") as memory:
+        for name in ("a", "b", "c"):
+            memory.session(name).append(Message.user("Hello."))
+        records = list(sessions_of(memory, order_by="last_activity"))
+        memory.erase_session("b")
+        assert {each.id for each, _ in by_newest(memory, records)} == {"a", "c"}

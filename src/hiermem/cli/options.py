@@ -236,8 +236,9 @@ def by_newest(
         while waiting and -waiting[0][0] >= record.last_activity.timestamp():
             yield heappop(waiting)[2:]
         if record.messages:
-            last = time_of(memory, record, record.messages - 1)
-            heappush(waiting, (-last.timestamp(), number, record, last))
+            with suppress(hiermem.NotFoundError):  # it may have been erased meanwhile
+                last = time_of(memory, record, record.messages - 1)
+                heappush(waiting, (-last.timestamp(), number, record, last))
         else:
             empty.append(record)
     yield from (heappop(waiting)[2:] for _ in range(len(waiting)))
@@ -245,8 +246,11 @@ def by_newest(
 
 
 def time_of(memory: hiermem.Memory, record: hiermem.SessionRecord, index: int) -> datetime:
-    """Return the time of a message."""
-    return memory.session(record.id).messages(index, index + 1)[0].created_at
+    """Return the time of a message. Raises NotFoundError if the session was erased meanwhile."""
+    found = memory.session(record.id).messages(index, index + 1)
+    if not found:
+        raise hiermem.NotFoundError(f"session {record.id!r} was erased meanwhile")
+    return found[0].created_at
 
 
 def session_of(memory: hiermem.Memory, name: str | None, *, whole: bool = False) -> hiermem.Session:
