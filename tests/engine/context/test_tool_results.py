@@ -145,3 +145,21 @@ async def test_a_history_that_fits_has_its_results_whole(most):
     for query in (None, "test_retry_1"):
         assert told(await session.context(16_000, query=query))[2] == 2 * 180
     await memory.close()
+
+
+async def test_what_an_excerpt_leaves_out_is_found_by_a_question():
+    """Broken, the line that answers is in no context, since its message counts as shown."""
+    names = [f"berth {n} of the {word} line" for n in range(80) for word in ("red", "grey", "oak")]
+    names[120] = "the Ottilie lies in Kopenhagen"
+    memory, session = await log_of(2)
+    called = ToolCall("ls", "list", "{}")
+    await session.append(
+        Message.assistant("I look.", tool_calls=[called]),
+        Message.tool("\n".join(f"{n * n} {name} {n}" for n, name in enumerate(names)),
+                     tool_call_id="ls"),
+        Message.user("Where does the Ottilie lie?"),
+    )  # fmt: skip
+    shown = await session.context(3_000, query="Where does the Ottilie lie?")
+    assert "Kopenhagen" in shown.to_text()
+    assert shown.total_tokens <= 3_000
+    await memory.close()

@@ -214,8 +214,9 @@ def select(at: Situation, previous: View | None, excerpts: Excerpts) -> Reading[
     """
     planner = Planner(at, previous)
     found = yield from verbatim.with_excerpts(planner.select(), excerpts)
-    if excerpts.shortened and found.is_whole:
-        return (yield from planner.whole()) or found
+    if excerpts.shortened and found.is_whole and (whole := (yield from planner.whole())):
+        excerpts.shortened.clear()
+        return whole
     return found
 
 

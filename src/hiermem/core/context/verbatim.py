@@ -8,7 +8,7 @@ summarised. The part that is still open is the exception, because the newest mes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from hiermem.core import needs
@@ -51,14 +51,14 @@ class Excerpts:
     """What contexts show of tool results: at most ``most`` tokens, of message ``newest`` more.
 
     With ``most`` None all of them is shown. So is a result that has other parts than text, or that
-    was cut under another configuration. ``shortened`` says whether any result was.
+    was cut under another configuration. ``shortened`` are the messages of which an excerpt is shown.
     """
 
     counter: TokenCounter
     most: int | None
     newest: int
     newest_most: int
-    shortened: bool = False
+    shortened: set[int] = field(default_factory=set[int])
 
     def of(self, stored: StoredMessage) -> StoredMessage:
         """Return a message as it is shown."""
@@ -72,7 +72,7 @@ class Excerpts:
         if stored.slices or stored.echoes or not plain:
             return stored
         short = excerpt(body(stored.message), most, self.counter.count)
-        self.shortened = True
+        self.shortened.add(stored.index)
         message = replace(stored.message, content=short)
         return replace(stored, message=message, tokens=message_tokens(message, self.counter))
 

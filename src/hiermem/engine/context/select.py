@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -179,6 +179,7 @@ class Decided:
     """A cut with the record and the situation that it was decided for.
 
     ``name`` is that of its sticky state, "" if it has none, and ``seen`` the last selection of it.
+    Of the messages ``excerpted`` it shows excerpts.
     """
 
     record: SessionRecord
@@ -186,6 +187,7 @@ class Decided:
     cut: Cut
     name: str = ""
     seen: Seen | None = None
+    excerpted: Set[int] = frozenset()
 
 
 async def situation_of(
@@ -268,7 +270,7 @@ async def _decide(
         situation = replace(situation, gone=taken_back(await handle.store.events(session_id)))
         found = await handle.answer(session_id, with_excerpts(layered.select(situation), shown))
         found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
-        return Decided(record, situation, found)
+        return Decided(record, situation, found, excerpted=shown.shortened)
     before, seen = views
     prefetched: list[Node] = []
     if before is not None:
@@ -285,7 +287,7 @@ async def _decide(
     if kept and found.view != before:
         # The epoch keeps a view from restoring messages withdrawn since the record was read.
         await _keep(handle, record, name, found.view)
-    return Decided(record, situation, found, name, seen)
+    return Decided(record, situation, found, name, seen, shown.shortened)
 
 
 async def _compared(
@@ -344,7 +346,10 @@ async def _recalled(handle: Handle, request: Request, decided: Decided, room: in
     """
     if request.query is None:
         return Recalled()
-    spans = recalled.shown_spans(decided.cut.shown)
+    # What an excerpt leaves out can be recalled.
+    spans = recalled.shown_spans(
+        [item for item in decided.cut.shown if item.message.index not in decided.excerpted]
+    )
     # While the turn goes on, as in a loop of tool calls, the record stays as it is.
     turn = cut.turn_of(decided.cut)
     key = (decided.record.id, decided.name, request.query, turn, room, decided.record.epoch)
