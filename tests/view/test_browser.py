@@ -122,7 +122,7 @@ def test_hostile_texts_do_nothing(page, tmp_path):
                 }
                 S.nodes.forEach((node) => pick(node.at));
                 for (let i = 0; i < S.count; i += S.count - 3) go(i);
-                await pause();
+                for (let n = 0; n < 99 && !document.querySelector("article.lit"); n++) await pause();
                 shown.push(one.id, document.querySelector("article.lit .words").textContent);
                 look("<script>alert");
                 await pause();

@@ -81,8 +81,7 @@ async function part(name) {
 class Feed {
   /** ``size`` gives the characters of an item; a group has 40 items at most, fewer long ones. */
   constructor(box, count, make, size = () => 0, root = box) {
-    [this.make, this.groups] = [make, []];
-    this.seen = new IntersectionObserver((all) => all.forEach((one) => (one.isIntersecting ? this.fill(one.target) : this.drop(one.target, one.boundingClientRect.height))), { root, rootMargin: "400px" });
+    [this.make, this.groups, this.seen] = [make, [], new IntersectionObserver((all) => this.look(all), { root, rootMargin: "400px" })];
     for (let at = 0, to; at < count; at = to) {
       let sum = 0;
       for (to = at; to < count && to < at + GROUP && sum < 8000; to++) sum += Math.min(size(to), LONG) + 90;
@@ -94,6 +93,7 @@ class Feed {
     box.replaceChildren(...this.groups);
     if (count) this.fill(this.groups[0]);
   }
+  look(all) { all.forEach((one) => (one.isIntersecting ? this.fill(one.target) : this.drop(one.target, one.boundingClientRect.height))); }
   fill(group) {
     if (group.firstChild) return;
     for (let i = group.from; i < group.to; i++) group.append(this.make(i));
@@ -106,10 +106,10 @@ class Feed {
   }
   /** Show an item in the middle, made anew. */
   show(i) {
-    const group = this.groups.find((one) => i < one.to);
+    const group = this.groups.find((one) => i < one.to), item = group && this.make(i);
     if (!group) return;
+    this.look(this.seen.takeRecords());  // what was seen before the scroll would empty the group
     this.fill(group);
-    const item = this.make(i);
     group.children[i - group.from].replaceWith(item);
     item.scrollIntoView({ block: "center" });
     requestAnimationFrame(() => item.isConnected && item.scrollIntoView({ block: "center" }));

@@ -51,7 +51,7 @@ class Excerpts:
     """What contexts show of tool results: at most ``most`` tokens, of message ``newest`` more.
 
     With ``most`` None all of them is shown. So is a result that has other parts than text, or that
-    was cut under another configuration. ``shortened`` are the messages of which an excerpt is shown.
+    was cut under another configuration. Of the messages ``shortened`` an excerpt is shown.
     """
 
     counter: TokenCounter

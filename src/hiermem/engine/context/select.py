@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -187,7 +188,7 @@ class Decided:
     cut: Cut
     name: str = ""
     seen: Seen | None = None
-    excerpted: Set[int] = frozenset()
+    excerpted: AbstractSet[int] = frozenset()
 
 
 async def situation_of(
