@@ -122,7 +122,8 @@ def test_hostile_texts_do_nothing(page, tmp_path):
                 }
                 S.nodes.forEach((node) => pick(node.at));
                 for (let i = 0; i < S.count; i += S.count - 3) go(i);
-                for (let n = 0; n < 99 && !document.querySelector("article.lit"); n++) await pause();
+                const lit = () => document.querySelector("article.lit");
+                for (let n = 0; n < 99 && !lit(); n++) await pause();
                 shown.push(one.id, document.querySelector("article.lit .words").textContent);
                 look("<script>alert");
                 await pause();
