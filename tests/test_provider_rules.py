@@ -12,7 +12,7 @@ from sampling import drawn
 
 from hiermem import BudgetTooSmallError, Memory, Message, ToolCall
 from hiermem.convert import from_anthropic, from_openai, from_responses
-from hiermem.convert.rules import ANTHROPIC, CHAT, RESPONSES
+from hiermem.convert.request import ANTHROPIC, CHAT, RESPONSES
 from hiermem.types import FilePart, ImagePart, JsonPart, TextPart
 
 AT = datetime(2024, 3, 1, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hiermem.core.log.weights import Weigher
 from hiermem.core.tree.levels import allot, hull
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import config_from
 from hiermem.core.tree.windows import converted
 from hiermem.engine.handle import state_from
 

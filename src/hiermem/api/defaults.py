@@ -20,7 +20,7 @@ from hiermem.engine.calls.store_retry import shielded
 from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts import load
 from hiermem.protocols import LLM, LLMRequest, Store, offers
-from hiermem.remote.optional import require
+from hiermem.remote.settings import require
 from hiermem.types.prices import Prices
 
 #: How the URL of a database in PostgreSQL begins.

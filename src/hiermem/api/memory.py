@@ -26,11 +26,10 @@ from hiermem.config import (
 )
 from hiermem.core import arguments
 from hiermem.core.calls.run_report import RunReport
-from hiermem.core.check import CheckReport
+from hiermem.core.check import CheckReport, CopyReport
 from hiermem.core.log.branches import ImportReport
-from hiermem.core.log.copies import StoreCopy
 from hiermem.core.log.erase import ForkHandling
-from hiermem.core.log.receipts import Receipt
+from hiermem.core.log.receipts import Receipt, StoreCopy
 from hiermem.core.search.embedding_state import EmbeddingReport, IndexReport
 from hiermem.core.search.filters import TenantFilters, read_filters
 from hiermem.core.search.hits import Evidence, Hit
@@ -38,7 +37,6 @@ from hiermem.core.summaries.plan import UpdatePlan
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchProgress, BatchReport
 from hiermem.core.text.policy import MAX_NAME, check, check_name
-from hiermem.core.transfer import CopyReport
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.check import check as run_check
 from hiermem.engine.context.manager import ContextWindowManager, manager_over
@@ -56,7 +54,7 @@ from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import as_counter
 from hiermem.types import SessionRecord
 from hiermem.types.brief import Brief
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 from hiermem.types.transaction import DueSession, RunRecord, Scrubbed, SessionOrder
 
 if TYPE_CHECKING:

@@ -47,9 +47,8 @@ from hiermem.engine.log.append import About, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.log.sync import OnRewrite
 from hiermem.engine.search.ahead import share_index, with_index
-from hiermem.engine.summaries import recompress as remake
+from hiermem.engine.summaries import update as updating
 from hiermem.engine.summaries.update import UpdateStrategy
-from hiermem.engine.summaries.update import update as run_update
 from hiermem.errors import UsageError
 from hiermem.types import Content, Message, Span, StoredMessage, Summary
 from hiermem.types.brief import Brief
@@ -263,7 +262,9 @@ class AsyncSession(Brief):
                 raise UsageError("config goes with strategy='full'; reconfigure() changes windows")
         handle, resources = self._handle, self._resources
         policy = replaced(handle.update_policy, concurrency=concurrency, batch_delay=batch_delay)
-        run = partial(run_update, handle, self.id, strategy=strategy, config=config, policy=policy)
+        run = partial(
+            updating.update, handle, self.id, strategy=strategy, config=config, policy=policy
+        )
         if dry_run:
             return await run(resources.shared, level=level, dry_run=True)
 
@@ -307,7 +308,7 @@ class AsyncSession(Brief):
         """
         arguments.whole(level, "level", least=1)
         given = None if span is None else arguments.stretch(span, "span")
-        return await remake.recompress(self._handle, self.id, level, given)
+        return await updating.recompress(self._handle, self.id, level, given)
 
     async def reconfigure(self, config: HierarchyConfig) -> None:
         """Seal and group messages under another configuration from now on.
@@ -321,7 +322,7 @@ class AsyncSession(Brief):
         """
         if not isinstance(config, HierarchyConfig):
             raise UsageError(f"config is {type(config).__name__}; it must be a HierarchyConfig")
-        await remake.reconfigure(self._handle, self.id, config)
+        await updating.reconfigure(self._handle, self.id, config)
 
     async def feedback(
         self,

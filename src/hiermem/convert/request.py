@@ -1,6 +1,7 @@
 """Contexts as providers take them: the one place that decides what is sent in its native form.
 
-``rules`` states what each provider takes. What it does not take is mapped: names, call ids and
+``Rules`` states what each provider takes, as it says or as its refusals name it; where its models
+differ, the strictest form is the rule. What it does not take is mapped: names, call ids and
 names of tools to a form that all take, arguments that are no object to one, a part of another
 provider or of another role to a short text in its place. Reasoning that another provider made is
 left out. Where a shape has no names, the speaker stands before the text. What a message becomes
@@ -17,16 +18,84 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, TypeAlias
 
 from hiermem.convert import anthropic, responses
-from hiermem.convert.rules import ANTHROPIC, CHAT, RESPONSES, Rules
 from hiermem.types import ImagePart, JsonPart, Message, Part, Role, TextPart, ToolCall
 from hiermem.types.content import one_line, part_text
 from hiermem.types.message import openai_part, openai_part_back, speaker
 from hiermem.types.reading import kept_of
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What one provider's interface takes.
+
+    ``parts`` are the types of the parts of a message's content, by role; ``lone`` are those that
+    stand only before another block of their message. ``name`` is the form of a speaker's name, None
+    for an interface that has no names. ``images`` and ``documents`` are the media types of data
+    that is sent along, None for any.
+    """
+
+    parts: Mapping[Role, frozenset[str]]
+    call_id: re.Pattern[str]
+    tool_name: re.Pattern[str]
+    name: re.Pattern[str] | None = None
+    lone: frozenset[str] = frozenset()
+    images: frozenset[str] | None = None
+    documents: frozenset[str] | None = None
+
+
+_TEXT = frozenset(("text",))
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+#: OpenAI's chat interface, and those that are compatible with it.
+CHAT = Rules(
+    parts={
+        "system": _TEXT,
+        "user": frozenset(("text", "image_url", "input_audio", "file")),
+        "assistant": frozenset(("text", "refusal")),
+        "tool": _TEXT,
+    },
+    call_id=re.compile(r".{1,64}", re.DOTALL),
+    tool_name=_ID,
+    name=re.compile(r"[^\s<|\\/>]{1,64}"),
+)
+
+_INPUT = frozenset(("input_text", "input_image", "input_file"))
+
+#: OpenAI's Responses interface.
+RESPONSES = Rules(
+    parts={
+        "system": frozenset(("input_text",)),
+        "user": _INPUT,
+        "assistant": frozenset(("output_text", "refusal")),
+        "tool": _INPUT,
+    },
+    call_id=re.compile(r".{1,64}", re.DOTALL),
+    tool_name=_ID,
+    lone=frozenset(("reasoning",)),
+)
+
+#: Anthropic's messages interface.
+ANTHROPIC = Rules(
+    parts={
+        "system": _TEXT,
+        "user": frozenset(("text", "image", "document", "search_result")),
+        "assistant": frozenset(
+            ("text", "thinking", "redacted_thinking", "server_tool_use", "web_search_tool_result")
+        ),
+        "tool": frozenset(("text", "image", "document", "search_result")),
+    },
+    call_id=re.compile(r"[A-Za-z0-9_-]+"),
+    tool_name=re.compile(r"[A-Za-z0-9_-]{1,128}"),
+    lone=frozenset(("thinking", "redacted_thinking")),
+    images=frozenset(("image/png", "image/jpeg", "image/gif", "image/webp")),
+    documents=frozenset(("application/pdf",)),
+)
+
 
 #: A message of a context, and the seam in front of it: a date, or "".
 Entry: TypeAlias = tuple[str, Message]

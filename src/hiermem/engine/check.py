@@ -24,8 +24,7 @@ from hiermem.core.summaries import inputs
 from hiermem.core.summaries.reports import BATCH_SUBJECT
 from hiermem.core.summaries.status import waits
 from hiermem.core.text.measure import message_tokens
-from hiermem.core.tree.state import SessionState
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import SessionState, config_from
 from hiermem.engine.calls.run import OUTLIVED
 from hiermem.engine.calls.token_count import in_thread_if_long
 from hiermem.engine.handle import Handle, every_session, state_from

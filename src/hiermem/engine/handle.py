@@ -13,24 +13,69 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from hiermem import errors
 from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
+from hiermem.core.calls.claim import COMPARED_AFTER, moved_too_far
 from hiermem.core.needs import Reading
 from hiermem.core.text.fence import tenant_key
 from hiermem.core.tree.levels import node_id
-from hiermem.core.tree.state import SessionState
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import SessionState, config_from
 from hiermem.engine.calls.budget import JournalBudget
-from hiermem.engine.calls.store_clock import StoreClock
+from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.index_cache import IndexCache
+from hiermem.errors import ClockMovedError
 from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
+
+
+@dataclass(slots=True)
+class StoreClock:
+    """The store's time, computed from ``clock``: the offset between the two is read now and then.
+
+    Before the first comparison, it is the time of ``clock``.
+    """
+
+    store: TenantStore
+    clock: Callable[[], datetime]
+    _offset: timedelta | None = None
+    _compared: datetime | None = None
+
+    def now(self) -> datetime:
+        """Return the store's time, as far as it is known."""
+        return self.clock() + (self._offset or timedelta())
+
+    async def compare(self, *, lease: float) -> None:
+        """Read the store's time if the offset is not known, or was read an hour ago.
+
+        Call this before claims of ``lease`` seconds are made.
+
+        Raises ClockMovedError where the offset moved by more than a quarter of a claim: what this
+        memory holds may look ended to others. The next call compares again, and passes where the
+        clocks have kept the new offset.
+        """
+        if self._compared is not None:
+            since = self.clock() - self._compared
+            if timedelta() <= since < COMPARED_AFTER:
+                return
+        offset = await retry_store(self._read, sleep=asyncio.sleep)
+        known, self._offset = self._offset, offset
+        if known is not None and moved_too_far(offset - known, lease):
+            self._compared = None
+            raise ClockMovedError(abs(offset - known).total_seconds())
+        self._compared = self.clock()
+
+    async def _read(self) -> timedelta:
+        """Return the offset; the way to the store and back is taken to last equally long."""
+        before = self.clock()
+        there = await self.store.now()
+        return there - before - (self.clock() - before) / 2
+
 
 if TYPE_CHECKING:
     from hiermem.engine.calls.embedder_client import EmbedderClient

@@ -1,6 +1,6 @@
 """Copies sessions, tenants or a whole store to another store, and compares both sides afterwards.
 
-``core.transfer`` decides what is done with a session. A session goes from one store to the other
+``core.check`` decides what is done with a session. A session goes from one store to the other
 as the rows of a dump, in batches; the next call resumes an interrupted copy. Rows that belong to no
 session go before the sessions.
 """
@@ -15,12 +15,10 @@ from functools import partial
 from typing import Final
 
 from hiermem import errors
-from hiermem.core import transfer
-from hiermem.core.log import copies
-from hiermem.core.log.copies import StoreCopy
+from hiermem.core.check import CopyReport, Step, is_erasure, step
 from hiermem.core.log.erase import erase_copied
+from hiermem.core.log.receipts import StoreCopy, record_copy
 from hiermem.core.log.row_digest import NO_SESSION, RowDigest, is_carried
-from hiermem.core.transfer import CopyReport
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.check import check
 from hiermem.engine.handle import Handle, every_session
@@ -114,7 +112,7 @@ class _TenantCopy:
         if session is not None and await self.source.session(session) is None:
             raise errors.NotFoundError(f"session {session!r} does not exist in the source")
         # Before anything is copied: no erasure may miss it.
-        await self.source.put_records([copies.record(StoreCopy(there, now))])
+        await self.source.put_records([record_copy(StoreCopy(there, now))])
         if session is None:
             await self.everything()
         else:
@@ -123,7 +121,7 @@ class _TenantCopy:
         known = {one.place: one for one in await copies_of(self.source)}
         known[here] = StoreCopy(here, now)
         known.pop(there, None)
-        await self.target.put_records([copies.record(one) for one in known.values()])
+        await self.target.put_records([record_copy(one) for one in known.values()])
 
     def _count(self, **more: int) -> None:
         """Add to the counts of the report."""
@@ -162,7 +160,7 @@ class _TenantCopy:
         if await self.target.session(session_id) is not None:
             return
         for run in await self.target.runs(subject=session_id, limit=_ALL):
-            if transfer.is_erasure(run) and await self.source.run(run.id) is None:
+            if is_erasure(run) and await self.source.run(run.id) is None:
                 raise errors.SessionDiffersError(session_id, erased=True)
 
     async def _remove_erased(self) -> None:
@@ -171,7 +169,7 @@ class _TenantCopy:
             if await self.source.session(record.id) is not None:
                 continue
             runs = await self.source.runs(subject=record.id, limit=_ALL)
-            if not any(map(transfer.is_erasure, runs)):
+            if not any(map(is_erasure, runs)):
                 continue
             arrived = await self.target.restores(record.id)
             if not arrived or arrived[0].digest != await _digest(self.target, record.id):
@@ -185,7 +183,7 @@ class _TenantCopy:
 
     async def one(self, session_id: str) -> None:
         """Copy one session, or what belongs to none, as often as it changes meanwhile."""
-        done: transfer.Step = "keep"
+        done: Step = "keep"
         for tried in range(1, _TRIES + 1):
             try:
                 step = await self._step(session_id)
@@ -220,7 +218,7 @@ class _TenantCopy:
             self._count(**{"sessions": 1, counts[done]: 1})
         self._tell()
 
-    async def _step(self, session_id: str) -> tuple[transfer.Step, int | None]:
+    async def _step(self, session_id: str) -> tuple[Step, int | None]:
         """Return the action for a session, and the version of the session that it replaces."""
         there: SessionRecord | None = None
         if session_id:
@@ -229,14 +227,14 @@ class _TenantCopy:
                 return "copy", None
         arrived = await self.target.restores(session_id)
         target = await _digest(self.target, session_id)
-        step = transfer.step(
+        decided = step(
             session_id,
             source=await _digest(self.source, session_id),
             target=target if there or target else None,
             arrived=arrived[0] if arrived else None,
         )
         version = there.version if there else 0
-        return step, version if step == "replace" else None
+        return decided, version if decided == "replace" else None
 
     async def _state(self, session_id: str) -> tuple[int, int] | None:
         found = await self.source.session(session_id)

@@ -9,6 +9,6 @@ from __future__ import annotations
 
 from hiermem.importers.formats import FORMATS, Format, read_chats
 from hiermem.importers.survey import Survey, survey
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 
 __all__ = ["FORMATS", "Conversation", "Format", "Survey", "read_chats", "survey"]

@@ -17,7 +17,7 @@ from hiermem.importers.draft import Draft, Options, id_of, name_of
 from hiermem.importers.files import Export, Head, objects_of, torn_from
 from hiermem.importers.tree import branches_of, newest_leaf
 from hiermem.types import Message
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 
 Item: TypeAlias = dict[str, Any]
 

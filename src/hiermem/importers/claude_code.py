@@ -27,7 +27,7 @@ from hiermem.importers.draft import (
 )
 from hiermem.importers.files import Export, Head, objects_of
 from hiermem.importers.tree import without_circles
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 from hiermem.types.reading import as_mapping
 
 _SPOKEN = ("user", "assistant")

@@ -17,7 +17,7 @@ from hiermem.core.text.policy import MAX_NAME, clean_message
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.notes import Notes
 from hiermem.types import FilePart, ImagePart, Message, Part, TextPart
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 
 Keyed: TypeAlias = tuple[Message, str | None]
 Branches: TypeAlias = Literal["forks", "skip"]

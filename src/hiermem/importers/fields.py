@@ -19,7 +19,7 @@ from hiermem.importers.draft import (
 )
 from hiermem.importers.files import Export, File, kind_of, lines_of, values_of
 from hiermem.types import Message
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 
 #: What a map may name.
 FIELDS = ("sender", "text", "time", "key")

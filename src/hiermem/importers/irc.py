@@ -10,7 +10,7 @@ from datetime import date, datetime, time, timedelta
 from hiermem.importers.draft import Draft, Options, id_of, name_of, role_of, sensible, zone_note
 from hiermem.importers.files import Export, Head, lines_of
 from hiermem.types import Message
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 #: A time at the beginning of a line: with a date, with a month and day, or alone.

@@ -28,7 +28,7 @@ from hiermem.importers.draft import (
 )
 from hiermem.importers.files import Export, Head, objects_of
 from hiermem.types import Message
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 from hiermem.types.reading import as_mapping
 
 #: The fields that may hold a message's time; only in the first it must be one.

@@ -20,7 +20,7 @@ from hiermem.importers.draft import (
 )
 from hiermem.importers.files import Export, File, Head, objects_of
 from hiermem.types import Message
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\.json")
 _LISTS = ("channels.json", "groups.json", "dms.json", "mpims.json")

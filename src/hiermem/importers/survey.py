@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from hiermem.data import word_lists
 from hiermem.importers.draft import Draft, Options, id_of, moment, name_of, role_of, zone_note
 from hiermem.importers.files import Export, Head, lines_of
 from hiermem.types import Message, ToolCall
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 
 Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from hiermem.core.log.branches import branch_id
 from hiermem.importers.draft import Draft, Options
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 
 
 def branches_of(

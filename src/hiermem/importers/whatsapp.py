@@ -26,7 +26,7 @@ from hiermem.importers.draft import (
 )
 from hiermem.importers.files import Export, File, Head, lines_of
 from hiermem.types import Message
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 
 #: Marks of direction, which stand before lines and inside dates; they are not part of a text.
 _MARKS = dict.fromkeys(

@@ -16,8 +16,7 @@ from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
 from hiermem.remote.completions import joined_events, messages_of, read_answer
 from hiermem.remote.errors import MiscastError
-from hiermem.remote.optional import require
-from hiermem.remote.settings import key_of
+from hiermem.remote.settings import key_of, require
 from hiermem.types.prices import Prices
 
 __all__ = ["LiteLLMChat"]

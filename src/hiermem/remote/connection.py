@@ -22,9 +22,8 @@ from weakref import WeakKeyDictionary
 
 from hiermem.errors import ConfigError
 from hiermem.remote.errors import AnsweredError
-from hiermem.remote.optional import require
 from hiermem.remote.responses import IDENTITY, limited, read_object
-from hiermem.remote.settings import is_sendable, key_of
+from hiermem.remote.settings import is_sendable, key_of, require
 
 #: The key that is sent where a server needs none; the SDKs insist on one.
 _NO_KEY = "none"

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from hiermem.core.spaces.bank_url import BankUrl
 from hiermem.engine.spaces.object_io import ObjectPlace, StoredObject
 from hiermem.errors import FolderError, UsageError
-from hiermem.remote.optional import require
+from hiermem.remote.settings import require
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -120,3 +121,19 @@ def vectors_name(model: str, prefixes: Mapping[str, str]) -> str:
     """Return the name that identifies vectors, of the model and the prefixes that change them."""
     joined = "\0".join(prefixes.values())
     return model + (f"+{crc32(joined.encode()):08x}" if joined != "\0" else "")
+
+
+def require(package: str, *, extra: str, what: str) -> None:
+    """Check that ``package`` is installed, without loading it.
+
+    Raises ConfigError that names the ``extra`` to install for ``what``.
+    """
+    try:
+        found = find_spec(package) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise ConfigError(
+            f"{what} needs the package {package!r}, which is not installed: "
+            f"pip install 'hiermem-memory[{extra}]' (from a checkout: pip install '.[{extra}]')"
+        )

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from hiermem.engine.calls.backing_off import backing_off
+from hiermem.engine.calls.store_retry import backing_off
 
 
 class PassingError(Exception):

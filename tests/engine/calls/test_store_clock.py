@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import AsyncMemory, ClockMovedError, Message, UpdatePolicy
-from hiermem.engine.calls.store_clock import StoreClock
+from hiermem.engine.handle import StoreClock
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM

@@ -20,7 +20,7 @@ from hiermem.engine.handle import state_from
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change
 from hiermem.engine.log.fork import fork
-from hiermem.engine.summaries.recompress import recompress
+from hiermem.engine.summaries.update import recompress
 from hiermem.errors import NotFoundError, SessionExistsError, UsageError
 from hiermem.models.function import FunctionLLM
 from hiermem.testing.llms import ScriptedLLM

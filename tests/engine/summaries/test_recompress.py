@@ -24,7 +24,7 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine import check as checking
 from hiermem.engine.log import change as changing
 from hiermem.engine.log.fork import fork
-from hiermem.engine.summaries.recompress import recompress, reconfigure
+from hiermem.engine.summaries.update import recompress, reconfigure
 from hiermem.errors import (
     NotFoundError,
     PermanentModelError,

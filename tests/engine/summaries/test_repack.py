@@ -25,7 +25,7 @@ from hiermem.core.log.trees import Build
 from hiermem.engine import check as checking
 from hiermem.engine.log import append as appending
 from hiermem.engine.log import change as changing
-from hiermem.engine.summaries.recompress import reconfigure
+from hiermem.engine.summaries.update import reconfigure
 from hiermem.errors import (
     MessageWithdrawnError,
     NotFoundError,

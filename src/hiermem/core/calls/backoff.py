@@ -3,7 +3,9 @@
 The pause doubles each time in a row, from a first to a longest one. For texts and sessions the
 pairs below say which; others bring a pair of their own. Only the retries of one model call are not
 decided here: they follow the provider's wish, and are spread at random (``engine.calls.ask``).
-A model that failed too often in a row is down, and is not asked for a while.
+A model that failed too often in a row is down, and is not asked for a while. A call that was not
+answered in time is repeated with more patience: a slow server works on after its caller has gone,
+and the same patience would wait behind the abandoned call and end as that did.
 """
 
 from __future__ import annotations
@@ -46,3 +48,12 @@ def back_off(failures: int, pauses: Pauses) -> float:
 def down_for(failures: int) -> float:
     """Return the seconds for which a model is down, ``failures`` beyond those that make it so."""
     return back_off(failures + 1, DOWN)
+
+
+#: How often a call that was not answered in time is repeated at once, with twice the patience.
+REPEATS: Final = 1
+
+
+def patience(timeouts: int) -> float:
+    """Return by how much a call is given more time, after so many that were not answered in it."""
+    return float(2 ** min(timeouts, REPEATS))

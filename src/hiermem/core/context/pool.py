@@ -29,7 +29,7 @@ from hiermem.core.needs import Reading
 from hiermem.core.summaries import inputs, salience
 from hiermem.core.text import units
 from hiermem.core.text.measure import day, speaker
-from hiermem.core.text.trust import lowest, trust_of
+from hiermem.core.text.policy import lowest, trust_of
 from hiermem.types import Node, Revision, StoredMessage, Trust, Unit
 
 #: Tokens that each node's best unit may take, date and speaker included.

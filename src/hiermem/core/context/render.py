@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 from hiermem.convert import request
 from hiermem.core.text.fence import NOTICE, as_counted, fence, in_turn
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, body, day, speaker
-from hiermem.core.text.trust import lowest, trust_of
+from hiermem.core.text.policy import lowest, trust_of
 from hiermem.types import Span, StoredMessage, Trust
 from hiermem.types.brief import Brief
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from hiermem.config import HierarchyConfig
 from hiermem.core.context.view import Runs, clipped
 from hiermem.core.tree import fold
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import config_from
 from hiermem.errors import StoreCorruptError
 from hiermem.types.transaction import LogEvent
 

@@ -24,8 +24,7 @@ from hiermem.core.log.rebuild import Refold
 from hiermem.core.log.weights import Weigher
 from hiermem.core.tree.fold import reopen
 from hiermem.core.tree.levels import Root, pack
-from hiermem.core.tree.state import Opening, SessionState
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import Opening, SessionState, config_from
 from hiermem.core.tree.turns import GROUP_LIMIT
 from hiermem.core.tree.windows import Limits, Window
 from hiermem.errors import NotFoundError, SessionExistsError

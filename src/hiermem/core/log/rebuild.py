@@ -37,8 +37,7 @@ from hiermem.core.log.weights import Weigher
 from hiermem.core.needs import inside
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
-from hiermem.core.tree.state import Opening, SessionState
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import Opening, SessionState, config_from
 from hiermem.core.tree.turns import Arrival, Flag
 from hiermem.core.tree.windows import cut
 from hiermem.errors import SessionClosedError

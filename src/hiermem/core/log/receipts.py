@@ -1,18 +1,22 @@
-"""The reports of edits and erasures.
+"""The reports of edits and erasures, and the records of copies of the whole store.
 
 A receipt says what was done, what is still to be done and what could not be proven. It names
-messages by index and summaries by id, and holds no text.
+messages by index and summaries by id, and holds no text. An erasure does not reach a copy, so its
+receipt has to name it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from datetime import datetime
+from hashlib import sha256
+from typing import Final, Literal, TypeAlias
 
-from hiermem.core.log.copies import StoreCopy
 from hiermem.types.brief import Brief
 from hiermem.types.frozen import FrozenDict
+from hiermem.types.transaction import Record, RecordWrite
 
 ReceiptKind: TypeAlias = Literal[
     "erase", "quarantine", "erase_session", "erase_space", "erase_tenant"
@@ -77,3 +81,48 @@ class Receipt(Brief):
     scrub_reason: str = ""
     run_id: str = ""
     space: str | None = None
+
+
+#: The kind of the records, and their scope, which no session can have.
+STORE_COPY: Final = "store-copy"
+_SCOPE: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCopy(Brief):
+    """A copy of the whole store: the place it was written to, and when."""
+
+    place: str
+    made_at: datetime
+
+
+def key_of_copy(place: str) -> str:
+    """Return the key of the record of a copy; a later copy at the same place takes it over."""
+    return sha256(place.encode("utf-8")).hexdigest()
+
+
+def record_copy(copy: StoreCopy) -> RecordWrite:
+    """Return the write that records a copy."""
+    body = json.dumps({"place": copy.place, "made_at": copy.made_at.isoformat()})
+    return RecordWrite(STORE_COPY, _SCOPE, key_of_copy(copy.place), body)
+
+
+def withdraw_copy(copy: StoreCopy, before: Record | None) -> RecordWrite:
+    """Return the write that takes ``record`` back, after a copy that failed."""
+    body = None if before is None else before.body
+    return RecordWrite(STORE_COPY, _SCOPE, key_of_copy(copy.place), body)
+
+
+def read_copies(records: list[Record]) -> tuple[StoreCopy, ...]:
+    """Return the recorded copies, oldest first; a damaged record still says that there is one."""
+    found = [_read_copy(each.body) for each in records]
+    return tuple(sorted(found, key=lambda copy: (copy.made_at.timestamp(), copy.place)))
+
+
+def _read_copy(body: str) -> StoreCopy:
+    try:
+        value = json.loads(body)
+        made_at = datetime.fromisoformat(value["made_at"])
+        return StoreCopy(str(value["place"]), made_at.astimezone())
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return StoreCopy("an unknown place", datetime.fromtimestamp(0).astimezone())

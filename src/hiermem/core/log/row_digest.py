@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, Final
 
-from hiermem.core.log.copies import KIND as STORE_COPY
+from hiermem.core.log.receipts import STORE_COPY
 from hiermem.types.transaction import StoredRow
 
 #: The id that stands for what belongs to no session.

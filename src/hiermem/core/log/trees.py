@@ -22,8 +22,7 @@ from hiermem.core.log.weights import Weight
 from hiermem.core.needs import Reading
 from hiermem.core.summaries.inputs import OVERLAP_REACH, heard, was_shown
 from hiermem.core.text.measure import speaker
-from hiermem.core.tree.state import SessionState
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import SessionState, config_from
 from hiermem.core.tree.windows import Window
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction

@@ -24,8 +24,7 @@ from functools import cache, lru_cache
 from typing import Final
 
 from hiermem.core.search.terms import FUNCTION_WORDS, STOP_WORDS, as_written, spellings
-from hiermem.core.text.folding import cased, fold
-from hiermem.core.text.stemming import is_scripted, stem, stem_as
+from hiermem.core.text.stemming import cased, fold, is_scripted, stem, stem_as
 from hiermem.data import word_lists
 
 #: Languages of Latin letters that a text may be in, by their names in ``hiermem.data``; those that

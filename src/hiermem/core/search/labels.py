@@ -18,8 +18,7 @@ from hiermem.core.search.terms import STOP_WORDS, written
 from hiermem.core.summaries.inputs import Inputs, Labels
 from hiermem.core.text import entity_names
 from hiermem.core.text.entity_names import GENERIC
-from hiermem.core.text.folding import fold
-from hiermem.core.text.stemming import stem
+from hiermem.core.text.stemming import fold, stem
 from hiermem.core.text.units import of_source
 from hiermem.protocols import SourceText
 

@@ -24,9 +24,8 @@ import numpy.typing as npt
 from hiermem.core.search.forms import indexed
 from hiermem.core.search.terms import FIRST_PERSON, STOP_WORDS, number, terms, words
 from hiermem.core.text import measure
-from hiermem.core.text.folding import fold
 from hiermem.core.text.slices import Piece, token_points
-from hiermem.core.text.stemming import STEMS, stem
+from hiermem.core.text.stemming import STEMS, fold, stem
 from hiermem.data import word_lists
 from hiermem.tokens import stretch_counter
 from hiermem.types import ROLES, StoredMessage

@@ -26,8 +26,7 @@ from hiermem.core.search.terms import (
     terms,
     words,
 )
-from hiermem.core.text.folding import fold
-from hiermem.core.text.stemming import stem
+from hiermem.core.text.stemming import fold, stem
 
 #: Only the beginning of a longer question is read.
 _LONGEST: Final = 100_000

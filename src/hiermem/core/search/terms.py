@@ -18,8 +18,7 @@ from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
-from hiermem.core.text.folding import cased, fold
-from hiermem.core.text.stemming import stem
+from hiermem.core.text.stemming import cased, fold, stem
 from hiermem.data import word_lists
 
 #: Words that are not indexed; ``hiermem.data`` holds the lists and their reasons.

@@ -20,8 +20,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from hiermem.core.spaces.clean import MAX_FILE
 from hiermem.core.spaces.record import BankState, RevisionTexts
+from hiermem.core.spaces.sections import MAX_FILE
 from hiermem.core.text.policy import check, check_json
 from hiermem.errors import InvalidTextError, UsageError
 from hiermem.types.bank import ExportReport, LoadReport

@@ -28,9 +28,9 @@ from hiermem.config import BankPolicy
 from hiermem.core.calls.lenient import blank
 from hiermem.core.spaces import sections
 from hiermem.core.spaces.answer import BankAnswer, FileAnswer
-from hiermem.core.spaces.clean import MAX_FILE, lines_of, lost_lines, tidy, visible
 from hiermem.core.spaces.prompt import NoteBatch
 from hiermem.core.spaces.rules import check_file_name
+from hiermem.core.spaces.sections import MAX_FILE, lines_of, lost_lines, tidy, visible
 from hiermem.types.bank import Note
 
 #: What can be wrong with an answer; the model is asked to mend each.

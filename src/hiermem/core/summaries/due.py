@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hiermem.core.calls.backoff import CAPPED, IDLE, TEXT, TROUBLE, back_off
 from hiermem.core.summaries.status import waits
-from hiermem.core.tree.state import has_open_window
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import config_from, has_open_window
 from hiermem.errors import HiermemError
 from hiermem.types import Node, SessionRecord
 from hiermem.types.transaction import Changes, Due

@@ -22,7 +22,7 @@ from hiermem.core.text import units
 from hiermem.core.text.excerpt import excerpt
 from hiermem.core.text.hashes import VERBATIM
 from hiermem.core.text.measure import body, day, speaker
-from hiermem.core.text.trust import lowest, trust_of
+from hiermem.core.text.policy import lowest, trust_of
 from hiermem.protocols import SourceText
 from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, Unit
 

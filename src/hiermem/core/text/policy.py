@@ -6,18 +6,32 @@ or replaced by U+FFFD where the session was opened with that option, as is an em
 tool call: a model server may name no call, and the answer has been paid for. A text over its cap is
 always refused, because cutting would lose content. Nothing else is changed: no normalisation, no
 stripping. Sizes are in code points. What a text means or costs is decided elsewhere.
+
+How far a text may be believed is decided here too: a summary's trust is the lowest of its sources',
+so that a tool's output cannot gain standing by being summarised.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.errors import InvalidMessageError, InvalidTextError
-from hiermem.types import Content, FilePart, ImagePart, JsonPart, Message, Part, TextPart, ToolCall
+from hiermem.types import (
+    Content,
+    FilePart,
+    ImagePart,
+    JsonPart,
+    Message,
+    Part,
+    StoredMessage,
+    TextPart,
+    ToolCall,
+    Trust,
+)
 from hiermem.types.frozen import FrozenDict
 
 OnBad: TypeAlias = Literal["refuse", "replace"]
@@ -306,3 +320,23 @@ def _clean_calls(calls: tuple[ToolCall, ...], *, on_bad: OnBad) -> tuple[ToolCal
             )
         )
     return calls if tuple(cleaned) == calls else tuple(cleaned)
+
+
+_ORDER: Final[tuple[Trust, ...]] = ("tool", "conversation", "system")
+
+
+def trust_of(stored: StoredMessage) -> Trust:
+    """Return how far a message may be believed: a tool's output least, a system message most."""
+    if stored.role == "tool":
+        return "tool"
+    return "system" if stored.role == "system" else "conversation"
+
+
+def lowest(trusts: Iterable[Trust]) -> Trust:
+    """Return the lowest trust; without any source, that of conversation.
+
+    >>> lowest(["system", "tool"])
+    'tool'
+    """
+    found = set(trusts) or {"conversation"}
+    return _ORDER[min(map(_ORDER.index, found))]

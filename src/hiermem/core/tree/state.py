@@ -16,8 +16,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from hiermem.config import HierarchyConfig
 from hiermem.core.tree.levels import Root, pack, unpack
 from hiermem.core.tree.turns import Turns
 from hiermem.core.tree.windows import Window, moment
@@ -232,3 +234,23 @@ def has_open_window(text: str) -> bool:
     Every append asks this, and unpacking would cost several times as much.
     """
     return _OPEN.search(text) is not None
+
+
+@lru_cache(maxsize=64)
+def config_from(text: str) -> HierarchyConfig:
+    """Read a stored configuration; the same text returns the same object.
+
+    Raises StoreCorruptError where hiermem did not write the text; the error holds nothing of it.
+    """
+    try:
+        # With defaults any object would be a configuration; a stored one names its fields.
+        given = json.loads(text)
+        whole = isinstance(given, dict) and given.keys() >= {"unit", "target", "levels"}
+        config = HierarchyConfig.from_json(text) if whole else None
+    except (ValueError, RecursionError):
+        config = None
+    if config is None:
+        raise StoreCorruptError(
+            "a session's configuration is not what hiermem wrote; the store is damaged"
+        )
+    return config

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import TypeVar
 
-from hiermem.core.calls.backoff import LONGEST_HOLD
+from hiermem.core.calls.backoff import LONGEST_HOLD, REPEATS, patience
 from hiermem.core.calls.failures import is_attempt
-from hiermem.core.calls.timeouts import REPEATS, patience
 from hiermem.core.calls.verdict import Accepted, Judge, Rejected, Retry
 from hiermem.engine.calls.call import call, prompt_tokens
 from hiermem.engine.calls.rate_limit import sleep_unless

@@ -15,8 +15,7 @@ from typing import Generic, NoReturn, get_args
 from hiermem import errors, tracing
 from hiermem.core.calls.claim import ClaimLostError
 from hiermem.core.calls.faults import described, places
-from hiermem.core.calls.request_limits import FRAME
-from hiermem.core.calls.usage import plausible_usage, reported_model
+from hiermem.core.calls.request_limits import FRAME, plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.calls.budget import Reservation
 from hiermem.engine.calls.run import CallState, N, Run

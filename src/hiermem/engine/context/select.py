@@ -29,7 +29,7 @@ from hiermem.core.search.hits import Evidence
 from hiermem.core.text import wishes
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.core.text.policy import check_name
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import config_from
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.log.read import pins_of

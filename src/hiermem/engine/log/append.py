@@ -22,8 +22,7 @@ from hiermem.core.text.policy import clean_message
 from hiermem.core.text.wishes import flags_of
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
-from hiermem.core.tree.state import SessionState
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import SessionState, config_from
 from hiermem.core.tree.turns import Arrival
 from hiermem.core.tree.windows import cut, weight
 from hiermem.engine.calls.token_count import LONG

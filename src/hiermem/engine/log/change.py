@@ -16,16 +16,15 @@ from functools import partial
 from hiermem.core import arguments
 from hiermem.core.log import edit as change
 from hiermem.core.log import erase as erasing
-from hiermem.core.log.copies import StoreCopy
 from hiermem.core.log.edit import check_index
 from hiermem.core.log.erase import ForkHandling, Withdrawal, WithdrawalKind
-from hiermem.core.log.receipts import EditReport, Receipt
+from hiermem.core.log.receipts import EditReport, Receipt, StoreCopy
 from hiermem.core.log.weights import Weigher
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.text import fence, measure
 from hiermem.core.text.policy import OnBad, clean_message
 from hiermem.core.text.wishes import flags_of
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import config_from
 from hiermem.core.tree.windows import weight
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.copies import copies_of

@@ -12,8 +12,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from hiermem.core.log import copies
-from hiermem.core.log.copies import StoreCopy
+from hiermem.core.log.receipts import (
+    STORE_COPY,
+    StoreCopy,
+    key_of_copy,
+    read_copies,
+    record_copy,
+    withdraw_copy,
+)
 from hiermem.errors import UsageError
 from hiermem.protocols import Store, TenantStore
 from hiermem.types.transaction import Record
@@ -39,20 +45,20 @@ async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
     copy = StoreCopy(place, await tenant.now())
     before: dict[str, Record | None] = {}
     async for name in every_tenant(store):
-        earlier = await store.tenant(name).records(copies.KIND, key=copies.key_of(place), limit=1)
+        earlier = await store.tenant(name).records(STORE_COPY, key=key_of_copy(place), limit=1)
         before[name] = earlier[0] if earlier else None
     for name in before:
-        await store.tenant(name).put_records([copies.record(copy)])
+        await store.tenant(name).put_records([record_copy(copy)])
     try:
         await write(target)
     except BaseException:
         for name, record in before.items():
-            await store.tenant(name).put_records([copies.withdrawal(copy, record)])
+            await store.tenant(name).put_records([withdraw_copy(copy, record)])
         raise
     # A tenant that came meanwhile may be in the copy too.
     async for name in every_tenant(store):
         if name not in before:
-            await store.tenant(name).put_records([copies.record(copy)])
+            await store.tenant(name).put_records([record_copy(copy)])
     return copy
 
 
@@ -67,7 +73,7 @@ def _new_file(path: Any) -> Path:
 
 async def copies_of(tenant: TenantStore) -> tuple[StoreCopy, ...]:
     """Return the recorded copies that hold data of the tenant, oldest first."""
-    return copies.read(await tenant.records(copies.KIND, limit=_ALL))
+    return read_copies(await tenant.records(STORE_COPY, limit=_ALL))
 
 
 async def every_tenant(store: Store) -> AsyncIterator[str]:

@@ -15,7 +15,7 @@ from hiermem.engine.log.append import About, append
 from hiermem.engine.log.fork import fork
 from hiermem.errors import MessageConflictError, SessionExistsError, UsageError
 from hiermem.types import Message
-from hiermem.types.conversation import Conversation
+from hiermem.types.message import Conversation
 
 #: Messages of one append, and messages read in one go.
 _BATCH = 200

@@ -20,8 +20,7 @@ from hiermem.core.context.pins import MOST, NEAR, Pin, of_messages
 from hiermem.core.metrics import level_metrics
 from hiermem.core.text.policy import check_name
 from hiermem.core.text.wishes import PIN
-from hiermem.core.tree.state import OpenWindow
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import OpenWindow, config_from
 from hiermem.engine.handle import Handle, state_from
 from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError, UsageError
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary

@@ -17,8 +17,7 @@ from typing import Final, TypeVar
 
 from hiermem.core.search import summary_index as core_index
 from hiermem.core.search.summary_index import Part, SummaryIndex, SummaryPostings, name_of
-from hiermem.core.tree.state import SessionState
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import SessionState, config_from
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.index import KIND, STRIDE, SessionIndex, stored_blocks
 from hiermem.errors import NotFoundError, StoreError

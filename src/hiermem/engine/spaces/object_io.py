@@ -21,7 +21,7 @@ from hiermem.core.calls.backoff import Pauses
 from hiermem.core.spaces import exchange
 from hiermem.core.spaces.bank_url import BankUrl
 from hiermem.core.spaces.exchange import Entry, ExchangedBank, Pointer
-from hiermem.engine.calls.backing_off import backing_off
+from hiermem.engine.calls.store_retry import backing_off
 from hiermem.errors import FolderError
 from hiermem.types.bank import ExportReport
 

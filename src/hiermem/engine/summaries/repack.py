@@ -25,8 +25,7 @@ from hiermem.core.log.weights import Weigher
 from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.core.summaries.status import waits
-from hiermem.core.tree.state import SessionState
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import SessionState, config_from
 from hiermem.engine.summaries.dry_run import plan_update
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
 from hiermem.engine.summaries.run import UpdateRun, read_pages

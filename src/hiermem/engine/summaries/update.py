@@ -8,15 +8,22 @@ which node is next, what it needs and what a failure means.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core.log import rebuild as rebuilding
+from hiermem.core.log.rebuild import Backlog
+from hiermem.core.log.weights import Weigher
+from hiermem.core.summaries import recompress as recompressing
 from hiermem.core.summaries import status
 from hiermem.core.summaries.due import pause_after
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
+from hiermem.core.tree.state import config_from
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, state_from
@@ -148,3 +155,62 @@ async def _settled(working: Awaitable[UpdateReport], claim: SessionClaim | None)
                 await shielded(claim.settle(pause=pause))
             except HiermemError as error:
                 _log.warning("a claim was not settled, and will end: %s", type(error).__name__)
+
+
+#: How often a backlog is folded beside the store before it is folded inside a transaction.
+_TRIES: Final = 3
+
+
+async def recompress(
+    handle: Handle, session_id: str, level: int, span: tuple[int, int] | None = None
+) -> tuple[str, ...]:
+    """Mark summaries of ``level`` for a new text; return their ids, in order.
+
+    ``span`` is a range of message indices, (start, stop). Summaries that cover any of it are
+    marked: all where it is None, none where it is empty. The next update makes the new texts, and
+    those above where they differ; the present texts serve until then.
+
+    Raises NotFoundError.
+    """
+    await handle.record(session_id)
+    now = handle.clock()
+    return await handle.store.transact(
+        lambda: recompressing.recompress(session_id, level=level, span=span, now=now)
+    )
+
+
+async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) -> bool:
+    """Seal and group messages under ``config``; return whether that is a change.
+
+    The messages of open windows are folded again under it. A full re-pack that is under way under
+    another configuration is restarted under this one.
+
+    Raises NotFoundError and SessionClosedError.
+    """
+    now, text, build_id = handle.clock(), config.to_json(), uuid.uuid4().hex
+    weigher = Weigher(handle.counter)
+    changed: bool | None = None
+    for left in range(_TRIES, -1, -1):
+        backlog = None
+        record = await handle.record(session_id)
+        if left and config_from(record.config) != config:
+            backlog = Backlog(record, config, weigher)
+            while stretch := backlog.left():
+                page = await handle.messages(session_id, *stretch)
+                await asyncio.to_thread(backlog.feed, page)
+        changed = await handle.store.transact(
+            partial(
+                rebuilding.reconfigure,
+                session_id,
+                config=text,
+                build_id=build_id,
+                now=now,
+                weigher=weigher,
+                backlog=backlog,
+                wait=left > 0,
+            )
+        )
+        if changed is not None:
+            break
+    handle.silence_warning(session_id)
+    return bool(changed)

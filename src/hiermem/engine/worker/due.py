@@ -22,7 +22,7 @@ from hiermem.core.summaries.due import pause_after
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.status import waiting
 from hiermem.core.tree.fold import idle_tick
-from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.state import config_from
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle, Handles, every_session, state_from

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hiermem.core.log.copies import KIND as STORE_COPY
+from hiermem.core.log.receipts import STORE_COPY
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import AT_ONCE
 from hiermem.errors import SessionExistsError

@@ -17,8 +17,8 @@ from datetime import UTC
 from typing import Final
 
 from hiermem.core.spaces.answer import BankAnswer, DropAnswer, FileAnswer
-from hiermem.core.spaces.clean import folded, lines_of, tidy, visible
 from hiermem.core.spaces.rules import read_rules
+from hiermem.core.spaces.sections import folded, lines_of, tidy, visible
 from hiermem.core.summaries import salience
 from hiermem.core.summaries.inputs import Count
 from hiermem.core.text import units

@@ -18,16 +18,19 @@ from datetime import date
 from typing import Final
 
 from hiermem.core.text.lexicon import is_back_channel
-from hiermem.models.offline.extraction.clause import (
+from hiermem.models.offline.extraction.speech import (
     ASIDE,
     CAP,
+    ROLE_LABELS,
+    Sentence,
+    calls,
     clause,
+    numbered,
     phrases,
     signs,
     stems,
     telling,
 )
-from hiermem.models.offline.extraction.speech import ROLE_LABELS, Sentence, calls, numbered
 from hiermem.protocols import SourceText
 from hiermem.types.trivector import DeltaKind
 

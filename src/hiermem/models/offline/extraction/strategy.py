@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from hiermem.core.text.lexicon import is_back_channel
-from hiermem.models.offline.extraction.clause import ASIDE, clause, phrases, signs, stems
-from hiermem.models.offline.extraction.speech import Sentence
+from hiermem.models.offline.extraction.speech import ASIDE, Sentence, clause, phrases, signs, stems
 from hiermem.types.trivector import MOST_IN_LINE, AnswerStrategy, StrategyKind
 
 _I: Final = r"\b(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also|all|both))? "  # noqa: RUF001

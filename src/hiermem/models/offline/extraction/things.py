@@ -28,8 +28,7 @@ from hiermem.core.text.entity_names import (
 )
 from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
-from hiermem.models.offline.extraction.clause import phrases
-from hiermem.models.offline.extraction.speech import Definition, Sentence
+from hiermem.models.offline.extraction.speech import Definition, Sentence, phrases
 from hiermem.types.trivector import EntityType
 
 _WORDS: Final = word_lists("offline_words")
