@@ -1,7 +1,5 @@
 """Items of the Responses interface come back as they were; an append takes any shape."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A mark tells whether a process has ended, and says nothing of what cannot be known."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """A provider accepts every context, whatever the history holds: names, calls, media, thoughts."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 

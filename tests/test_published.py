@@ -1,7 +1,5 @@
 """The published plans' own names, units, examples and templates do here what they say there."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -1,7 +1,5 @@
 """The published examples, message for message, through the public face."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 

@@ -4,8 +4,6 @@ Each table row names a call and a parameter with values that once came through a
 or AttributeError, or were taken without a word.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import math

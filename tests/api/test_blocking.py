@@ -5,8 +5,6 @@ mypy --strict and pyright check this file too, and its last part is for them: to
 derived method takes what its asynchronous one takes, and returns what that one's ``await`` gives.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Callable

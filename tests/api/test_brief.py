@@ -1,7 +1,5 @@
 """What a notebook shows of a value: one line, a strip and a table, in which nothing is mark-up."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re

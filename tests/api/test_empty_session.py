@@ -1,7 +1,5 @@
 """A session without messages is read as an empty one: a new chat needs no case of its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from hiermem import AsyncMemory, Message, NotFoundError

@@ -1,7 +1,5 @@
 """The short calls that people try first: counts, summary, delete, and parts named by a text."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

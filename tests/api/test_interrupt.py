@@ -1,7 +1,5 @@
 """Ctrl-C in the blocking API: the call that it cuts off has cleaned up before the store closes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The published calls, as written: names, arguments and results that applications rely on."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """The published calls that change, take back, fork, rebuild and look after, as written."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """The published calls of search and recall, as written."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from hiermem import (

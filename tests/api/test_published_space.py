@@ -1,7 +1,5 @@
 """The published calls of a space, as written: names, arguments and results."""
 
-from __future__ import annotations
-
 from hiermem import AsyncMemory, Memory
 
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"

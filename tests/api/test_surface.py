@@ -4,8 +4,6 @@ A wanted change is written down by ``HIERMEM_WRITE_SURFACE=1 pytest tests/api``,
 as the difference of ``surface.txt``.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import os

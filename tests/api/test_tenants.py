@@ -1,7 +1,5 @@
 """Many tenants of one memory: what they share, what each has for itself, and what closes what."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

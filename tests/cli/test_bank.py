@@ -1,7 +1,5 @@
 """The commands ``bank …`` say and do what an application could, and print nothing that acts."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The commands do what an application would do with the same calls, and fail in one line."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import os

@@ -1,7 +1,5 @@
 """``import`` says what a file holds, appends it once, and leaves nothing of a file it refuses."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """``--json``: one object of documented keys from every command, and errors as JSON too."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

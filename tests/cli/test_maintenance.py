@@ -1,7 +1,5 @@
 """``runs``, ``metrics``, ``erase`` and ``check`` say what is so, and take nothing back unasked."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

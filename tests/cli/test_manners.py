@@ -1,7 +1,5 @@
 """What a newcomer types: titles of 300 conversations, mistakes, numbers as people write them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A model on the command line: chosen by name, with its address, its key out of the environment."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

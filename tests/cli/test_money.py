@@ -1,7 +1,5 @@
 """What was spent, and a provider that is down, are told on the screen."""
 
-from __future__ import annotations
-
 import pytest
 
 from hiermem import LLMResponse, Memory, Message, Prices, UpdatePlan, UpdateReport, Usage

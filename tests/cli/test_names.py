@@ -1,7 +1,5 @@
 """A session is named by its title, its id, or the beginning of either, and never by chance."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

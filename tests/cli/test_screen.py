@@ -1,7 +1,5 @@
 """What is printed cannot be made to lie or to steer the terminal."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import unicodedata

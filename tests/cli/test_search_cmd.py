@@ -1,7 +1,5 @@
 """The commands that ask: hits with the matched words marked, and recall at the end of a context."""
 
-from __future__ import annotations
-
 import json
 import sys
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """``sessions``, ``export`` and ``delete``: what a memory holds, out of it again, and gone."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -1,7 +1,5 @@
 """The picture shows what is there: columns stand for the same messages in every row."""
 
-from __future__ import annotations
-
 import io
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """The commands over all tenants: a process that works until it is ended, and one that goes once."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

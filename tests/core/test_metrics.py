@@ -1,7 +1,5 @@
 """Figures are worked out of what is on record, and are missing where nothing is."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

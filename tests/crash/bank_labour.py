@@ -1,7 +1,5 @@
 """What agents note and how a careful model answers, for the tests that kill them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -5,8 +5,6 @@ forks a child that does the job on the file and writes what it has done to the s
 killed process costs milliseconds, not an interpreter's start.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -6,8 +6,6 @@ call or right after it; ten of the times by SIGKILL. An agent that was not answe
 its note is there and writes it again where it is not. An ordinary run has fewer of each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

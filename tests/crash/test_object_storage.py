@@ -1,7 +1,5 @@
 """Exporters of a bank to object storage that are killed: what lies there is one whole revision."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

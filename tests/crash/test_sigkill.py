@@ -1,7 +1,5 @@
 """A real process, killed with SIGKILL: nothing acknowledged is lost, the tree comes out whole."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -3,8 +3,6 @@
 It imports nothing that a page does not need: each page runs in a process of its own.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import re

@@ -5,8 +5,6 @@ forks a child for every script. The child is as fresh as a process that was star
 another script is in it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

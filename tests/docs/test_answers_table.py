@@ -1,7 +1,5 @@
 """The guide's table of answers: each row is tried on the record above it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the documents print is true: every Python block runs, every published command exists."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

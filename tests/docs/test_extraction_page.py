@@ -1,7 +1,5 @@
 """The examples of the extraction page show something of each kind that the page promises."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

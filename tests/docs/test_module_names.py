@@ -4,8 +4,6 @@ A name that outlives its module sends a reader to a place that is not there. Nam
 from the root of the repository, from ``src`` or from the package, as a path or with dots.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import functools

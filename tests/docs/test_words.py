@@ -4,8 +4,6 @@ A private vocabulary has to be learnt before the code can be read, and it grows 
 time.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """Embeddings over real HTTP: order, packing, names, failures, and a memory that has them."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

@@ -1,7 +1,5 @@
 """sentence-transformers: off the loop, one call at a time; the real package where it is there."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """An independent account of what a context covers."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from hiermem.core.context.view import View

@@ -1,7 +1,5 @@
 """Edits whose summaries the next update makes again."""
 
-from __future__ import annotations
-
 from copy import copy
 from functools import partial
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """An event loop on which a minute lasts one second, for what waits for minutes."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """A small S3 server on loopback for the tests of banks in object storage, which can misbehave."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from contextlib import contextmanager

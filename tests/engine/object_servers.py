@@ -1,7 +1,5 @@
 """The S3 servers that tests of object storage run against, each with one bucket ``bank``."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """A session and its engine: messages go in, updates run, and the tree is read."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """``check`` says nothing of what is sound, and names the promise that a store ceased to keep."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import timedelta

@@ -4,8 +4,6 @@ The columns that no promise rests on are named here with the reason; a column th
 schema must be found, or be given one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """What metrics, runs, feedback and status say is what was done."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Checks that a session's tree is what its messages make of it, however they were changed."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from hiermem.core.log.weights import Weigher

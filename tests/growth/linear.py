@@ -4,8 +4,6 @@ The one rule: sizes are compared with each other, never with a clock's idea of f
 be busy at one look, so only work that is too slow at every look is called so.
 """
 
-from __future__ import annotations
-
 import random
 import string
 import time

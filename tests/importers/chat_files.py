@@ -1,7 +1,5 @@
 """Files of every format, with what is awkward in each; ``more`` adds what was said later."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Branches become forks; a newer export adds what is new, wherever in the tree it was added."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import chat_files

@@ -1,7 +1,5 @@
 """The command reads what people have: the round trip of an export, and fields that are named."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

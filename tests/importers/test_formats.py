@@ -1,7 +1,5 @@
 """Each format is recognised and read as it is meant, twice and when it has grown."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import chat_files

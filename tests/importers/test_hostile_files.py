@@ -1,7 +1,5 @@
 """What can be read of a file is read and the rest is said; one with nothing is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

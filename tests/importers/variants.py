@@ -4,8 +4,6 @@
 the difference before it is committed.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """The examples of the bridges run as they stand, against the released frameworks, offline."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

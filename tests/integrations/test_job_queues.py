@@ -1,7 +1,5 @@
 """Updates as jobs of a queue: whatever the queue loses or repeats, everything is made once."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

@@ -1,7 +1,5 @@
 """The middleware for LangChain: the state is untouched, the session whole, the request bounded."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("langchain")

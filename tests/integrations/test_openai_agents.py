@@ -1,7 +1,5 @@
 """The session for the OpenAI Agents SDK behaves as the SDK's own does, and forgets nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import re

@@ -1,7 +1,5 @@
 """Spans say what was done, under what, how much and whether it failed; never what was said."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

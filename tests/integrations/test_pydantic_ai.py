@@ -1,7 +1,5 @@
 """The capability for pydantic-ai: the history is untouched, the session whole, requests bounded."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

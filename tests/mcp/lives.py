@@ -1,7 +1,5 @@
 """What a client does with a memory from its first message to its erasure, and what one may try."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

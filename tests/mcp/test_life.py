@@ -1,7 +1,5 @@
 """The SDK's own client leads a whole life over both transports, beside a hostile one."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """What the server offers, what it bounds, and what goes on behind its answers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

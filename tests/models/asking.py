@@ -1,7 +1,5 @@
 """What the tests of chat models share: a request, and the adapters by protocol."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -4,8 +4,6 @@ The one rule: they are kept on the provider's own clock and in its own counts, s
 library says of a run can be held against somebody else's word.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -9,8 +9,6 @@ books against these.
         OpenAIChat("tiny", base_url=provider.openai_url, api_key=provider.key)
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """The two protocols' answers on the wire, whole and as events, as their SDKs read them."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """Users measure their own model with a benchmark; it asks, judges and counts as it says."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A plain function that blocks: nobody else waits for it, whatever it does."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Both protocols over real HTTP, whole and streamed: what an adapter gives, and what it raises."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from contextlib import nullcontext

@@ -3,8 +3,6 @@
 What is proven here is told by two sets of books: the library's journal and the provider's own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ The prompt; a second request that says what was wrong; then the extractive stand
 replaced when the model does better at one of the later tries.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

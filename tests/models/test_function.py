@@ -1,7 +1,5 @@
 """A plain function as a model: whatever shape it has, it answers, and wrong answers are told."""
 
-from __future__ import annotations
-
 import functools
 import threading
 

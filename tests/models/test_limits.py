@@ -3,8 +3,6 @@
 A minute lasts one second here: the event loop's clock goes sixty times as fast as the server's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 

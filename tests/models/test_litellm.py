@@ -1,7 +1,5 @@
 """LiteLLM as a carrier, where it is installed: answers, counts, errors, one request a call."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 

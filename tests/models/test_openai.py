@@ -1,7 +1,5 @@
 """What is OpenAIChat's and AnthropicChat's own: keys, addresses, clients, and the missing extra."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A slow server on this machine, behind llama.cpp for example: one call at a time, and patience."""
 
-from __future__ import annotations
-
 import pytest
 from provider import Provider
 

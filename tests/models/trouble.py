@@ -1,7 +1,5 @@
 """The ways in which the provider fails, each with whether it charges for it."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

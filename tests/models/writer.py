@@ -4,8 +4,6 @@ The one rule: nothing of the library's own request reaches it; what it knows of 
 back out of the rendered text, so a record that cannot be read there could not be by a model either.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ when the store is opened anew. Logs are drawn as a short list of stretches and w
 that thousands of messages cost a handful of drawn values.
 """
 
-from __future__ import annotations
-
 import tempfile
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace

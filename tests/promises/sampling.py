@@ -7,8 +7,6 @@ A property that states no number draws a hundred.
 the full number, and other cases each time.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable

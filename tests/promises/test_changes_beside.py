@@ -6,8 +6,6 @@ log explains, every text is made of what stands there, and nothing is left of wh
 The clock stands still, so that nothing can be told apart by its time.
 """
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import dataclass, fields
 from datetime import timedelta

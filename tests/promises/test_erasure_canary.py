@@ -5,8 +5,6 @@ contexts whose views are kept, edits, forks, extractions, a re-pack that stops h
 messages are erased, and the bytes of every file beside the store are searched.
 """
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import replace
 from pathlib import Path

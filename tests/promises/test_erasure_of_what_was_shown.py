@@ -5,8 +5,6 @@ every message that it was shown, whatever the configuration, the slices and the 
 and nothing that stood for an open window or group may outlast it.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import timedelta

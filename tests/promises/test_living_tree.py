@@ -5,8 +5,6 @@ library is compared with it; at the end everything is brought up to date, nothin
 every tree must say what one says that is generated from scratch over the same windows and groups.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile

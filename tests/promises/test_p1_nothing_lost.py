@@ -1,7 +1,5 @@
 """P1: what append returned for is durable and reads back verbatim, whatever happens around it."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from itertools import chain

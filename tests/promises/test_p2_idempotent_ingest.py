@@ -1,7 +1,5 @@
 """P2: a key seen before with the same content is a no-op; with other content it is refused."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """P4: bounds, grouping and texts are a function of the log, not of how or when it was processed."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from datetime import timedelta

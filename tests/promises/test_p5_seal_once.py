@@ -1,7 +1,5 @@
 """P5: a sealed window's bounds never move, whatever arrives, fails or is made afterwards."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """P7: an empty, truncated, refused, over-long or invalid answer never becomes memory."""
 
-from __future__ import annotations
-
 import sys
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """P8: summaries are smaller than what they summarise, and levels grow as log n."""
 
-from __future__ import annotations
-
 import sys
 from math import ceil, log2
 from pathlib import Path

@@ -4,8 +4,6 @@ A client sends a short conversation in batches and updates after each. It does a
 error, and begins anew after a death. When it is through, the session equals one without a fault.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import timedelta
 from itertools import product

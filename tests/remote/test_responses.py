@@ -1,7 +1,5 @@
 """Bodies and answers of any shape: an answer, or a typed error that holds nothing of them."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -3,8 +3,6 @@
 Reliability: 60 hostile names and 10,000 drawn ones; nothing outside the folder changes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

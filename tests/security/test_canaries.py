@@ -1,7 +1,5 @@
 """No text, message key or secret of an adapter gets into a log, an error or a journal."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import traceback

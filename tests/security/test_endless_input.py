@@ -1,7 +1,5 @@
 """Devices without an end, and a process without file descriptors: typed errors, bounded memory."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Extraction under attack: texts stay data, nothing is quoted outside, tenants see their own."""
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle

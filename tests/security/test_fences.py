@@ -1,7 +1,5 @@
 """Fences: nobody forges memory, memory that comes back is known, and nothing breaks out of one."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Injected instructions: once collapsed, a payload stands inside a fence and nowhere else."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 

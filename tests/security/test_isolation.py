@@ -1,7 +1,5 @@
 """P12 through the public face: names are only names, and tenants never see one another."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

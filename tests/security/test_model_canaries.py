@@ -1,7 +1,5 @@
 """Keys and texts on the way to a provider: in no error, trace, log, repr or journal of ours."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from functools import partial

@@ -1,7 +1,5 @@
 """A file of which any one cell holds something else: every call ends, and only with our errors."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import shutil

@@ -1,7 +1,5 @@
 """What a disk does to a store: rights, a power loss, a read-only file system, copies."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat

@@ -3,8 +3,6 @@
 Each case is a process of its own, because the test run itself must not be forked.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

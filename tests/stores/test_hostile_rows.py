@@ -1,7 +1,5 @@
 """A row that somebody else wrote into the file: refused by name, never believed, never a hang."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sqlite3

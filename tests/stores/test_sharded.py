@@ -1,7 +1,5 @@
 """Tenants apart by database: each is found by its name, and the store is one all the same."""
 
-from __future__ import annotations
-
 import secrets
 import uuid
 

@@ -1,7 +1,5 @@
 """Writes on the calling thread: as durable, as whole and as exclusive as those of the writer's."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The fake models: the good one passes every check, and each fault is what it says it is."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the library returns can be sent to another process, copied and written as JSON."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import inspect

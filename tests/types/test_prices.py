@@ -1,7 +1,5 @@
 """What calls cost: by what was stated, and by nothing else."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """How long something is left alone: longer each time, and never too long."""
 
-from __future__ import annotations
-
 import pytest
 
 from hiermem.core.calls.backoff import TEXT, back_off, patience

@@ -1,7 +1,5 @@
 """What a model returns is data from outside: an answer or one typed error, within bounds."""
 
-from __future__ import annotations
-
 import json
 import random
 import tracemalloc

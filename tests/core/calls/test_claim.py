@@ -1,7 +1,5 @@
 """How long a claim is believed: while it lasts, and never longer than a lease can last."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """What a failed call means: by status, by the signs that go before it, and what is never said."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 

@@ -1,7 +1,5 @@
 """A fault in a model's own code is shown as far as that can hold neither a text nor a key."""
 
-from __future__ import annotations
-
 import pytest
 
 from hiermem.core.calls.faults import described, places

@@ -1,7 +1,5 @@
 """What can mean one thing only is mended; anything else is left for the schema to refuse."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

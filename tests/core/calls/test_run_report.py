@@ -1,7 +1,5 @@
 """A run is told with what it tried; one that stopped breathing is told as cut off."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

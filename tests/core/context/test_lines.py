@@ -1,7 +1,5 @@
 """Lines of a record: they can be taken apart again, and what is left out between two is visible."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The newest turns, as they are counted from the end."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """What a context shows of each quarter, against a plain count."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Chunks: every message once, no turn parted, the same chunks for the same session."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 

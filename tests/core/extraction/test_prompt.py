@@ -1,7 +1,5 @@
 """The request for a chunk: the same bytes chunked or not, data fenced, never over its limit."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 

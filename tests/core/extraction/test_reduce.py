@@ -1,7 +1,5 @@
 """The laws of the reduce: without them two runs over one session would give two graphs."""
 
-from __future__ import annotations
-
 import random
 import unicodedata
 from typing import get_args

@@ -1,7 +1,5 @@
 """How a whole history is laid over a session: what is new of it, and where the two differ."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

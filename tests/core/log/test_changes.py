@@ -1,7 +1,5 @@
 """What a changed message weighs, what the log names of a change, and which views it outdates."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

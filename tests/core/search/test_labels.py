@@ -1,7 +1,5 @@
 """Labels come from what was said, and every summary bears those of what it stands for."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Summaries on a shelf: read once, kept in blocks that are not trusted, lending what they know."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the tests of the bank's core share: notes, states, answers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What a model answers to a consolidation is data from outside: a value, or one typed error."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

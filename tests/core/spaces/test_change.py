@@ -3,8 +3,6 @@
 The writes are put into a real store, so that what is proven is what the store does with them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """What a reader cannot see does not reach the bank; what can be seen does, in every script."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

@@ -1,7 +1,5 @@
 """What goes into one request: everything is counted, and what does not fit is said."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What is taken of a model's answer, and what is not: the bank is never believed into anything."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import pytest

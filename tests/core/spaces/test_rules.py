@@ -1,7 +1,5 @@
 """Rules: the files they name, how each begins, and what is refused."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Headings of Markdown: those that a reader sees, and no line in a code block or a comment."""
 
-from __future__ import annotations
-
 import random
 
 from hypothesis import given

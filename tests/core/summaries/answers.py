@@ -6,8 +6,6 @@ and each good one a form in which a fair summary may come. A record is a list of
 text); ``DATES`` gives its day and ``TARGETS`` the length that is asked for, in tokens.
 """
 
-from __future__ import annotations
-
 DATES = {"friends": "2024-09-14", "plan": "2024-02-05", "zh": "2024-03-01", "de": "2024-05-10",
          "fr": "2024-06-03", "es": "2024-10-07", "bills": "2024-04-11", "code": "2024-07-22"}  # fmt: skip
 

@@ -1,7 +1,5 @@
 """The order of a run: lower levels first, older first, parents when their children are settled."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ The bad ones are the faults of real small models, the good ones the forms of a f
 many of each are caught and kept is a promise, so the numbers stand here.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """When a session is due: a failed text waits, and so does what ended a turn."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

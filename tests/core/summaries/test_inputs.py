@@ -1,7 +1,5 @@
 """What a summary is made from: all of its stretch once, nothing erased, nothing of our own."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The decision for a node, driven by hand: what it asks for, and which text serves in the end."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from functools import partial

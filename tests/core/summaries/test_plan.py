@@ -1,7 +1,5 @@
 """The choices of an update: lengths that converge, tries that end, and a dry run that adds up."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 # ruff: noqa: RUF001  # the letters and marks of other languages are meant
 """What a model reads: constant words first, the record as data between marks it cannot write."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 

@@ -5,8 +5,6 @@ test shows it as a difference of text. Where it is meant: ``HIERMEM_WRITE_PROMPT
 file, raise the version in the template's header, and look at what changed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a model puts around its summary never becomes memory, and never costs a good summary."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from pathlib import Path

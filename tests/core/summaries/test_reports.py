@@ -1,7 +1,5 @@
 """What an update of all sessions adds up to, and where it begins again."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """P9: a text that a model refuses is asked for a bounded number of times, at growing distances."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The status machine: only the published transitions, and a text that serves goes on serving."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import get_args

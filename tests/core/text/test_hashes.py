@@ -1,7 +1,5 @@
 """What a hash covers decides what is made twice: every part counts, and none run together."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,8 +4,6 @@
 specification's order. It shares no code with ``hiermem.core`` but the values.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta

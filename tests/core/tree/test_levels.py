@@ -1,7 +1,5 @@
 """What a node is allotted and how high trees grow. ``test_fold`` holds the rules of groups."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 

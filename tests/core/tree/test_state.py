@@ -1,7 +1,5 @@
 """What is read of a state without unpacking it is what unpacking gives."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """CompressionTrigger says what an append would do, and changes nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

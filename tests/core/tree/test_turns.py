@@ -1,7 +1,5 @@
 """The limits of exchange groups; ``test_fold`` holds the other rules against a slow reading."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from hiermem.core.tree.turns import GROUP_LIMIT, LATE, Arrival, Slice, Turns, call_mark

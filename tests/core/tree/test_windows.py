@@ -1,7 +1,5 @@
 """The thresholds of a window and its state. ``test_fold`` holds the five rules."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """What failed in a way that may pass is tried again; anything else is raised at once."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """P9: caps are looked at before the call, limits a minute hold, whoever shares them."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

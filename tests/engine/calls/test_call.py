@@ -1,7 +1,5 @@
 """How calls are made: a provider that is down, deadlines, shared hands, prices, margins."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

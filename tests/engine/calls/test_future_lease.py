@@ -1,7 +1,5 @@
 """F19: what a process left behind whose clock was a year ahead holds up nobody."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime, timedelta
 

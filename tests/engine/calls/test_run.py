@@ -1,7 +1,5 @@
 """The frame of a run: cancelled anywhere, it leaves neither a claim nor a running entry."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

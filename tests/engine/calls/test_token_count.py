@@ -1,7 +1,5 @@
 """Counting a megabyte holds up nobody: what is long is counted beside the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """The engine tells a tracer of calls, runs, contexts and searches, and how they end."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest

@@ -1,7 +1,5 @@
 """P3 and P13: an exact cover inside the budget, rendered so that appending keeps its prefix."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise

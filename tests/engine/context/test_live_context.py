@@ -1,7 +1,5 @@
 """What a context holds while a chat goes on: how full it is, what it shows, what stands raw."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

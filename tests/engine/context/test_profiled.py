@@ -1,7 +1,5 @@
 """A profile shapes what stands in a context; it covers everything all the same."""
 
-from __future__ import annotations
-
 import pytest
 from cover_oracle import check_cover, check_native_groups
 from hypothesis import given

@@ -1,7 +1,5 @@
 """A question at every door: it is data, it waits for nothing, and it never says a thing twice."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What a question adds to a context: evidence at the end, and nothing else anywhere."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from itertools import pairwise
 

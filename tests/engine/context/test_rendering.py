@@ -1,7 +1,5 @@
 """What a context renders to: nothing that was not counted, nothing that changes behind a cache."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise

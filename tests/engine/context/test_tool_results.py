@@ -1,7 +1,5 @@
 """A coding agent's log: its own words and the failures stand in the context, the bulk does not."""
 
-from __future__ import annotations
-
 import re
 from itertools import takewhile
 

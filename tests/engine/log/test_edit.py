@@ -1,7 +1,5 @@
 """Edits: bounds stay, sizes and marks follow, what is old is told, and little is read for it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """Erasure and quarantine: what goes, what stays, what is told, and who else is reached."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from dataclasses import replace

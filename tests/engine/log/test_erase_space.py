@@ -1,7 +1,5 @@
 """A whole space is taken back: what goes, what stays, and who is at work on it meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

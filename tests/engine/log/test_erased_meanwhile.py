@@ -1,7 +1,5 @@
 """A session that is erased while a call reads or changes it, before each access to the store."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Forks: they share what they share, cost no call for it, and are whole by themselves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

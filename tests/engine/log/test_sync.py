@@ -1,7 +1,5 @@
 """Taking a whole history: only what is new is appended, and a rewritten one is never mixed in."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 

@@ -1,7 +1,5 @@
 """Vectors: made once, in batches and within limits, of one embedder, never of what was erased."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading

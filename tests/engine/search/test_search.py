@@ -1,7 +1,5 @@
 """Searching a session: what is found, in which state of it, and what is never found."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from dataclasses import replace

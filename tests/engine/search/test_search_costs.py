@@ -3,8 +3,6 @@
 The steps of SQLite's machine and the rows that are read are counted, not the time.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

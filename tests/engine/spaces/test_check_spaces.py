@@ -1,7 +1,5 @@
 """``memory.check()`` finds what does not hang together in a space, and says where."""
 
-from __future__ import annotations
-
 import json
 import pickle
 

@@ -4,8 +4,6 @@ The server speaks as OpenAI-compatible ones do, on the loopback; the model is a 
 httpx, as an application would write it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

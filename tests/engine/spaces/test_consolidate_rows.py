@@ -4,8 +4,6 @@ Each test is one row, or one case of it. A row that failed would lose a note, ap
 let a model's mistake into the bank.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

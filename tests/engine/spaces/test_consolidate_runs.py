@@ -1,7 +1,5 @@
 """A consolidation as a run: paused, cancelled, capped, cut off, with nothing lost or double."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta

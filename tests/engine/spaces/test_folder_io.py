@@ -1,7 +1,5 @@
 """A bank in a plain folder: nothing outside it, nothing of others, nothing lost on either side."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

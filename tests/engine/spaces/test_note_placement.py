@@ -4,8 +4,6 @@ If one of these tests failed, a note would be neither live nor in the bank, and 
 it; or a model that answers nonsense would set healthy notes aside.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 

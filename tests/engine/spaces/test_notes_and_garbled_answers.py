@@ -5,8 +5,6 @@ the revision that consumed it, or an answer dropped it with a reason. That is as
 after each step, whatever the model answered and wherever the process died.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """A bank on S3 servers: exported, loaded, fought over, refused and interrupted."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

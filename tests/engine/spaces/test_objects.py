@@ -1,7 +1,5 @@
 """A bank in object storage, whatever comes between: one whole revision, and never an older one."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """Spaces: how they are opened, what becomes of a note, and what can be done to a bank by hand."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta, timezone

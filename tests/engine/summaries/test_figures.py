@@ -1,7 +1,5 @@
 """P9: what a dry run announces is what the run takes, and all counts of an update agree."""
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

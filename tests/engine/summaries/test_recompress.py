@@ -1,7 +1,5 @@
 """P6, P7: what is made anew, what is not, and what a session becomes under new settings."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from contextlib import suppress

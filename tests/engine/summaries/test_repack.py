@@ -1,7 +1,5 @@
 """P4, P5, P9, P10: a full re-pack gives the tree of a fresh start, whatever happens meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sys

@@ -1,7 +1,5 @@
 """P9: what a model refuses is asked for six times in all, through forks, re-packs and outages."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import replace

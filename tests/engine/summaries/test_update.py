@@ -1,7 +1,5 @@
 """P4, P7, P8, P9, P10: what an update makes, spends and leaves behind, whatever happens to it."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

@@ -1,7 +1,5 @@
 """A fleet: what is to be made is in the store's list, whoever left it, and workers find it."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from datetime import timedelta

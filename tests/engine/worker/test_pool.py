@@ -1,7 +1,5 @@
 """The places of a pool: no more turns than places, and a place is free when its turn has ended."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

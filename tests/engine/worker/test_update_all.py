@@ -1,7 +1,5 @@
 """An update of all: everything is made once, caps hold for all, a cut-off one is gone on with."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from datetime import timedelta

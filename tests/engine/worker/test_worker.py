@@ -1,7 +1,5 @@
 """P7, P9, P10: a worker makes what there is to make, in order, and within its caps."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

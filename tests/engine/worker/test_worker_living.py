@@ -1,7 +1,5 @@
 """A worker goes on while its sessions are edited, erased, forked and re-packed."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

@@ -1,7 +1,5 @@
 """P10 with real processes: two workers over one file share the work and make no node twice."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

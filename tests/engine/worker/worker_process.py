@@ -6,8 +6,6 @@ given, the model says so once calls are in flight and answers none of them befor
 exists.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

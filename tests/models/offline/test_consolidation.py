@@ -1,7 +1,5 @@
 """The offline default keeps a bank: each note finds a section, nothing is lost or invented."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The offline extraction: what it finds in plain conversations, and what it must not make up."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The offline models stay as right on labelled statements as the documentation says."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

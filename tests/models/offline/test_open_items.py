@@ -1,7 +1,5 @@
 """What the offline extraction finds unfinished: what must be found, and what must be left alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from hiermem.models.offline.extraction.open_items import OpenItem, open_ends

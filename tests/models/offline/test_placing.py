@@ -1,7 +1,5 @@
 """Where a note belongs: a section that an edit can name, found in time linear in the files."""
 
-from __future__ import annotations
-
 import pytest
 from bankwork import note
 from hypothesis import given, settings
