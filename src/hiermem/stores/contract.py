@@ -8,7 +8,7 @@ the fault from damaging the session.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import update_wrapper
 from types import CoroutineType, ModuleType
@@ -88,6 +88,19 @@ def check_changes(
         raise refuse(session_id, "a copy is for a session that exists already")
     if copy is not None and (source is None or not 0 <= copy.stop <= source.messages):
         raise refuse(session_id, f"a copy is of what {copy.source!r} does not have")
+
+
+def successive(rewrites: Sequence[tx.Rewrite]) -> Iterator[Sequence[tx.Rewrite]]:
+    """Yield rewrites in order, those of one kind and of successive messages together."""
+    start = 0
+    for place, rewrite in enumerate(rewrites):
+        before = rewrites[place - 1]
+        follows = rewrite.message.index == before.message.index + 1
+        if place > start and (rewrite.kind != before.kind or not follows):
+            yield rewrites[start:place]
+            start = place
+    if rewrites:
+        yield rewrites[start:]
 
 
 def check_write(write: tx.NodeWrite) -> None:

@@ -58,7 +58,7 @@ _COUNTED: Final = {
     spaces.REVISION: "revisions",
 }
 #: Summaries counted, and messages read, at once.
-_PAGE: Final = 512
+_PAGE: Final = 256
 #: The number of messages, over all sessions, that one transaction erases or quarantines.
 STEP: Final = 256
 

@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from hiermem.core.context.view import runs_of
 from hiermem.core.log.events import naming
@@ -176,7 +176,12 @@ class Propagated:
                 children = yield from self._read(before.children)
                 span = hull(child.span for child in children)
                 self._nodes[id_] = replace(self._nodes[id_], span=span)
-            now = self._nodes[id_] = self._weighed(self._nodes[id_], *self._grown.pop(id_, (0, 0)))
+            node = self._nodes[id_]
+            fields = self._weights(node, *self._grown.pop(id_, (0, 0)))
+            if self._mark == "forget":
+                self.forget[id_] = None
+                fields |= self._without_text(node)
+            now = self._nodes[id_] = replace(node, **fields) if fields else node
             if before.parent is None:
                 state = self.state.with_root(Root.of(now))
                 if state is None:
@@ -204,22 +209,35 @@ class Propagated:
                 self._take(node)
         return [self._nodes[id_] for id_ in ids]
 
-    def _weighed(self, node: Node, size: int, tokens: int) -> Node:
-        """Return a node whose inputs grew by these amounts, in its unit and in tokens."""
+    def _weights(self, node: Node, size: int, tokens: int) -> dict[str, Any]:
+        """Return the fields of a node whose inputs grew by this, in its unit and in tokens."""
         if not size and not tokens:
-            return node
+            return {}
         size, tokens = max(0, node.input_size + size), max(0, node.input_tokens + tokens)
         allotted, allotted_tokens, verbatim = allot(
             node.level, size, tokens, self.config, unit=node.unit
         )
-        return replace(
-            node,
-            input_size=size,
-            allotted=allotted,
-            input_tokens=tokens,
-            allotted_tokens=allotted_tokens,
-            verbatim=verbatim,
-        )
+        return {
+            "input_size": size,
+            "allotted": allotted,
+            "input_tokens": tokens,
+            "allotted_tokens": allotted_tokens,
+            "verbatim": verbatim,
+        }
+
+    def _without_text(self, node: Node) -> dict[str, Any]:
+        """Return the fields of a node that is forgotten, in its next version."""
+        return {
+            "status": "pending",
+            "revision": 0,
+            "version": node.version + 1,
+            "attempts": 0,
+            "error": None,
+            "degraded": False,
+            "dirty": False,
+            "forced": False,
+            "since": self._now if node.revision else node.since,
+        }
 
     # -- the end
 
@@ -227,37 +245,19 @@ class Propagated:
         """Mark the visited nodes and note everything that is to be written."""
         for id_ in sorted(self._nodes, key=lambda id_: (self._nodes[id_].level, id_)):
             node, before = self._nodes[id_], self._before[id_]
+            if id_ in self.forget:
+                self.gone += [id_] if before.revision else []
+                self.nodes.append(node)
+                continue
             visited = id_ in self._queued
             after = self._marked(node) if visited else node
-            if visited and self._mark == "forget":
-                self.forget[id_] = None
-            if before.revision:
-                self.dirty += [id_] if visited and after.dirty else []
-                self.gone += [id_] if id_ in self.forget else []
-            if id_ in self.forget:
-                self.nodes.append(after)
-            elif id_ in self._inputs or after != before:
+            self.dirty += [id_] if visited and before.revision and after.dirty else []
+            if id_ in self._inputs or after != before:
                 self.nodes.append(replace(after, version=before.version + 1))
         self.windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
 
     def _marked(self, node: Node) -> Node:
-        """Mark a node on the path; if its content changed, its attempts begin anew.
-
-        One that is forgotten gets its next version too.
-        """
-        if self._mark == "forget":
-            return replace(
-                node,
-                status="pending",
-                revision=0,
-                version=node.version + 1,
-                attempts=0,
-                error=None,
-                degraded=False,
-                dirty=False,
-                forced=False,
-                since=self._now if node.revision else node.since,
-            )
+        """Mark a node on the path; if its content changed, its attempts begin anew."""
         if node.id in self._inputs:
             node = replace(node, attempts=0, error=None)
         if not node.revision:

@@ -51,6 +51,8 @@ class Weigher:
         """Return the weight of each slice that ``points`` make, or of the whole message."""
         if stored.state != "live":
             return (NOTHING,) * (len(points) + 1)
+        if not points and not stored.echoes:  # then nothing is counted
+            return _at_most(self._weigh(stored, points), stored, config)
         known = (stored.index, stored.hash, stored.echoes, tuple(points))
         if known not in self._weights:
             self._weights[known] = self._weigh(stored, points)

@@ -160,6 +160,8 @@ TABLES: Final = {
         lambda one: (digest(one.kind, one.scope, one.key), *rows.RECORDS.row(one)),
     ),
 }  # fmt: skip
+#: Messages that are written over those with their numbers.
+REWRITTEN: Final = _table(rows.MESSAGES, 1)
 METADATA: Final = Table("session_metadata", "session", "key, value", "ss", tuple)
 SESSIONS: Final = Table(
     "sessions", "tenant", f"id, {rows.FIXED.columns}", "s" + rows.FIXED.types,

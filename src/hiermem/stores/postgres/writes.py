@@ -13,6 +13,7 @@ from hiermem.core.log.receipts import STORE_COPY
 from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_change
 from hiermem.stores import rows
+from hiermem.stores.contract import successive
 from hiermem.stores.postgres import due, segments
 from hiermem.stores.postgres import statements as tables
 from hiermem.stores.postgres.reads import RECORD, TreeOf
@@ -22,8 +23,8 @@ from hiermem.types import transaction as tx
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
-#: The number of the session's message with the index $3.
-_MESSAGE: Final = f"({NUMBER} << {rows.INDEX_BITS}) + $3"
+#: The numbers of the session's messages with the indices $3 and $4.
+_FIRST, _LAST = (f"({NUMBER} << {rows.INDEX_BITS}) + {index}" for index in ("$3", "$4"))
 _HEAD: Final = rows.HEADS.columns.split(", ")
 _FIXED: Final = rows.FIXED.columns.split(", ")
 _COLUMNS: Final = rows.MESSAGES.columns.split(", ")[1:]
@@ -127,8 +128,8 @@ def changed(
         yield TABLES["key"].put(changes.keys, session_id)
     for index, flag in changes.flags:
         yield _flagged(session_id, index, flag)
-    for rewrite in changes.rewrites:
-        yield from _rewritten(session_id, rewrite)
+    for run in successive(changes.rewrites):
+        yield from _rewritten(session_id, run)
     if changes.events:
         yield TABLES["event"].put(changes.events, session_id)
     yield from _structure(session_id, tree, changes)
@@ -181,35 +182,33 @@ def _flagged(session_id: str, index: int, flag: str) -> Statement:
     return Statement(
         "UPDATE messages SET flags = CASE WHEN flags::jsonb ? $4 THEN flags "
         "ELSE (coalesce(flags, '[]')::jsonb || to_jsonb($4::text))::text END "
-        f"WHERE tenant = $1 AND message = {_MESSAGE} AND {OK}",
+        f"WHERE tenant = $1 AND message = {_FIRST} AND {OK}",
         (session_id, index, flag),
     )
 
 
-def _rewritten(session_id: str, rewrite: tx.Rewrite) -> Iterator[Statement]:
-    index = rewrite.message.index
-    place = (session_id, index)
-    of_message = f"WHERE tenant = $1 AND message = {_MESSAGE} AND {OK}"
-    if rewrite.kind == "edit":
+def _rewritten(session_id: str, run: Sequence[tx.Rewrite]) -> Iterator[Statement]:
+    """Yield the statements that rewrite successive messages, all in the same way."""
+    bounds = (session_id, run[0].message.index, run[-1].message.index)
+    of_messages = f"WHERE tenant = $1 AND message BETWEEN {_FIRST} AND {_LAST} AND {OK}"
+    if run[0].kind == "edit":
         yield Statement(
-            f"INSERT INTO versions (tenant, {rows.MESSAGES.columns}) "
-            f"SELECT tenant, {rows.MESSAGES.columns} FROM messages {of_message}",
-            place,
+            f"INSERT INTO versions (tenant, {rows.MESSAGES.columns}) SELECT tenant, "
+            f"{rows.MESSAGES.columns} FROM messages {of_messages} ORDER BY message",
+            bounds,
         )
-    elif rewrite.kind == "erase":
-        yield Statement(f"DELETE FROM versions {of_message}", place)
+    elif run[0].kind == "erase":
+        yield Statement(f"DELETE FROM versions {of_messages}", bounds)
         yield Statement(
             f"UPDATE keys SET fingerprint = NULL WHERE tenant = $1 AND session = {NUMBER} "
-            f"AND message_index = $3 AND key = (SELECT key FROM messages {of_message})",
-            place,
+            "AND message_index BETWEEN $3 AND $4 "
+            f"AND key IN (SELECT key FROM messages {of_messages} AND key IS NOT NULL)",
+            bounds,
         )
-    yield Statement(
-        f"UPDATE messages SET {_sets(_COLUMNS, 4)} {of_message}",
-        (*place, *rows.message_row(0, rewrite.message)[1:]),
-    )
-    holding = " AND m.stop > $3 AND m.start <= $3"
-    yield segments.dissolved(session_id, holding, index)
-    yield segments.dropped(session_id, holding, index)
+    yield tables.REWRITTEN.put((rewrite.message for rewrite in run), session_id)
+    holding = " AND m.stop > $3 AND m.start <= $4"
+    yield segments.dissolved(session_id, holding, *bounds[1:])
+    yield segments.dropped(session_id, holding, *bounds[1:])
 
 
 def _structure(session_id: str, tree: int, changes: tx.Changes[Any]) -> Iterator[Statement]:

@@ -200,12 +200,13 @@ def write_structure(
         for table in ("nodes", "revisions"):
             gone = f"DELETE FROM {table} WHERE session = ? AND tree = ?"
             part.connection.execute(gone, (at[0], changes.drop_tree))
-    for id_ in changes.forget:
-        part.connection.execute(
-            "DELETE FROM revisions WHERE session = ? AND tree = ? AND node_id = ?", (*at, id_)
-        )
-    for node in changes.nodes:
-        part.connection.execute(REPLACE["node"], (part.of, *at, *rows.NODES.row(node)))
+    part.connection.executemany(
+        "DELETE FROM revisions WHERE session = ? AND tree = ? AND node_id = ?",
+        [(*at, id_) for id_ in changes.forget],
+    )
+    part.connection.executemany(
+        REPLACE["node"], [(part.of, *at, *rows.NODES.row(node)) for node in changes.nodes]
+    )
     for child, parent in changes.parents:
         cursor = part.connection.execute(
             "UPDATE nodes SET parent = ?, version = version + 1 "

@@ -8,7 +8,7 @@ The answers to a decision's needs are here too; ``read`` gives them without a de
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from hiermem.core.log.receipts import STORE_COPY
@@ -16,7 +16,7 @@ from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_change
 from hiermem.stores import rows
 from hiermem.stores.codec import decode, pack
-from hiermem.stores.contract import answer_to, check_changes, refuse, run_decision
+from hiermem.stores.contract import answer_to, check_changes, refuse, run_decision, successive
 from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite import due, heads, puts, reads, segments, trees
 from hiermem.stores.sqlite.heads import INSERT, Part, Tenant, insert, one_state
@@ -55,8 +55,8 @@ _KEEP_VERSION = (
     f"SELECT {rows.MESSAGES.columns} FROM messages WHERE message BETWEEN ? AND ?"
 )
 _RESERVE = (
-    "UPDATE keys SET fingerprint = NULL WHERE session = ? AND message_index = ? "
-    "AND key = (SELECT key FROM messages WHERE message = ?)"
+    "UPDATE keys SET fingerprint = NULL WHERE session = ? AND message_index BETWEEN ? AND ? "
+    "AND key IN (SELECT key FROM messages WHERE message BETWEEN ? AND ? AND key IS NOT NULL)"
 )
 
 
@@ -248,7 +248,7 @@ def _write_log(connection: sqlite3.Connection, number: int, changes: tx.Changes[
         connection.execute(INSERT["key"], (number, key, entry.index, entry.fingerprint))
     for index, flag in changes.flags:
         _add_flag(connection, number, index, flag)
-    for run in _runs(changes.rewrites):
+    for run in successive(changes.rewrites):
         _rewrite(connection, number, run)
     for event in changes.events:
         connection.execute(INSERT["event"], (number, *rows.EVENTS.row(event)))
@@ -271,19 +271,6 @@ def _add_flag(connection: sqlite3.Connection, number: int, index: int, flag: str
             )
 
 
-def _runs(rewrites: Sequence[tx.Rewrite]) -> Iterator[Sequence[tx.Rewrite]]:
-    """Yield rewrites in order, those of one kind and of successive messages together."""
-    start = 0
-    for place, rewrite in enumerate(rewrites):
-        before = rewrites[place - 1]
-        follows = rewrite.message.index == before.message.index + 1
-        if place > start and (rewrite.kind != before.kind or not follows):
-            yield rewrites[start:place]
-            start = place
-    if rewrites:
-        yield rewrites[start:]
-
-
 def _rewrite(connection: sqlite3.Connection, number: int, run: Sequence[tx.Rewrite]) -> None:
     found = [rows.message_row(number, rewrite.message) for rewrite in run]
     first, last = run[0].message.index, run[-1].message.index
@@ -292,8 +279,7 @@ def _rewrite(connection: sqlite3.Connection, number: int, run: Sequence[tx.Rewri
         connection.execute(_KEEP_VERSION, places)
     elif run[0].kind == "erase":
         connection.execute("DELETE FROM versions WHERE message BETWEEN ? AND ?", places)
-        reserved = zip(range(first, last + 1), found, strict=True)
-        connection.executemany(_RESERVE, [(number, index, row[0]) for index, row in reserved])
+        connection.execute(_RESERVE, (number, first, last, *places))
     connection.executemany(_REWRITE, [(*columns, place) for place, *columns in found])
     puts.drop_blocks_over(connection, number, first, last)
 
