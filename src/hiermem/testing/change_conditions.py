@@ -314,18 +314,22 @@ class ChangeConditions(Conditions):
     @condition
     async def test_an_erasure_takes_every_version(self, tenant: TenantStore) -> None:
         """Neither the message nor an earlier version is left; the key stays reserved."""
-        await write(tenant, "s", keyed("a", "b"))
-        await write(tenant, "t", keyed("a", "b"))
+        texts = ["a", "b", "c", "d", "e"]
         for name in ("s", "t"):
-            await write(tenant, name, rewrites=rewriting(0, "A", "edit"))
-            await write(tenant, name, rewrites=rewriting(1, "B", "edit"))
-        await write(tenant, "s", rewrites=rewriting(0, "", "erase", state="erased"))
-        assert await said(tenant) == ["", "B"]
-        assert [one.state for one in await tenant.messages("s", 0, 9)] == ["erased", "live"]
-        assert [await was(tenant, index) for index in (0, 1)] == [[], ["b"]]
-        seen = await write(tenant, "s", keys=["key-0", "key-1"])
-        gone, kept = tx.KeyEntry(0, None), tx.KeyEntry(1, "print-1")
-        assert dict(seen.keys) == {"key-0": gone, "key-1": kept}
+            await write(tenant, name, keyed(*texts))
+            for index, text in enumerate(texts):
+                await write(tenant, name, rewrites=rewriting(index, text.upper(), "edit"))
+        # Two that follow one another, and one alone.
+        erased = [rewriting(index, "", "erase", state="erased") for index in (0, 1, 3)]
+        await write(tenant, "s", rewrites=[one for each in erased for one in each])
+        assert await said(tenant) == ["", "", "C", "", "E"]
+        states = [one.state for one in await tenant.messages("s", 0, 9)]
+        assert states == ["erased", "erased", "live", "erased", "live"]
+        assert [await was(tenant, index) for index in range(5)] == [[], [], ["c"], [], ["e"]]
+        seen = await write(tenant, "s", keys=[f"key-{index}" for index in range(5)])
+        prints = {key: (entry.index, entry.fingerprint) for key, entry in seen.keys.items()}
+        kept = {f"key-{index}": (index, f"print-{index}") for index in (2, 4)}
+        assert prints == {f"key-{index}": (index, None) for index in (0, 1, 3)} | kept
         # Another session's messages are not affected.
         assert await was(tenant, 0, "t") == ["a"]
         assert (await write(tenant, "t", keys=["key-0"])).keys["key-0"].fingerprint == "print-0"
