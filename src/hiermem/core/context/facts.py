@@ -20,6 +20,11 @@ _DATE: Final = re.compile(r"[\[(]?(\d{4}-\d{2}-\d{2})[\])]?(?:\s*[:,–—-]\s*|
 _MARKS: Final = re.compile(r"\*\*(.+?)\*\*")
 
 
+def span_of(days: tuple[str, str]) -> str:
+    """Return the first and the last day as they stand above lines."""
+    return days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
+
+
 def facts_of(text: str, days: tuple[str, str]) -> list[Unit]:
     r"""Return each fact of a model's text as a unit with its date, by day.
 
@@ -29,7 +34,7 @@ def facts_of(text: str, days: tuple[str, str]) -> list[Unit]:
     ...     "- 2024-03-02: Ada left.\n- It rained.", ("2024-03-01", "2024-03-02"))]
     [('2024-03-01 to 2024-03-02', 'It rained.'), ('2024-03-02', 'Ada left.')]
     """
-    span = days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
+    span = span_of(days)
     facts: list[tuple[str, str]] = []
     overview: list[tuple[str, str]] = []
     found = facts

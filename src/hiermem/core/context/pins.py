@@ -140,12 +140,10 @@ def _line(pin: Pin) -> str:
 
 def _piece(writer: Writer, chosen: Sequence[Pin], *, name: str, at: int) -> Piece:
     said = sorted(chosen, key=lambda pin: pin.index)
-    frame = Frame(
-        name=name,
-        span=Span(said[0].index, said[-1].index + 1),
-        dates=(min(pin.day for pin in said), max(pin.day for pin in said)),
-        standing=chosen[0].reason == "wish",
-    )
+    span, standing = Span(said[0].index, said[-1].index + 1), chosen[0].reason == "wish"
+    # When a wish was said says nothing about whether it holds; the order of the lines does.
+    dates = None if standing else (min(pin.day for pin in said), max(pin.day for pin in said))
+    frame = Frame(name, span, dates, standing=standing)
     return Piece.of(
         writer.record("pins", frame, "\n".join(map(_line, said))),
         (at, at),

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from hiermem.core import needs
 from hiermem.core.context import verbatim
 from hiermem.core.context.cover import Covered, covered, refine, within
-from hiermem.core.context.facts import facts_of
+from hiermem.core.context.facts import facts_of, span_of
 from hiermem.core.context.render import Shown
 from hiermem.core.context.view import Runs, runs_of
 from hiermem.core.needs import Reading
@@ -78,7 +78,6 @@ class Pool:
     groups: list[Sequence[int]] = field(default_factory=list[Sequence[int]])
     places: list[tuple[int, range]] = field(default_factory=list[tuple[int, range]])
     parts: list[tuple[str, range]] = field(default_factory=list[tuple[str, range]])
-    days: list[str] = field(default_factory=list[str])
     trusts: list[Trust] = field(default_factory=list[Trust])
     line_sources: dict[str, Covered] = field(default_factory=dict[str, Covered])
     #: Lines that stand elsewhere in the same context; what they say need not be said again.
@@ -88,11 +87,6 @@ class Pool:
     standing: Collection[int] = ()
     #: Whether the units come from the cover's own nodes; only then can a node be shown untrimmed.
     whole: bool = True
-
-    @property
-    def dates(self) -> tuple[str, str] | None:
-        """Return the first and the last day that the pool represents."""
-        return (min(self.days), max(self.days)) if self.days else None
 
     @property
     def trust(self) -> Trust:
@@ -154,7 +148,6 @@ class Pool:
         for item in shown:
             if not item.empty:
                 self.units += _units_of(item)
-                self.days.append(day(item.message.created_at))
                 self.trusts.append(trust_of(item.message))
         if len(self.units) > begin:
             self.groups.append(range(begin, len(self.units)))
@@ -253,7 +246,6 @@ def _pooled(
             at = len(pool.units)
             pool.units.append(_nothing_to_quote(root))
             pool.groups.append(range(at, at + 1))
-    pool.days += [each for root in cover for each in root.days]
     return pool
 
 
@@ -294,11 +286,10 @@ def fresh(
     read = yield from needs.revisions(own)
     if own and 2 * sum(bool(each.text and not each.provenance) for each in read) >= len(own):
         return (yield from gather(covers, share, count=count, kept=kept, raw=raw))
-    pool = Pool(units=list(kept), days=[unit.date for unit in kept])
+    pool = Pool(units=list(kept))
     for node in covers if kept else ():
         own_lines = [at for at, unit in enumerate(kept) if unit.index in _messages_of(node)]
         pool.groups += [own_lines] if own_lines else []
-        pool.days += node.days
     messages = [item.message for item in raw]
     for window in windows:
         begin = len(pool.units)
@@ -307,8 +298,6 @@ def fresh(
             if not item.empty:
                 pool.units += _units_of(item)
                 pool.trusts.append(trust_of(item.message))
-        days = [day(item.message.created_at) for item in held]
-        pool.days += days or [day(window.first_at), day(window.last_at)]
         part = range(begin, len(pool.units))
         pool.parts.append((window.id, part))
         if part:
@@ -416,10 +405,14 @@ def _entries(sources: Sequence[Covered]) -> Reading[list[_Entry]]:
 
 
 def lines_of(revision: Revision, item: Covered) -> list[Unit]:
-    """Return the text of a node's revision as units: kept ones, or the facts that a model wrote."""
-    if revision.provenance:
-        return list(inputs.kept_units(revision))
-    return facts_of(revision.text, item.days)
+    """Return the text of a node's revision as units: kept ones, or the facts that a model wrote.
+
+    Kept ones without a date stand under the days that the node covers.
+    """
+    if not revision.provenance:
+        return facts_of(revision.text, item.days)
+    days = span_of(item.days)
+    return [unit if unit.date else replace(unit, date=days) for unit in inputs.kept_units(revision)]
 
 
 def _ends(items: Sequence[Covered]) -> Reading[list[tuple[list[Unit], Trust]]]:

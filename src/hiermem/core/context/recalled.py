@@ -34,8 +34,7 @@ def shown_spans(shown: Sequence[Shown]) -> tuple[Span, ...]:
 
 def frame_tokens(writer: Writer, messages: int) -> int:
     """Return the cost of a record without its text, in a session of so many messages."""
-    dates = ("0000-00-00", "9999-99-99")
-    widest = Frame(NAME, Span(0, max(1, messages)), dates, trust="tool")
+    widest = Frame(NAME, Span(0, max(1, messages)), trust="tool")
     return writer.record("recall", widest, "").tokens + _SEAMS
 
 

@@ -21,7 +21,7 @@ from hiermem.types import Span, StoredMessage, Trust
 from hiermem.types.brief import Brief
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r7"
+RENDERER = "r8"
 
 #: The mark of text that is left out; the notice in front of the records explains it.
 LEFT_OUT: Final = "…"
@@ -57,6 +57,7 @@ class Block(Brief):
 class Frame:
     """The provenance that the opening line of a fenced record states.
 
+    ``dates`` are the first and the last day; a record states none whose lines stand under theirs.
     ``standing`` means that its lines hold for all that follows.
     """
 
@@ -164,7 +165,7 @@ class Writer:
                 tokens += self._renamed(stored, ids) + bool(stored.name)
                 found.append(Block("message", name, span, tokens, message=stored, seam=seam))
             elif not item.empty:
-                frame = frame_of(name, [item])
+                frame = replace(frame_of(name, [item]), dates=(date, date))
                 found.append(self.record("quote", frame, item.line, message=stored))
                 today = date
         return found
@@ -212,13 +213,11 @@ def notice_tokens(count: Callable[[str], int]) -> int:
 
 
 def frame_of(name: str, shown: Sequence[Shown]) -> Frame:
-    """Return the frame of a record of messages, which are in order."""
+    """Return the frame of a record of messages, which are in order; without dates."""
     first, last = shown[0], shown[-1]
-    days = [day(item.message.created_at) for item in shown]
     return Frame(
         name=name,
         span=Span(first.message.index, last.message.index + 1, first.begin, last.end),
-        dates=(min(days), max(days)),
         trust=lowest(trust_of(item.message) for item in shown),
     )
 

@@ -151,7 +151,7 @@ class ZoneMaker:
         at: int = 0,
     ) -> Piece:
         """Return a view of as many units of a pool as fit ``share``, frame included."""
-        frame = Frame(self.name(), span, gathered.dates, None, gathered.trust)
+        frame = Frame(self.name(), span, trust=gathered.trust)
         gathered.said = self.said
         most = share - self.writer.record("view", frame, "").tokens
 

@@ -335,11 +335,17 @@ class _Pool:
             self._take_head(best, room)
 
     def _take_head(self, at: int, room: int) -> None:
-        """Show as much of a unit as fits ``room`` tokens, without its headings if they fill it."""
+        """Show as much of a unit as fits ``room`` tokens.
+
+        If its speaker's name and its date would fill it, it stands without the name, then the date.
+        """
         unit = self._units[at]
         heading = self._heading_cost(at)
         if heading > room // 2:
-            unit, heading = replace(unit, speaker="", date=""), 0
+            heading = 0 if unit.date in self._seen_days else self._days[unit.date]
+            unit = replace(unit, speaker="")
+        if heading > room // 2:
+            unit, heading = replace(unit, date=""), 0
         # The first token of a line may merge differently than after a space: both must fit.
         text = _head(unit.text, room - heading, lambda text: self._count("\n" + text))
         if text:
