@@ -95,6 +95,10 @@ def test_what_does_not_hold_from_then_on_is_not_found(text):
             "I may add a few short clips to the front of my page like I prefer, but I'm not sure.",
             "I may add a few short clips to the front of my page like I prefer",
         ),
+        (
+            "I prefer comparing two ways to see which is faster, so how do they compare?",
+            "I prefer comparing two ways to see which is faster",
+        ),
         ("Yeah, since I'm vegetarian I cook with tofu.", "since I'm vegetarian I cook with tofu."),
         ("I bake a lot because I'm vegetarian.", "I bake a lot because I'm vegetarian."),
         ("Since I'm vegetarian, can you suggest a soup? Thanks!", "Since I'm vegetarian"),

@@ -186,7 +186,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
         r"|you (?:should|must|have to|need to|ought to|are to) "
         rf"|(?:make|be) sure (?:that you |you |to |that )|try to |{_POLITE})"
     )
-    word = r"[^\s,]+"
+    word, then = r"[^\s,]+", r"(?:(?:so|and|but|then|also) )"
     return (
         re.compile(
             rf"\s*(?:(?:[-*•]|\(?\d{{1,2}}[.)]) +)?(?:{either(_LISTS['openings'])}[,:!-]* )*{you}*"
@@ -199,8 +199,10 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
             rf"(?P<wish>{any_of('preferences')})(?! {either(_LISTS['passing'])}(?:[.,;!?]|$))"
         ),
         re.compile(
-            r"[,;]? +(?:(?:so|and|but|then|also) )?(?:can|could|would|will|do|does|should|shall|"
-            r"how|what|which|where|why|who|is|are|am) (?:you|i|we|it|there|this|that|the|my|to|a|"
+            rf"(?:[,;]? +{then}?(?:can|could|would|will|do|does|should|shall|is|are|am)"
+            # "To see which is best" asks nothing.
+            rf"|(?:[,;] +{then}?| +{then})(?:how|what|which|where|why|who))"
+            r" (?:you|i|we|it|there|this|that|the|my|to|a|"
             r"are|is|do|does|can|should|would)\b|[,;] (?:and |but )?i(?:'m| am) (?:not sure|"
             r"wondering|trying|stuck)\b"
         ),
