@@ -155,10 +155,9 @@ class Propagated:
         self._inputs.add(window.id)
         self._push(window.id)
 
-    def _take(self, node: Node) -> Node:
+    def _take(self, node: Node) -> None:
         if node.id not in self._nodes:
             self._before[node.id] = self._nodes[node.id] = node
-        return self._nodes[node.id]
 
     def _push(self, id_: str) -> None:
         if id_ not in self._queued:
@@ -170,35 +169,47 @@ class Propagated:
     def propagate(self) -> Reading[None]:
         """Go up to the roots, one level at a time, so that every node is finished once."""
         while self._queue:
-            _, id_ = heapq.heappop(self._queue)
-            before = self._before[id_]
-            if before.children and self._moved:
-                children = yield from self._read(before.children)
-                span = hull(child.span for child in children)
-                self._nodes[id_] = replace(self._nodes[id_], span=span)
-            node = self._nodes[id_]
-            fields = self._weights(node, *self._grown.pop(id_, (0, 0)))
-            if self._mark == "forget":
-                self.forget[id_] = None
-                fields |= self._without_text(node)
-            now = self._nodes[id_] = replace(node, **fields) if fields else node
-            if before.parent is None:
-                state = self.state.with_root(Root.of(now))
-                if state is None:
-                    raise StoreCorruptError(f"{id_} has no place in the tree; the store is damaged")
-                self.state = state
-                continue
-            (parent,) = yield from self._read([before.parent])
-            old, new = (
-                converted(node.allotted, node.allotted_tokens, node.unit, parent.unit)
-                for node in (before, now)
-            )
-            self._grow(parent.id, new - old, now.allotted_tokens - before.allotted_tokens)
-            self._push(parent.id)
+            level = self._queue[0][0]
+            ids: list[str] = []
+            while self._queue and self._queue[0][0] == level:
+                ids.append(heapq.heappop(self._queue)[1])
+            before = [self._before[id_] for id_ in ids]
+            wanted = [node.parent for node in before if node.parent is not None]
+            if self._moved:
+                wanted += [child for node in before for child in node.children]
+            yield from self._read(wanted)
+            for node in before:
+                self._rise(node)
 
-    def _read(self, ids: Sequence[str]) -> Reading[list[Node]]:
-        """Return nodes as they are now; read the ones that were not read yet."""
-        missing = tuple(id_ for id_ in ids if id_ not in self._nodes)
+    def _rise(self, before: Node) -> None:
+        """Finish a node, and hand its growth to its parent, or to the roots."""
+        node = self._nodes[before.id]
+        fields = self._weights(node, *self._grown.pop(before.id, (0, 0)))
+        if before.children and self._moved:
+            fields["span"] = hull(self._nodes[child].span for child in before.children)
+        if self._mark == "forget":
+            self.forget[before.id] = None
+            fields |= self._without_text(node)
+        now = self._nodes[before.id] = replace(node, **fields) if fields else node
+        if before.parent is None:
+            state = self.state.with_root(Root.of(now))
+            if state is None:
+                raise StoreCorruptError(
+                    f"{before.id} has no place in the tree; the store is damaged"
+                )
+            self.state = state
+            return
+        parent = self._nodes[before.parent]
+        old, new = (
+            converted(node.allotted, node.allotted_tokens, node.unit, parent.unit)
+            for node in (before, now)
+        )
+        self._grow(parent.id, new - old, now.allotted_tokens - before.allotted_tokens)
+        self._push(parent.id)
+
+    def _read(self, ids: Sequence[str]) -> Reading[None]:
+        """Read the nodes that were not read yet."""
+        missing = tuple(id_ for id_ in dict.fromkeys(ids) if id_ not in self._nodes)
         if missing:
             found: list[Node] = yield NeedNodes(missing, self.of.tree)
             if len(found) < len(missing):
@@ -207,7 +218,6 @@ class Propagated:
                 )
             for node in found:
                 self._take(node)
-        return [self._nodes[id_] for id_ in ids]
 
     def _weights(self, node: Node, size: int, tokens: int) -> dict[str, Any]:
         """Return the fields of a node whose inputs grew by this, in its unit and in tokens."""
