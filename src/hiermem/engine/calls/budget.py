@@ -6,10 +6,10 @@ the budget of the worker that runs it; a call has to fit into all of them.
 
 For the caps of a session and of the tenant the journal is the account. ``JournalBudget`` adds what
 the journal does not show yet: calls that are about to be journalled, and the difference between
-what was reserved for a call and what it really took. Within one process no cap is exceeded. The
-calls of another process count as soon as they are journalled, which for a remote model happens
-before the call. So these caps can be exceeded only by calls that two processes begin at the same
-instant.
+what was reserved for a call and what it really took. The journal is not read while a call is
+written to it. Within one process no cap is exceeded. The calls of another process count as soon as
+they are journalled, which for a remote model happens before the call. So these caps can be exceeded
+only by calls that two processes begin at the same instant.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ class Reservation:
     """The tokens reserved for one call, in every budget that the call is charged to.
 
     ``used`` are the tokens that the call took, None until that is known. ``journalled`` means that
-    the journal shows the call with its reserved tokens, ``writing`` that the journal is being
-    changed and may show the call or not.
+    the journal shows the call with its reserved tokens.
     """
 
     tokens: int
@@ -42,7 +41,6 @@ class Reservation:
     attempt_id: str = ""
     used: int | None = None
     journalled: bool = False
-    writing: bool = False
 
     def release(self) -> None:
         """Cancel the reservation; the call was not made."""
@@ -190,21 +188,17 @@ class Budget:
             return self.stopped or "deadline", True
         if self._max_calls is None and self._max_tokens is None:
             return None, True
-        calls, spent, reserved, exact = await self._used()
+        calls, spent, reserved = await self._used()
         if self._max_calls is not None and calls >= self._max_calls:
-            return f"{self._scope}_calls", exact
+            return f"{self._scope}_calls", True
         if self._max_tokens is None or spent + reserved + tokens <= self._max_tokens:
             return None, True
-        return f"{self._scope}_tokens", exact and spent + tokens > self._max_tokens
+        return f"{self._scope}_tokens", spent + tokens > self._max_tokens
 
-    async def _used(self) -> tuple[int, int, int, bool]:
-        """Return what counts against the caps now.
-
-        It is the calls made, the tokens that are spent, those reserved for calls in flight, and
-        whether that is exact: False where the figures may count a call twice.
-        """
+    async def _used(self) -> tuple[int, int, int]:
+        """Return the calls made, the tokens spent, and those reserved for calls in flight."""
         reserved = sum(each.tokens for each in self._open)
-        return self.calls, self.tokens_in + self.tokens_out, reserved, True
+        return self.calls, self.tokens_in + self.tokens_out, reserved
 
 
 class JournalBudget(Budget):
@@ -216,15 +210,17 @@ class JournalBudget(Budget):
         policy: UpdatePolicy,
         *,
         session: str | None = None,
-        parents: Sequence[Budget] = (),
+        tenants: JournalBudget | None = None,
     ) -> None:
         tenant = session is None
         super().__init__(
             max_calls=policy.tenant_calls if tenant else policy.session_calls,
             max_tokens=policy.tenant_tokens if tenant else policy.session_tokens,
-            parents=parents,
+            parents=(tenants,) if tenants else (),
         )
         self._scope = "tenant" if tenant else "session"
+        #: Held while the journal is read, and while a capped call is written to it.
+        self._account: asyncio.Lock = tenants._account if tenants else asyncio.Lock()  # noqa: SLF001
         self._store, self._policy, self._session = store, policy, session
         self._sessions: WeakValueDictionary[str, JournalBudget] = WeakValueDictionary()
 
@@ -238,7 +234,7 @@ class JournalBudget(Budget):
             return ()
         found = self._sessions.get(session_id)
         if found is None:
-            found = JournalBudget(self._store, policy, session=session_id, parents=(self,))
+            found = JournalBudget(self._store, policy, session=session_id, tenants=self)
             self._sessions[session_id] = found
         return (found,)
 
@@ -255,14 +251,11 @@ class JournalBudget(Budget):
         """Keep the account right while ``write`` journals these attempts; return whether it did."""
         outcomes = {attempt.id: attempt.outcome for attempt in attempts}
         calls = [each for each in self._open if each.attempt_id in outcomes]
-        for call in calls:
-            call.writing = True
-        done = False
-        try:
+        if not calls:
+            return await write()
+        async with self._account:
             done = await write()
-        finally:
             for call in calls:
-                call.writing = False
                 call.journalled |= done
                 ended = done and outcomes[call.attempt_id] != "started"
                 for budget in call.budgets:
@@ -275,24 +268,17 @@ class JournalBudget(Budget):
             self.drop(reservation)
         self.changed.set()
 
-    async def _used(self) -> tuple[int, int, int, bool]:
-        """Return what counts against the caps, rather too much than too little.
-
-        A write that runs during the read may show in it or not. Until the write has ended, its
-        calls are counted in addition to what the journal shows.
-        """
-        before = {each: (each.journalled, each.writing) for each in self._open}
-        spent = await self._store.spent(self._session)
-        calls, tokens, reserved, exact = spent.calls, spent.tokens_in + spent.tokens_out, 0, True
-        for each, state in before.items():
-            stable = each in self._open and state == (each.journalled, False) and not each.writing
-            exact = exact and stable
-            if stable and each.journalled:
-                tokens -= each.tokens
-            else:
-                calls += 1
-            if each.used is None:
-                reserved += each.tokens
-            else:
-                tokens += each.used
-        return calls, tokens, reserved, exact
+    async def _used(self) -> tuple[int, int, int]:
+        async with self._account:
+            spent = await self._store.spent(self._session)
+            calls, tokens, reserved = spent.calls, spent.tokens_in + spent.tokens_out, 0
+            for each in self._open:
+                if each.journalled:
+                    tokens -= each.tokens
+                else:
+                    calls += 1
+                if each.used is None:
+                    reserved += each.tokens
+                else:
+                    tokens += each.used
+        return calls, tokens, reserved
