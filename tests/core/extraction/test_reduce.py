@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem.core.extraction.chunks import Chunk, chunk_id
-from hiermem.core.extraction.finish import LIMITS, finish, join_groups
+from hiermem.core.extraction.finish import LIMITS, finish
 from hiermem.core.extraction.reduce import (
     Graph,
     ground,
@@ -343,22 +343,6 @@ def test_entities_of_two_sessions_merge_only_under_one_key() -> None:
 @given(st.text(max_size=20))
 def test_a_normal_form_is_final(text: str) -> None:
     assert normalise(normalise(text)) == normalise(text)
-
-
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=70), st.integers(1, 200))
-@drawn(200)
-def test_summaries_become_one_within_the_promised_number_of_rounds(
-    tokens: list[int], room: int
-) -> None:
-    rounds, row = 0, list(tokens)
-    while len(row) > 1:
-        groups = join_groups(row, room)
-        assert [a for a, _ in groups] == [0, *(b for _, b in groups[:-1])]
-        assert groups[-1][1] == len(row)
-        assert all(sum(row[a:b]) <= room or b - a <= 2 for a, b in groups)
-        row = [50] * len(groups)
-        rounds += 1
-    assert rounds <= (len(tokens) - 1).bit_length() + 1
 
 
 def test_what_names_nothing_is_left_out_and_counted_once() -> None:

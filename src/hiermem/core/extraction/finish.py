@@ -6,7 +6,7 @@ settles are closed; statements that settled nothing are dropped and counted. The
 sorted and cut to the limits.
 
 The same graph gives the same result, and nothing is left out without being counted. ``reduce``
-merges graphs; the engine makes one summary out of many, in the groups that this module returns.
+merges graphs; the engine makes one summary out of many.
 """
 
 from __future__ import annotations
@@ -191,25 +191,3 @@ def _words(text: str) -> frozenset[str]:
     """Return the stems of a line's meaningful words."""
     found = (word.strip("./-") for word in _WORD.findall(normalise(text)))
     return frozenset(stem(word) for word in found if len(word) > 2 and word not in _EMPTY)
-
-
-def join_groups(tokens: Sequence[int], room: int) -> tuple[tuple[int, int], ...]:
-    """Return which neighbouring summaries are joined in this round, as half-open ranges.
-
-    Each group takes as many as fit ``room`` tokens, and at least two, so that N summaries become
-    one after at most ceil(log2 N) rounds. A single summary left at the end goes into the next round
-    as it is.
-
-    >>> join_groups([40, 40, 40, 40, 40], 100)
-    ((0, 2), (2, 4), (4, 5))
-    """
-    groups: list[tuple[int, int]] = []
-    start, held = 0, 0
-    for at, weight in enumerate(tokens):
-        if at - start >= 2 and held + weight > room:
-            groups.append((start, at))
-            start, held = at, 0
-        held += weight
-    if start < len(tokens):
-        groups.append((start, len(tokens)))
-    return tuple(groups)

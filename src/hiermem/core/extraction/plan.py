@@ -49,9 +49,9 @@ PhaseState: TypeAlias = Literal["ok", "partial", "failed", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class Failure(Brief):
-    """One chunk, or one step of the reduction, without a usable answer.
+    """One chunk, or the reduction of the summaries, without a usable answer.
 
-    ``id`` is the chunk's, or ``<session_id>:reduce:<round>:<place>``; ``attempts`` counts the calls
+    ``id`` is the chunk's, or ``<session_id>:reduce``; ``attempts`` counts the calls
     made for it; ``detail`` says more and holds no text.
     """
 
@@ -145,7 +145,6 @@ class ExtractionReport(Brief):
     threshold: int | None
     model: str
     live: bool
-    rounds: int = 0
     single_pass_tokens: int = 0
     chunked_tokens: int = 0
     seconds: float = 0.0
@@ -208,7 +207,7 @@ def strategy_of(
 
 
 def join_key(texts: Sequence[str], *, strategy: str, template: PromptTemplate, target: int) -> str:
-    """Name one step of the summaries' reduction by its inputs."""
+    """Name the reduction of the summaries by its inputs."""
     made = f"{strategy}/{template.identity}/{target}"
     return hashes.input_hash(level=1, strategy=made, outputs=texts)
 
@@ -305,7 +304,6 @@ def detail(report: ExtractionReport) -> dict[str, Any]:
         "reduce": {
             "state": report.reduce.state,
             **_costs(report.reduce),
-            "rounds": report.rounds,
             "degraded": report.degraded,
         },
     }

@@ -33,7 +33,7 @@ _ALL: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReduceStep:
-    """One step of the reduction of summaries; ``key`` names its inputs."""
+    """The reduction of the summaries; ``key`` names its inputs."""
 
     id: str
     key: str

@@ -1,15 +1,16 @@
-"""Makes one result of the chunks' answers: the graph, the summary in rounds, the stored records.
+"""Makes one result of the chunks' answers: the graph, the summary, the stored records.
 
-The graph needs no model. Only the summary asks one, and each of its steps is asked for and
-stored as a chunk is, so that no second run pays for it again. Where the model gives no summary, one
-is put together without it, so that the chunks' answers are not lost.
+The graph needs no model. Only the summary asks one, once, and its answer is stored as a chunk's is,
+so that no second run pays for it again. Summaries that exceed a request are shown in an extract. If
+the model gives no summary, one is put together without it, so that the chunks' answers are not
+lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -17,7 +18,6 @@ from hiermem.core.calls.claim import ClaimLostError
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.calls.verdict import Rejected
 from hiermem.core.extraction import prompt as extract_prompt
-from hiermem.core.extraction.finish import join_groups
 from hiermem.core.extraction.graph import ResultBasis, graph_records, replaces, write_result
 from hiermem.core.extraction.judge import judge_joined
 from hiermem.core.extraction.plan import Failure, join_key
@@ -48,14 +48,12 @@ _TRIES: Final = 5
 class SummaryReduction:
     """The session's summary in progress, and what it took.
 
-    ``asked`` are the tokens of all its requests, including those answered before. ``unfit``: the
-    model answered, but nothing fit; ``capped``: a cap came first. ``keys`` name the inputs of its
-    steps.
+    ``asked`` are the tokens of its request, also if it was answered before. ``unfit``: the model
+    answered, but nothing fit; ``capped``: a cap came first. ``key`` names the inputs of its step.
     """
 
     run: ExtractionRun
     text: str = ""
-    rounds: int = 0
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
@@ -64,7 +62,7 @@ class SummaryReduction:
     unfit: bool = False
     capped: bool = False
     degraded: bool = False
-    keys: list[str] = field(default_factory=list[str])
+    key: str = ""
 
     @property
     def broken(self) -> bool:
@@ -72,83 +70,71 @@ class SummaryReduction:
         return self.capped or self.failure is not None
 
     async def summarise(self, texts: Sequence[str], *, whole: bool) -> None:
-        """Make one summary of the chunks' summaries, in rounds of neighbours.
+        """Make one summary of the chunks' summaries.
 
-        With ``whole`` no chunk is missing. Where a step fails, the failure is recorded, and the
-        rest is put together without the model: ``degraded``. The same happens where a cap forbids a
-        step and a partial result is wanted. Raises SpendLimitError where none is wanted, and what
-        the store raises.
+        With ``whole`` no chunk is missing. If the model fails, the failure is recorded, and the
+        summary is put together without it: ``degraded``. The same happens if a cap forbids the call
+        and a partial result is wanted. Raises SpendLimitError if none is wanted, and what the store
+        raises.
         """
         run, count = self.run, self.run.counter.count
-        target, left = run.policy.summary_tokens, list(texts)
-        #: The tokens of summaries that one step may take; without a limit, all of them.
-        room = 1 << 40
-        if run.limit is not None and len(left) > 1:
-            room = extract_prompt.join_room(
-                run.join_template,
-                limit=run.limit,
-                target=target,
-                max_tokens=int(target * _HARD_RATIO),
-                counter=run.counter,
-            )
-        while len(left) > 1:
-            tokens = [await asyncio.to_thread(count, text) for text in left]
-            if sum(tokens) + len(left) <= target:
-                # They fit as they are: rewriting them gains nothing.
-                left = ["\n".join(left)]
-                break
-            self.rounds += 1
-            try:
-                left = await self._round(
-                    left, join_groups([each + _FRAME for each in tokens], room)
-                )
-            except SpendLimitError:
-                if run.policy.on_chunk_failure != "partial":
-                    raise
-                self.capped = True
-            if self.broken:
+        target = run.policy.summary_tokens
+        tokens = [await asyncio.to_thread(count, text) for text in texts]
+        if len(texts) < 2 or sum(tokens) + len(texts) <= target:
+            # They fit as they are: rewriting them gains nothing.
+            self.text = "\n".join(texts)
+        else:
+            shown = await asyncio.to_thread(self._shown, texts, tokens)
+            self.text = await self._joined(shown) if shown else ""
+            if not self.text:
                 self.degraded = True
-                left = [await asyncio.to_thread(_selected, left, target, count)]
+                self.text = await asyncio.to_thread(_selected, texts, target, count)
         if whole and not self.broken:
-            # An incomplete run did not reach steps that are paid for and wanted again; they stay.
-            await run.records.keep_only(JOIN, self.keys)
-        self.text = left[0] if left else ""
+            # An incomplete run did not reach a step that is paid for and wanted again; it stays.
+            await run.records.keep_only(JOIN, [self.key])
 
-    async def _round(self, texts: Sequence[str], groups: Sequence[tuple[int, int]]) -> list[str]:
-        """Make one summary of each group; where one fails, the texts stay as they were."""
+    def _shown(self, texts: Sequence[str], tokens: Sequence[int]) -> list[str]:
+        """Return the summaries; if one request has no room for them, one extract of all."""
         run = self.run
-        slots = asyncio.Semaphore(run.concurrency)
+        if run.limit is None:
+            return list(texts)
+        target = run.policy.summary_tokens
+        room = extract_prompt.join_room(
+            run.join_template,
+            limit=run.limit,
+            target=target,
+            max_tokens=int(target * _HARD_RATIO),
+            counter=run.counter,
+        )
+        if sum(tokens) + _FRAME * len(texts) <= room:
+            return list(texts)
+        extract = _selected(texts, room - _FRAME, run.counter.count)
+        return [extract] if extract else []
 
-        async def one(index: int, group: Sequence[str]) -> str | Failure:
-            if len(group) == 1:
-                return group[0]
-            key = join_key(
-                group,
-                strategy=run.strategy,
-                template=run.join_template,
-                target=run.policy.summary_tokens,
-            )
-            self.keys.append(key)
-            async with slots:
-                if self.failure is not None:
-                    return self.failure
-                step = ReduceStep(f"{run.subject}:reduce:{self.rounds}:{index}", key)
-                return await self._join(step, group)
-
-        # Tasks of the run: where it is cancelled, a step that has its answer still stores it.
-        tasks = [run.spawn(one(n, texts[start:stop])) for n, (start, stop) in enumerate(groups)]
-        await asyncio.wait(tasks)
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        # All steps finish first: the result of one is on record before another one's error is
-        # raised. A cap, which may be no error, is raised last.
-        errors = [each for each in results if isinstance(each, BaseException)]
-        for error in sorted(errors, key=lambda each: isinstance(each, SpendLimitError)):
-            raise error
-        texts_ = [each for each in results if isinstance(each, str)]
-        return texts_ if len(texts_) == len(results) else list(texts)
+    async def _joined(self, texts: Sequence[str]) -> str:
+        """Get one summary in place of several; "" if the model gives none."""
+        run = self.run
+        self.key = join_key(
+            texts,
+            strategy=run.strategy,
+            template=run.join_template,
+            target=run.policy.summary_tokens,
+        )
+        step = ReduceStep(f"{run.subject}:reduce", self.key)
+        # A task of the run: where it is cancelled, an answer that came is stored all the same.
+        task = run.spawn(self._join(step, texts))
+        await asyncio.wait([task])
+        try:
+            made = task.result()
+        except SpendLimitError:
+            if run.policy.on_chunk_failure != "partial":
+                raise
+            self.capped = True
+            return ""
+        return made if isinstance(made, str) else ""
 
     async def _join(self, step: ReduceStep, texts: Sequence[str]) -> str | Failure:
-        """Get one summary in place of several: made before, or asked for."""
+        """Get the step's summary: made before, or asked for."""
         run, target = self.run, self.run.policy.summary_tokens
 
         def build() -> LLMRequest:
@@ -198,7 +184,6 @@ class SummaryReduction:
         if isinstance(verdict, Rejected):
             self.unfit = self.unfit or bool(verdict.reason)
             failure = Failure(state.node.id, "reduce", verdict.cause, state.calls, verdict.detail)
-            # No other step begins.
             self.failure, run.halted = failure, True
             await run.fail(failure, state)
             return failure

@@ -330,7 +330,6 @@ class _Extraction(chunk_steps.ExtractionRun):
             threshold=self.limit,
             model=self.llm.name,
             live=self.llm.remote,
-            rounds=summary.rounds,
             single_pass_tokens=self.overhead + self.tokens,
             chunked_tokens=sum(each.request_tokens for each in chunks) + summary.asked,
             seconds=time.monotonic() - self._opened,
