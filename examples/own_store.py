@@ -27,7 +27,7 @@ from hiermem.types.transaction import DueSession
 READS = (
     "secret", "now", "session", "sessions", "count_sessions", "forks", "messages", "versions",
     "flagged", "read", "events", "dump", "reusable", "run", "runs", "attempts", "spent",
-    "view", "records", "blocks", "index_state", "segment_blocks", "restores",
+    "view", "records", "blocks", "index_state", "segment_blocks",
 )  # fmt: skip
 WRITES = (
     "mutate", "transact", "erase_all", "scrub", "put_run", "put_view", "put_records",

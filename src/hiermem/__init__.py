@@ -40,7 +40,6 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.calls.run_report import RunItem as RunItem
     from hiermem.core.calls.run_report import RunReport as RunReport
     from hiermem.core.check import CheckReport as CheckReport
-    from hiermem.core.check import CopyReport as CopyReport
     from hiermem.core.check import Finding as Finding
     from hiermem.core.context.pins import Pin as Pin
     from hiermem.core.context.profile import ContextProfile as ContextProfile
@@ -79,6 +78,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.core.summaries.reports import BatchProgress as BatchProgress
     from hiermem.core.summaries.reports import BatchReport as BatchReport
     from hiermem.core.summaries.reports import WorkerStatus as WorkerStatus
+    from hiermem.core.transfer import CopyReport as CopyReport
     from hiermem.core.tree.state import OpenWindow as OpenWindow
     from hiermem.core.tree.trigger import CompressionTrigger as CompressionTrigger
     from hiermem.core.tree.turns import Arrival as Arrival
@@ -197,7 +197,7 @@ else:  # at run time, the same names by module
             "from_anthropic from_openai from_responses to_anthropic to_openai to_responses"
         ),
         "hiermem.core.calls.run_report": "RunItem RunReport",
-        "hiermem.core.check": "CheckReport CopyReport Finding",
+        "hiermem.core.check": "CheckReport Finding",
         "hiermem.core.context.profile": "ContextProfile",
         "hiermem.core.context.selection": ("ContextBudget ContextSelection ShownSummary"),
         "hiermem.core.extraction.diagram": "to_mermaid",
@@ -215,6 +215,7 @@ else:  # at run time, the same names by module
         "hiermem.core.summaries.prompt": "PromptTemplate",
         "hiermem.core.summaries.reports": "BatchProgress BatchReport WorkerStatus",
         "hiermem.core.context.pins": "Pin",
+        "hiermem.core.transfer": "CopyReport",
         "hiermem.core.tree.state": "OpenWindow",
         "hiermem.core.tree.trigger": "CompressionTrigger",
         "hiermem.core.tree.turns": "Arrival Slice",

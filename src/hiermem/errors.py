@@ -188,7 +188,7 @@ class SessionDiffersError(UsageError):
             )
         else:
             why = (
-                "differs in the target, and not only by what the source got since an earlier copy; "
+                "was written to in the target, or is another one there; "
                 "nothing of it was overwritten: erase it there, or copy to another store"
             )
         super().__init__(f"{what} {why}")

@@ -29,7 +29,6 @@ from hiermem.types.transaction import (
     PlacedBlock,
     Record,
     RecordWrite,
-    RestoreState,
     RunRecord,
     Scrubbed,
     SessionNeed,
@@ -457,26 +456,14 @@ class TenantStore(Protocol):
     ) -> None:
         """Write what ``dump`` returned, of this store or another, as it was: all of it or nothing.
 
-        Until all of it is there, nothing reads any of it. If ``rows`` raises something else than a
-        UsageError, or the process ends, the rows that came may be kept; then the next restore of
-        the same rows continues after them. A session of version ``replaces`` is replaced in the
-        same moment. For rows that belong to no session, any ``replaces`` but None replaces all such
-        rows, except the records of kind "store-copy", which every store has for itself.
+        A session of version ``replaces`` is replaced in the same moment. For rows that belong to no
+        session, any ``replaces`` but None replaces all such rows, except the records of kind
+        "store-copy", which every store has for itself.
 
         A store that holds nothing yet takes the secret of the rows over; handles that read the
         secret before must not be used further. Raises SessionExistsError where the session exists
         in another version, SecretMismatchError where the store holds data under another secret, and
         UsageError where the rows are incomplete, of another tenant, or contradict what is stored.
-        Raises SessionChangedError where what came before is not the beginning of these rows; then
-        nothing of it is left, and the next call begins anew.
-        """
-        ...
-
-    async def restores(self, session_id: str | None = None) -> list[RestoreState]:
-        """Return what restores brought of this session, if any did; or of all that are unfinished.
-
-        The latter come by id, code point by code point. ``session_id`` may be "", as in ``dump``.
-        Deleting a session removes this too, with all that an unfinished one brought.
         """
         ...
 

@@ -32,7 +32,6 @@ from hiermem import (
     StoreError,
     UsageError,
 )
-from hiermem.stores import receive
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing import DiedError, FaultPlan, FaultyStore
@@ -99,7 +98,6 @@ def test_a_copy_holds_what_the_source_holds(steps, more, source_kind, target_kin
                 report = await memory.copy_to(target)
                 assert (report.findings, report.changing) == ((), ())
                 assert await content(target) == await content(source)
-                assert await target.tenant("default").restores() == []
             names = [one.id for one in await memory.sessions()]
             again = await memory.copy_to(target)
             assert (again.unchanged, again.copied, again.replaced) == (len(names), 0, 0)
@@ -276,9 +274,8 @@ async def test_a_target_that_differs_is_refused_and_left_as_it_was():
 # -- what cuts it off
 
 
-async def test_a_copy_that_dies_anywhere_shows_no_half_and_ends_right(monkeypatch):
+async def test_a_copy_that_dies_anywhere_shows_no_half_and_ends_right():
     """At every operation of the target: what is seen there is whole, and the next call ends it."""
-    monkeypatch.setattr(receive, "BATCH", 4)
     source = await sqlite()
     memory = await filled(source, "s", "t", count=5)
     await memory.session("s").update()
@@ -300,68 +297,12 @@ async def test_a_copy_that_dies_anywhere_shows_no_half_and_ends_right(monkeypatc
             await inner.close()
 
 
-async def test_a_half_is_not_served_and_can_be_erased(monkeypatch):
-    monkeypatch.setattr(receive, "BATCH", 3)
-    source, target = await sqlite(), await sqlite()
-    memory = await filled(source, "s", count=30)
-    await memory.session("s").update()
-
-    async def cut_off(count):
-        pages = [page async for page in await source.tenant("default").dump("s")]
-        for row in [row for page in pages for row in page][:count]:
-            yield [row]
-        raise ConnectionResetError
-
-    tenant = target.tenant("default")
-    rows = sum(map(len, [page async for page in await source.tenant("default").dump("s")]))
-    with pytest.raises(ConnectionResetError):
-        await tenant.restore(cut_off(rows - 2))
-    (half,) = await tenant.restores()
-    assert (half.session_id, half.digest, half.unfinished) == ("s", None, True)
-    other = memory_over(target)
-    assert await target.tenants() == []
-    assert await other.sessions() == await other.runs() == []
-    assert await tenant.messages("s", 0, 99) == await tenant.attempts() == []
-    hashes = [one.revision.input_hash for one in await memory.session("s").summaries()]
-    assert [await tenant.reusable(one) for one in hashes] == [None] * len(hashes)
-    (finding,) = (await other.check()).findings
-    assert (finding.promise, finding.session_id) == ("P1", "s")
-    # It goes on where it was, however often it is cut off.
-    with pytest.raises(ConnectionResetError):
-        await tenant.restore(cut_off(4))
-    assert (await memory.copy_to(target)).ok
-    assert await content(target) == await content(source)
-    # Without the copy, the half goes with an erasure, and with the source's.
-    for erase in (lambda one: one.erase_session("s"), lambda one: one.erase_tenant()):
-        target = await sqlite()
-        other, tenant = memory_over(target), target.tenant("default")
-        with pytest.raises(ConnectionResetError):
-            await tenant.restore(cut_off(rows - 2))
-        await erase(other)
-        assert await target.read(_rows) == 0
-    await memory.copy_to(target)
-    await memory.session("s").append(Message.user("more", created_at=now()))
-    with pytest.raises(ConnectionResetError):
-        await tenant.restore(cut_off(20), replaces=(await tenant.session("s")).version)
-    assert len(await tenant.messages("s", 0, 99)) == 30, "the earlier copy is served until then"
-    await memory.erase_session("s")
-    assert (await memory.copy_to(target)).removed == 1
-    assert await target.read(_rows) == 0
-
-
-def _rows(connection):
-    """Count what is left of sessions in the tables, but what says that there was a copy."""
-    tables = ("sessions", "messages", "keys", "nodes", "revisions", "heads", "restored_rows",
-              "restores WHERE id <> ''")  # fmt: skip
-    return sum(connection.execute(f"SELECT count(*) FROM {one}").fetchone()[0] for one in tables)
-
-
 COPYING = """
 import os, signal, sys
 from hiermem import Memory
-from hiermem.stores import dump, receive
+from hiermem.stores import dump
 
-dump._PAGE = receive.BATCH = 20
+dump._PAGE = 20
 left = int(sys.argv[3])
 
 def step(_):
@@ -377,7 +318,7 @@ with Memory.open(sys.argv[1]) as memory:
 
 
 @pytest.mark.thorough
-async def test_a_copy_that_is_killed_is_gone_on_with(tmp_path):
+async def test_a_copy_that_is_killed_leaves_whole_sessions_and_the_next_brings_the_rest(tmp_path):
     source = await SQLiteStore.open(tmp_path / "a.db", clock=now)
     await filled(source, "s", "t", count=90)
 
@@ -391,9 +332,6 @@ async def test_a_copy_that_is_killed_is_gone_on_with(tmp_path):
         with closing(sqlite3.connect(tmp_path / "b.db")) as file, file:
             seen = file.execute("SELECT id, messages FROM sessions JOIN heads USING (session)")
             assert dict(seen.fetchall()) in ({}, {"s": 90}, {"s": 90, "t": 90})
-    with closing(sqlite3.connect(tmp_path / "b.db")) as file:
-        taken = file.execute("SELECT max(taken) FROM restores").fetchone()[0]
-    assert taken >= 20
     assert (await asyncio.to_thread(copy, 0)).returncode == 0
     target = await SQLiteStore.open(tmp_path / "b.db", clock=now)
     assert await content(target) == await content(source)

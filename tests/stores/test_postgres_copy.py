@@ -14,8 +14,7 @@ import postgres_server
 import pytest
 
 from hiermem import AsyncMemory, Message, SessionDiffersError
-from hiermem.stores import dump as rows_of
-from hiermem.stores import receive
+from hiermem.core import transfer
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 
@@ -41,14 +40,13 @@ async def opened(tmp_path):
 
 
 async def content(store, tenant="default"):
-    """Return the digest of every session's content, and of what belongs to none."""
+    """Return every session's content, and what belongs to none, but notes of copies."""
     handle, found = store.tenant(tenant), {}
     for name in ["", *[one.id for one in await handle.sessions(limit=999)]]:
-        digest = rows_of.RowDigest()
-        async for page in await handle.dump(name):
-            for row in page:
-                digest.add(row)
-        found[name] = digest.text
+        found[name] = [
+            row async for page in await handle.dump(name) for row in page
+            if row["kind"] not in ("dump", "end", "block") and transfer.is_carried(row)
+        ]  # fmt: skip
     return found
 
 
@@ -105,52 +103,21 @@ async def test_a_memory_goes_to_postgresql_and_back(tmp_path, opened):
     await source.close()
 
 
-async def test_a_half_in_postgresql_is_not_served_and_goes_with_its_session(opened, monkeypatch):
-    monkeypatch.setattr(receive, "BATCH", 20)
-    source, target = MemoryStore(), await opened()
-    await filled(source)
-    rows = [row async for page in await source.tenant("default").dump("s") for row in page]
-
-    async def cut_off():
-        for row in rows[:-1]:
-            yield [row]
-        raise ConnectionResetError
-
-    tenant, memory = target.tenant("default"), AsyncMemory(store=target)
-    for erase in (lambda: memory.erase_session("s"), memory.erase_tenant):
-        with pytest.raises(ConnectionResetError):
-            await tenant.restore(cut_off())
-        assert await target.tenants() == []
-        assert await tenant.sessions() == await tenant.runs() == []
-        made = [row["value"]["input_hash"] for row in rows if row["kind"] == "revision"]
-        assert made
-        assert {await tenant.reusable(one) for one in made} == {None}
-        assert [one.promise for one in (await memory.check()).findings] == ["P1"]
-        await erase()
-        schema = postgres_server.run(
-            "SELECT n.nspname FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid "
-            "WHERE c.relname = 'restores' ORDER BY n.oid DESC LIMIT 1"
-        )[0][0]
-        for table in ("messages", "keys", "nodes", "revisions", "heads", "restored_rows",
-                      "restores", "sessions"):  # fmt: skip
-            assert postgres_server.run(f"SELECT count(*) FROM {schema}.{table}") == [(0,)], table
-
-
 COPYING = """
 import asyncio, sys
 from hiermem import AsyncMemory
-from hiermem.stores import dump as pages, receive
+from hiermem.stores import dump as pages
 from hiermem.stores.postgres import PostgresStore, dump
 from hiermem.stores.sqlite import SQLiteStore
 
-pages._PAGE = receive.BATCH = 25
-add = dump.PostgresReceiver.add
+pages._PAGE = 25
+written = dump._written
 
-async def told(*given):
-    await add(*given)
-    print("kept", flush=True)
+def told(*given):
+    print("a page", flush=True)
+    return written(*given)
 
-dump.PostgresReceiver.add = told
+dump._written = told
 
 async def main():
     target = await PostgresStore.open(sys.argv[2], schema=sys.argv[3])
@@ -174,7 +141,8 @@ async def test_a_copy_that_is_killed_anywhere_ends_right(tmp_path, opened):
     while True:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, env={**os.environ})  # noqa: ASYNC220
         with process.stdout:
-            for _ in range(chance.randint(1, 4)):  # by what it did: machines differ in speed
+            # By what it did, since machines differ in speed; longer each time, so that it ends.
+            for _ in range(chance.randint(1, 9 * (killed + 1))):
                 process.stdout.readline()
             time.sleep(chance.uniform(0, 0.02))  # noqa: ASYNC251
             process.send_signal(signal.SIGKILL)
@@ -187,4 +155,3 @@ async def test_a_copy_that_is_killed_anywhere_ends_right(tmp_path, opened):
     assert killed >= 3, "the copy is too short to be killed"
     for tenant, sessions in expected.items():
         assert await content(target, tenant) == sessions
-        assert await target.tenant(tenant).restores() == []

@@ -87,7 +87,6 @@ async def _everything(store):
 
     await tenant.erase_all()
     await tenant.restore(kept())
-    await tenant.restores("s")
     await tenant.now()
     await tenant.put_view(ViewRecord("s", "v", ""))
     await tenant.view("s", "v")

@@ -26,7 +26,7 @@ from hiermem.config import (
 )
 from hiermem.core import arguments
 from hiermem.core.calls.run_report import RunReport
-from hiermem.core.check import CheckReport, CopyReport
+from hiermem.core.check import CheckReport
 from hiermem.core.log.branches import ImportReport
 from hiermem.core.log.erase import ForkHandling
 from hiermem.core.log.receipts import Receipt, StoreCopy
@@ -37,6 +37,7 @@ from hiermem.core.summaries.plan import UpdatePlan
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchProgress, BatchReport
 from hiermem.core.text.policy import MAX_NAME, check, check_name
+from hiermem.core.transfer import CopyReport
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.check import check as run_check
 from hiermem.engine.context.manager import ContextWindowManager, manager_over
@@ -613,16 +614,16 @@ class AsyncMemory(Brief):
         place is opened, created if need be, and closed; both stores may be in use. The target must
         be empty or have the secret of this store, so that a copy of one store can be added to.
 
-        A session is visible at the target when it is complete. The next call resumes an interrupted
-        copy. A session that changed after it was copied is copied again, and a session that was
-        erased after it was copied is removed, unless somebody wrote to it at the target. At the
-        end, each session is compared with what was sent, and the target is checked. Both stores
+        The target writes a session in one transaction; after an interrupted copy, the next call
+        copies the sessions that are missing. A session whose head is the same in both stores is
+        passed over; one that changed since is replaced, and one that was erased since is removed,
+        unless somebody wrote to it at the target. At the end the target is checked. Both stores
         note the copy, and every later erasure names it in ``Receipt.copies``.
 
-        ``on_progress`` is called after every batch, on the event loop's thread.
+        ``on_progress`` is called after every page that is read, on the event loop's thread.
 
         Raises SessionDiffersError where the target has another session of the same name, or where
-        its session was written to or erased there. Raises SecretMismatchError; NotFoundError where
+        its session was appended to, updated or erased there. Raises SecretMismatchError; NotFoundError where
         the session does not exist; ReadOnlyError where a store takes no writes; and what opening
         raises. Sessions that were copied before stay, and the same call can be repeated.
         """

@@ -415,7 +415,4 @@ async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
     for scope, what in scopes.items():
         if scope not in known:
             findings.append(Finding("P12", scope, what, "there is no such session"))
-    for arrival in await handle.store.restores():
-        what = "a copy of it was cut off; copy it again, or erase it"
-        findings.append(Finding("P1", arrival.session_id, "the copy", what))
     return findings

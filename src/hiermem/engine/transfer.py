@@ -1,8 +1,9 @@
-"""Copies sessions, tenants or a whole store to another store, and compares both sides afterwards.
+"""Copies sessions, tenants or a whole store to another store.
 
-``core.check`` decides what is done with a session. A session goes from one store to the other
-as the rows of a dump, in batches; the next call resumes an interrupted copy. Rows that belong to no
-session go before the sessions.
+``core.transfer`` decides what is done with a session. A session goes from one store to the other as
+the rows of a dump, and the target writes them in one transaction. So a copy that is killed leaves
+whole sessions, and the next one copies those that are missing or have changed. Rows that belong to
+no session go before the sessions.
 """
 
 from __future__ import annotations
@@ -11,21 +12,30 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Final
 
 from hiermem import errors
-from hiermem.core.check import CopyReport, Step, is_erasure, step
+from hiermem.core import transfer
 from hiermem.core.log.erase import erase_copied
 from hiermem.core.log.receipts import StoreCopy, record_copy
-from hiermem.core.log.row_digest import NO_SESSION, RowDigest, is_carried
+from hiermem.core.spaces.sources import SOURCE
+from hiermem.core.transfer import CopyReport, Head
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.check import check
 from hiermem.engine.handle import Handle, every_session
 from hiermem.engine.log.copies import copies_of, every_tenant
+from hiermem.engine.metrics import FEEDBACK
 from hiermem.protocols import Store, TenantStore
-from hiermem.types import SessionRecord
-from hiermem.types.transaction import StoredRow
+from hiermem.types.transaction import (
+    NO_SESSION,
+    NeedRecords,
+    NeedSession,
+    RunRecord,
+    SessionNeed,
+    StoredRow,
+)
 
 #: How often a session is copied again because it was written to meanwhile.
 _TRIES: Final = 3
@@ -118,26 +128,25 @@ class _TenantCopy:
         else:
             await self.refuse_erased(session)
             await self.one(session)
+        if self._rewritten:
+            await self.target.scrub()
         known = {one.place: one for one in await copies_of(self.source)}
         known[here] = StoreCopy(here, now)
         known.pop(there, None)
         await self.target.put_records([record_copy(one) for one in known.values()])
 
     def _count(self, **more: int) -> None:
-        """Add to the counts of the report."""
+        """Add to the counts of the report, and report how far the copy is."""
         sums = {name: getattr(self.report, name) + number for name, number in more.items()}
         self.report = replace(self.report, **sums)
-
-    def _tell(self) -> None:
-        """Report how far the copy is."""
         if self._on_progress is not None:
             self._on_progress(self.report)
 
     async def holds_anything(self) -> bool:
-        """Return whether the source has anything of the tenant, or the target something unseen."""
-        if await self.source.sessions(limit=1) or await self.target.restores():
+        """Return whether the source has anything of the tenant but notes of copies."""
+        if await self.source.sessions(limit=1):
             return True
-        return bool(await _digest(self.source, NO_SESSION))
+        return any([len(page) > 2 async for page in _carried(self.source, NO_SESSION)])
 
     async def everything(self) -> None:
         """Copy all sessions, and what belongs to none."""
@@ -149,139 +158,155 @@ class _TenantCopy:
         async for record in every_session(self.source):
             await self.one(record.id)
         await self._remove_erased()
-        for cut_off in await self.target.restores():
-            if cut_off.session_id and await self.source.session(cut_off.session_id) is None:
-                await self._delete(cut_off.session_id)
-        if self._rewritten:
-            await self.target.scrub()
 
     async def refuse_erased(self, session_id: str) -> None:
         """Raise SessionDiffersError where the session was erased at the target."""
-        if await self.target.session(session_id) is not None:
-            return
-        for run in await self.target.runs(subject=session_id, limit=_ALL):
-            if is_erasure(run) and await self.source.run(run.id) is None:
-                raise errors.SessionDiffersError(session_id, erased=True)
+        if await self.target.session(session_id) is None and await _erasures(
+            self.target, session_id, unknown_to=self.source
+        ):
+            raise errors.SessionDiffersError(session_id, erased=True)
 
     async def _remove_erased(self) -> None:
         """Remove from the target what was erased in the source since an earlier copy."""
         async for record in every_session(self.target):
             if await self.source.session(record.id) is not None:
                 continue
-            runs = await self.source.runs(subject=record.id, limit=_ALL)
-            if not any(map(is_erasure, runs)):
+            erased = await _erasures(self.source, record.id, unknown_to=self.target)
+            if not transfer.is_removed(record, erased):
                 continue
-            arrived = await self.target.restores(record.id)
-            if not arrived or arrived[0].digest != await _digest(self.target, record.id):
-                raise errors.SessionDiffersError(record.id)
-            await self._delete(record.id)
+            self._rewritten = True
+            await self.target.transact(partial(erase_copied, record.id))
             self._count(removed=1)
-
-    async def _delete(self, session_id: str) -> None:
-        self._rewritten = True
-        await self.target.transact(lambda: erase_copied(session_id))
 
     async def one(self, session_id: str) -> None:
         """Copy one session, or what belongs to none, as often as it changes meanwhile."""
-        done: Step = "keep"
-        for tried in range(1, _TRIES + 1):
+        done: transfer.Step = "keep"
+        for _ in range(_TRIES):
             try:
-                step = await self._step(session_id)
-                if step[0] == "keep":
+                step, version = await self._step(session_id)
+                if step == "keep":
                     break
-                done = step[0] if done == "keep" else done
-                digest, state = await retry_store(
-                    partial(self._send, session_id, step[1]), sleep=asyncio.sleep
+                done = step if done == "keep" else done
+                self._rewritten = self._rewritten or step == "replace"
+                await retry_store(
+                    partial(self._send, session_id, version),
+                    sleep=asyncio.sleep,
                 )
             except errors.NotFoundError:  # it was erased in the source just now
                 return
-            except errors.HiermemError as error:
-                # Other rows came in an earlier call, or these did, and only the answer was lost.
-                # What belongs to no session may have a name that is taken at the target.
-                came = isinstance(error, errors.SessionChangedError | errors.SessionExistsError)
-                taken = not session_id and type(error) is errors.UsageError
-                if tried == _TRIES or not (came or taken):
-                    raise
+            except errors.SessionExistsError:  # these rows came, and only the answer was lost
                 continue
-            self._rewritten = self._rewritten or step[0] == "replace"
-            if await _digest(self.target, session_id) != digest:
-                raise errors.StoreError(
-                    f"session {session_id!r}: what arrived is not what was sent; copy it again"
-                )
-            if not session_id or await self._state(session_id) == state:
-                break
         else:
-            changing = (*self.report.changing, session_id)
-            self.report = replace(self.report, changing=changing)
+            if session_id and (await self._step(session_id))[0] != "keep":
+                self.report = replace(self.report, changing=(*self.report.changing, session_id))
         if session_id:
             counts = {"copy": "copied", "replace": "replaced", "keep": "unchanged"}
             self._count(**{"sessions": 1, counts[done]: 1})
-        self._tell()
 
-    async def _step(self, session_id: str) -> tuple[Step, int | None]:
-        """Return the action for a session, and the version of the session that it replaces."""
-        there: SessionRecord | None = None
-        if session_id:
-            there = await self.target.session(session_id)
-            if there is None:
-                return "copy", None
-        arrived = await self.target.restores(session_id)
-        target = await _digest(self.target, session_id)
-        decided = step(
-            session_id,
-            source=await _digest(self.source, session_id),
-            target=target if there or target else None,
-            arrived=arrived[0] if arrived else None,
+    async def _step(self, session_id: str) -> tuple[transfer.Step, int | None]:
+        """Return what is done with a session, and the version that it replaces.
+
+        Raises NotFoundError where the source does not have it.
+        """
+        if session_id == NO_SESSION:
+            return await self._step_without_session(), 0
+        source, target = await _head(self.source, session_id), await _head(self.target, session_id)
+        if source is None:
+            raise errors.NotFoundError(f"session {session_id!r} does not exist in the source")
+        if target is None:
+            return "copy", None
+        known = target.run is None or await self.source.run(target.run.id) is not None
+        last = target.record.messages - 1
+        known = known and await _written_at(self.source, session_id, last) == await _written_at(
+            self.target, session_id, last
         )
-        version = there.version if there else 0
-        return decided, version if decided == "replace" else None
+        erased = await _erasures(self.source, session_id, unknown_to=self.target)
+        step = transfer.step(source, target, known=known, erased=bool(erased))
+        return step, target.record.version
 
-    async def _state(self, session_id: str) -> tuple[int, int] | None:
-        found = await self.source.session(session_id)
-        return None if found is None else (found.version, found.epoch)
+    async def _step_without_session(self) -> transfer.Step:
+        heads: tuple[list[StoredRow], list[StoredRow]] = ([], [])
+        equal = empty = True
+        async with (
+            aclosing(_rows(self.source)) as source,
+            aclosing(_rows(self.target)) as target,
+        ):
+            while True:
+                pair = [await anext(rows, None) for rows in (source, target)]
+                if pair == [None, None]:
+                    break
+                equal = equal and pair[0] == pair[1]
+                empty = empty and pair[1] is None
+                for held, row in zip(heads, pair, strict=True):
+                    if row is not None and transfer.is_head(row):
+                        held.append(row)
+        if empty and not equal:
+            return "copy"
+        return transfer.step_without_session(*heads, equal=equal)
 
-    async def _send(
-        self, session_id: str, replaces: int | None
-    ) -> tuple[str, tuple[int, int] | None]:
-        """Send a session; return the digest of its rows, and its record's version and epoch."""
-        digest = RowDigest()
-        state: tuple[int, int] | None = None
+    async def _send(self, session_id: str, replaces: int | None) -> None:
+        """Send a session to the target, which writes it in one transaction."""
+        before = self.report.messages
 
         async def carried() -> AsyncGenerator[list[StoredRow]]:
-            nonlocal state
             async for page in _carried(self.source, session_id):
-                digest.add_all(page)
-                for row in page:
-                    if row["kind"] == "session":
-                        state = row["value"]["version"], row["value"]["epoch"]
-                self._count(messages=sum(row["kind"] == "message" for row in page))
                 yield page
-                self._tell()
+                self._count(messages=sum(row["kind"] == "message" for row in page))
 
-        before = self.report.messages
         try:
             async with aclosing(carried()) as rows:
                 await self.target.restore(rows, replaces=replaces)
         except BaseException:
-            self._count(messages=before - self.report.messages)
+            self.report = replace(self.report, messages=before)
             raise
-        return digest.text, state
 
 
-async def _carried(source: TenantStore, session_id: str) -> AsyncIterator[list[StoredRow]]:
+async def _head(store: TenantStore, session_id: str) -> Head | None:
+    """Return the session's head, None where it does not exist."""
+    needs: list[SessionNeed] = [
+        (session_id, NeedSession()),
+        (session_id, NeedRecords(FEEDBACK)),
+        (session_id, NeedRecords(SOURCE)),
+    ]
+    record, *records = await store.read(needs)
+    if record is None:
+        return None
+    runs = await store.runs(subject=session_id, limit=1)
+    held = tuple(one for of_kind in records for one in of_kind)
+    return Head(record, runs[0] if runs else None, held)
+
+
+async def _written_at(store: TenantStore, session_id: str, index: int) -> datetime | None:
+    """Return the time of a message, which no edit and no erasure changes; None without it."""
+    found = await store.messages(session_id, index, index + 1)
+    return found[0].message.created_at if found else None
+
+
+async def _erasures(
+    store: TenantStore, session_id: str, *, unknown_to: TenantStore
+) -> list[RunRecord]:
+    """Return the runs that erased a session of this id, of which the other store does not know."""
+    return [
+        run
+        for run in await store.runs(subject=session_id, limit=_ALL)
+        if transfer.is_erasure(run) and await unknown_to.run(run.id) is None
+    ]
+
+
+async def _carried(source: TenantStore, session_id: str) -> AsyncGenerator[list[StoredRow]]:
     """Yield the pages of a dump without what every store has for itself."""
     left = 0
     async for page in await source.dump(session_id):
-        kept = [row for row in page if is_carried(row)]
+        kept = [row for row in page if transfer.is_carried(row)]
         left += len(page) - len(kept)
         if left and kept and kept[-1]["kind"] == "end":
             kept[-1] = {**kept[-1], "rows": kept[-1]["rows"] - left}
         yield kept
 
 
-async def _digest(store: TenantStore, session_id: str) -> str:
-    """Return the digest of a session's content, "" where there is none."""
-    digest = RowDigest()
-    async for page in await store.dump(session_id):
-        await asyncio.to_thread(digest.add_all, page)
-    return digest.text
+async def _rows(store: TenantStore) -> AsyncGenerator[StoredRow]:
+    """Yield the rows of what belongs to no session."""
+    async for page in _carried(store, NO_SESSION):
+        for row in page:
+            if row["kind"] not in ("dump", "end"):
+                yield row

@@ -21,7 +21,6 @@ from functools import cache
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from hiermem.core.calls.claim import read_claim
-from hiermem.core.log.row_digest import NO_SESSION, RowDigest
 from hiermem.errors import HiermemError, NotFoundError, SecretMismatchError, UsageError
 from hiermem.stores import rows
 from hiermem.types import Message, Node, Revision, SessionRecord, StoredMessage
@@ -76,7 +75,7 @@ class SessionDump:
 
     ``record`` is None where it is of what belongs to no session. ``versions`` are the earlier
     versions of messages, ``keys`` the (key, entry) pairs, ``nodes`` and ``revisions`` those of all
-    trees, each with the number of its tree. ``digest`` is that of the content.
+    trees, each with the number of its tree.
     """
 
     tenant: str
@@ -93,12 +92,11 @@ class SessionDump:
     runs: list[tx.RunRecord] = field(default_factory=list[tx.RunRecord])
     attempts: list[tx.Attempt] = field(default_factory=list[tx.Attempt])
     blocks: list[tx.Block] = field(default_factory=list[tx.Block])
-    digest: str = ""
 
     @property
     def session_id(self) -> str:
         """The id of the session, "" where it is of what belongs to none."""
-        return NO_SESSION if self.record is None else self.record.id
+        return tx.NO_SESSION if self.record is None else self.record.id
 
 
 # ---------------------------------------------------------------------------------------------
@@ -181,7 +179,7 @@ async def read(rows: AsyncIterable[Sequence[tx.StoredRow]], *, tenant: str) -> S
 
     Raises UsageError if they are no complete dump of this format, or are of another tenant.
     """
-    reader, digest = RowReader(tenant), RowDigest()
+    reader = RowReader(tenant)
     dump: SessionDump | None = None
     seen: set[tuple[Any, ...]] = set()
     async for page in rows:
@@ -189,7 +187,6 @@ async def read(rows: AsyncIterable[Sequence[tx.StoredRow]], *, tenant: str) -> S
             item = reader.take(row)
             if item is None:
                 continue
-            digest.add(row)
             kind, at, value = item
             if dump is None:
                 dump = SessionDump(tenant, reader.secret, reader.record)
@@ -201,9 +198,7 @@ async def read(rows: AsyncIterable[Sequence[tx.StoredRow]], *, tenant: str) -> S
             if kind != "session":
                 getattr(dump, f"{kind}s").append((at, value) if kind in _PLACED else value)
     reader.end()
-    found = dump or SessionDump(tenant, reader.secret, None)
-    found.digest = digest.text
-    return found
+    return dump or SessionDump(tenant, reader.secret, None)
 
 
 def _named(kind: str, value: Any, *, whole: bool) -> Iterator[Any]:
@@ -241,7 +236,7 @@ class RowReader:
     @property
     def session_id(self) -> str:
         """The id of the session, "" where the rows are of what belongs to none."""
-        return NO_SESSION if self.record is None else self.record.id
+        return tx.NO_SESSION if self.record is None else self.record.id
 
     def take(self, row: Any) -> Item | None:
         """Read one row; return its item, or None for the first and the last one."""

@@ -15,14 +15,14 @@ from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
 from hiermem.types.brief import Brief
 
 __all__ = [
+    "NO_SESSION",
     "TERMS",
     "Asking", "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "Due", "DueSession",
     "IndexState", "KeyEntry", "LogEvent", "Need",
     "NeedCovering", "NeedEchoes", "NeedEvents", "NeedFlagged", "NeedForks", "NeedLevel",
     "NeedMessages", "NeedNodes", "NeedRecords", "NeedRevisions", "NeedSession",
     "NeedViews",
-    "NodeTally", "NodeWrite", "PlacedBlock", "Record", "RecordWrite", "RestoreState", "Rewrite",
-    "RunRecord",
+    "NodeTally", "NodeWrite", "PlacedBlock", "Record", "RecordWrite", "Rewrite", "RunRecord",
     "Scrubbed", "Segment", "SessionNeed", "SessionOrder", "Snapshot", "Spent",
     "StoredRow", "ViewRecord",
 ]  # fmt: skip
@@ -34,6 +34,9 @@ SessionOrder: TypeAlias = Literal["created", "last_activity"]
 #: and all that they cover exists. A search over all sessions of a tenant reads them, and segments
 #: are made of them alone.
 TERMS: Final = "terms"
+#: The id under which a dump holds what belongs to no session: spaces, and a journal that outlived
+#: its session. No session has it.
+NO_SESSION: Final = ""
 #: One row of a dump: JSON values, which any store can read (``hiermem.stores.dump``).
 StoredRow: TypeAlias = dict[str, Any]
 
@@ -384,19 +387,6 @@ class DueSession(Brief):
     session_id: str
     generation: int
     claimed: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreState:
-    """What ``TenantStore.restore`` brought of a session, or of what belongs to none ("").
-
-    ``digest`` is that of the content which was restored last, None if no restore was finished.
-    ``unfinished`` says that one was cut off: what it brought is kept, and nothing reads it.
-    """
-
-    session_id: str
-    digest: str | None
-    unfinished: bool = False
 
 
 # ---------------------------------------------------------------------------------------------

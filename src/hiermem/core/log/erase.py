@@ -213,13 +213,10 @@ def erase_space(space: str, *, subject: str, now: datetime, run_id: str) -> Deci
     return Batch(receipt, runs=(run,), drop_records=tuple(going), drop_journals=(subject,))
 
 
-def erase_copied(session_id: str) -> Deciding[Receipt]:
-    """Erase what a copy brought of a session: nobody has seen it, or it goes as in its source.
-
-    Nothing is journalled here.
-    """
+def erase_copied(session_id: str) -> Deciding[None]:
+    """Erase the copy of a session that its source erased. Nothing is journalled here."""
     yield from ()
-    return Batch(Receipt("erase_session", session_id), delete=(session_id,))
+    return Batch(None, delete=(session_id,))
 
 
 def _family(

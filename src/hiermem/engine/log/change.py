@@ -162,10 +162,6 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
         receipt = await _withdraw(
             handle, "erase", lambda earlier: erasing.erase_session(session_id, earlier, forks=forks)
         )
-    except NotFoundError:
-        if not any(one.unfinished for one in await handle.store.restores(session_id)):
-            raise
-        receipt = await handle.store.transact(lambda: erasing.erase_copied(session_id))
     finally:
         handle.forget()
     return await _scrubbed(handle, receipt)

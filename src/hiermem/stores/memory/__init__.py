@@ -15,7 +15,6 @@ from functools import partial
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.errors import MemoryClosedError
 from hiermem.stores.contract import answer_to, named_after, run_decision, system_time
 from hiermem.stores.dump import SessionDump, check_secret, missing, pages, read
@@ -218,7 +217,7 @@ class MemoryTenant:
 
     async def dump(self, session_id: str) -> AsyncIterator[list[tx.StoredRow]]:
         """Return everything kept of the session, page by page, as it is when they begin."""
-        if session_id != NO_SESSION and session_id not in self._kept().sessions:
+        if session_id != tx.NO_SESSION and session_id not in self._kept().sessions:
             raise missing(session_id)
         return self._pages(session_id)
 
@@ -235,8 +234,6 @@ class MemoryTenant:
         """Write what ``dump`` returned: all of it, or nothing, of which nothing is kept."""
         self._kept()
         self._store.restore(self._name, await read(rows, tenant=self._name), replaces)
-
-    restores = _of_tenant(reads.restores)
 
     async def scrub(self) -> tx.Scrubbed:
         """Report that nothing is left of what was removed; the live data are all there is."""

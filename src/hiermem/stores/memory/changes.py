@@ -68,7 +68,6 @@ def change_all(kept: TenantData, batch: tx.Batch[Any]) -> None:
         change(draft, session_id, changes)
     for session_id in batch.delete:
         delete(draft, session_id)
-        draft.arrived.pop(session_id, None)
     for place in batch.drop_records:
         draft.records.pop(place, None)
     for subject in batch.drop_journals:

@@ -113,9 +113,7 @@ class SessionData:
 #: A segment: the blocks that it was made of, each with its session's id, and its pages.
 SegmentData: TypeAlias = tuple[tuple[tuple[str, tx.Block], ...], Mapping[int, bytes]]
 
-_CONTAINERS = (
-    "sessions", "written", "runs", "attempts", "views", "records", "segments", "arrived",
-)  # fmt: skip
+_CONTAINERS = ("sessions", "written", "runs", "attempts", "views", "records", "segments")
 
 
 @dataclass
@@ -138,8 +136,6 @@ class TenantData:
         default_factory=dict[tuple[str, str, str], tx.Record]
     )
     segments: dict[int, SegmentData] = field(default_factory=dict[int, SegmentData])
-    #: The digests of what was restored, by session id.
-    arrived: dict[str, str] = field(default_factory=dict[str, str], compare=False)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), compare=False)
     #: Returns the store's time.
     clock: Callable[[], datetime] = field(default=system_time, compare=False)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from hiermem.core.log.receipts import STORE_COPY
-from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import AT_ONCE
 from hiermem.errors import SessionExistsError
 from hiermem.stores.contract import refuse
 from hiermem.stores.dump import Item, SessionDump, missing
 from hiermem.stores.memory import changes, data
 from hiermem.types import SessionRecord
+from hiermem.types.transaction import NO_SESSION
 
 
 def items(kept: data.TenantData, session_id: str) -> list[Item]:
@@ -56,7 +56,6 @@ def restored(kept: data.TenantData, dump: SessionDump, replaces: int | None) -> 
         raise SessionExistsError(owner)
     if replaces is not None:
         _remove(draft, owner)
-    draft.arrived[owner] = dump.digest
     if dump.record is not None:
         _write_session(draft, dump, dump.record)
         draft.sessions[owner].become_due(AT_ONCE, kept.clock())

@@ -120,12 +120,6 @@ def blocks(
     return sorted(mine, key=lambda block: block.start)
 
 
-def restores(kept: TenantData, session_id: str | None = None) -> list[tx.RestoreState]:
-    """Return what was restored of a session; nothing here is ever unfinished."""
-    digest = None if session_id is None else kept.arrived.get(session_id)
-    return [] if session_id is None or digest is None else [tx.RestoreState(session_id, digest)]
-
-
 # -- trees
 
 

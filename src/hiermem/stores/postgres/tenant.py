@@ -11,10 +11,9 @@ from datetime import datetime
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_nodes
 from hiermem.stores.contract import check_record_writes, check_write, named_after
-from hiermem.stores.dump import RowReader, missing
+from hiermem.stores.dump import missing
 from hiermem.stores.postgres import decisions, due, reads, segments
 from hiermem.stores.postgres import dump as dumping
 from hiermem.stores.postgres import writes as changing
@@ -22,7 +21,7 @@ from hiermem.stores.postgres.connections import UNSYNCED, Sent
 from hiermem.stores.postgres.reads import TreeOf
 from hiermem.stores.postgres.scope import Scope
 from hiermem.stores.postgres.statements import Query, Statement
-from hiermem.stores.receive import receive
+from hiermem.stores.receive import received
 from hiermem.types import transaction as tx
 
 P = ParamSpec("P")
@@ -112,18 +111,16 @@ class PostgresTenant:
 
     async def dump(self, session_id: str) -> AsyncIterator[list[tx.StoredRow]]:
         """Return everything kept of the session, page by page, as it is when they begin."""
-        if session_id != NO_SESSION and await self.session(session_id) is None:
+        if session_id != tx.NO_SESSION and await self.session(session_id) is None:
             raise missing(session_id)
         return dumping.dump(self._scope, session_id)
 
     async def restore(
         self, rows: AsyncIterable[Sequence[tx.StoredRow]], *, replaces: int | None = None
     ) -> None:
-        """Write what ``dump`` returned, batch by batch; it is seen when it is whole."""
-        reader = RowReader(self.tenant)
-        await receive(rows, reader, dumping.PostgresReceiver(self._scope, reader, replaces))
-
-    restores = _reading(dumping.restores)
+        """Write what ``dump`` returned, in one transaction."""
+        async with received(rows, self.tenant) as every:
+            await dumping.restore(self._scope, every, replaces)
 
     async def scrub(self) -> tx.Scrubbed:
         """Report that removed rows are still in the server's files; nothing is vacuumed."""

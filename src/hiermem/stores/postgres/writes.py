@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hiermem.core.log.receipts import STORE_COPY
-from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_change
 from hiermem.stores import rows
 from hiermem.stores.contract import successive
@@ -32,7 +31,7 @@ _COLUMNS: Final = rows.MESSAGES.columns.split(", ")[1:]
 #: All tables that hold a tenant's data.
 OF_TENANT: Final = (
     "messages", "versions", *rows.BY_NUMBER, *(table for table, _ in rows.BY_NAME), "segments",
-    "pages", "replaced", "restores", "restored_rows", "tenants",
+    "pages", "replaced", "tenants",
 )  # fmt: skip
 
 
@@ -263,35 +262,9 @@ def dropped_journal(subject: str) -> Iterator[Statement]:
 def deleted(session_id: str) -> Iterator[Statement]:
     """Yield the statements that delete all of a session, and all rows that hold its name.
 
-    The rows of an unfinished restore of it are deleted too.
-    """
-    yield from deleted_shown(session_id)
-    yield from dropped_restore(session_id)
-    yield Statement("DELETE FROM restores WHERE tenant = $1 AND id = $2", (session_id,))
-
-
-def dropped_restore(session_id: str) -> Iterator[Statement]:
-    """Yield the statements that delete what an unfinished restore brought of a session."""
-    for statement in _deleted_rows(session_id):
-        sql = statement.sql.replace("FROM sessions WHERE", "FROM restores WHERE")
-        yield Statement(sql, statement.values)
-    yield Statement("DELETE FROM restored_rows WHERE tenant = $1 AND id = $2", (session_id,))
-    yield Statement(
-        "UPDATE restores SET session = NULL, chain = NULL, first = NULL "
-        "WHERE tenant = $1 AND id = $2",
-        (session_id,),
-    )
-    yield Statement(
-        "DELETE FROM restores WHERE tenant = $1 AND id = $2 AND digest IS NULL", (session_id,)
-    )
-
-
-def deleted_shown(session_id: str) -> Iterator[Statement]:
-    """Yield the statements that delete a session but for what a restore is bringing.
-
     The empty id stands for what belongs to no session.
     """
-    if session_id == NO_SESSION:
+    if session_id == tx.NO_SESSION:
         for table, column in rows.BY_NAME:
             kept = f" AND m.kind <> '{STORE_COPY}'" if table == "records" else ""
             yield Statement(
@@ -300,12 +273,6 @@ def deleted_shown(session_id: str) -> Iterator[Statement]:
             )
         return
     yield segments.dissolved(session_id)
-    yield from _deleted_rows(session_id)
-    yield from _named(rows.BY_NAME, session_id)
-
-
-def _deleted_rows(session_id: str) -> Iterator[Statement]:
-    """Yield the statements that delete the rows that hold the session's number."""
     for table in ("messages", "versions"):
         yield Statement(
             f"DELETE FROM {table} WHERE tenant = $1 AND message >= {NUMBER} << {rows.INDEX_BITS} "
@@ -314,6 +281,7 @@ def _deleted_rows(session_id: str) -> Iterator[Statement]:
         )
     for table in rows.BY_NUMBER:
         yield _of_session(f"DELETE FROM {table} m", session_id)
+    yield from _named(rows.BY_NAME, session_id)
 
 
 # -- writes without a decision

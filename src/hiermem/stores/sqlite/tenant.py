@@ -12,16 +12,22 @@ from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.stores.contract import named_after
-from hiermem.stores.dump import RowReader, missing
-from hiermem.stores.receive import receive
+from hiermem.stores.dump import missing
+from hiermem.stores.receive import received
 from hiermem.stores.sqlite import due, puts, reads, segments, trees
 from hiermem.stores.sqlite import dump as dumping
 from hiermem.stores.sqlite import writes as changing
 from hiermem.stores.sqlite.heads import Part, TreeOf
 from hiermem.stores.sqlite.workers import Transaction
-from hiermem.types.transaction import Changes, Deciding, Scrubbed, Snapshot, StoredRow
+from hiermem.types.transaction import (
+    NO_SESSION,
+    Changes,
+    Deciding,
+    Scrubbed,
+    Snapshot,
+    StoredRow,
+)
 
 if TYPE_CHECKING:
     from hiermem.stores.sqlite import SQLiteStore
@@ -159,11 +165,9 @@ class SQLiteTenant(_Handle[str]):
     async def restore(
         self, rows: AsyncIterable[Sequence[StoredRow]], *, replaces: int | None = None
     ) -> None:
-        """Write what ``dump`` returned, batch by batch; it is seen when it is whole."""
-        reader = RowReader(self._of)
-        await receive(rows, reader, dumping.SQLiteReceiver(self._store, reader, replaces))
-
-    restores = _reading(dumping.restores)
+        """Write what ``dump`` returned in one transaction; other writes to the file wait for it."""
+        async with received(rows, self._of) as every:
+            await self._store.write(lambda found: dumping.restore(found, every, replaces))
 
     async def scrub(self) -> Scrubbed:
         """Remove deleted data from the bytes of the file and its log, and remove backups.

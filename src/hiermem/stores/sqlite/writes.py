@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from hiermem.core.log.receipts import STORE_COPY
-from hiermem.core.log.row_digest import NO_SESSION
 from hiermem.core.summaries.due import due_by_change
 from hiermem.stores import rows
 from hiermem.stores.codec import decode, pack
@@ -36,7 +35,7 @@ def _sets(columns: str) -> str:
     return ", ".join(f"{name} = ?" for name in columns.split(", "))
 
 
-_NEW_SESSION = insert("sessions", "session, tenant", f"id, {rows.FIXED.columns}")
+_NEW_SESSION = insert("sessions", "tenant", f"id, {rows.FIXED.columns}")
 _NEW_HEAD = insert("heads", "tenant", f"{rows.HEADS.columns}, session")
 _HEAD = f"UPDATE heads SET {_sets(rows.HEADS.columns)} WHERE session = ?"
 _SESSION = f"UPDATE sessions SET {_sets(rows.FIXED.columns)} WHERE session = ?"
@@ -208,15 +207,14 @@ def write_record(
     before: SessionRecord | None,
     after: SessionRecord,
 ) -> int:
-    """Write the session's record and return its number; a new one gets ``number``, or any.
+    """Write the session's record and return its number; a new session has none before.
 
     The fields that an append does not change are written only if they differ.
     """
     head = rows.HEADS.row(after)
     if before is None:
         fixed = rows.FIXED.row(after)
-        cursor = connection.execute(_NEW_SESSION, (number, tenant, after.id, *fixed))
-        number = number or cursor.lastrowid or 0
+        number = connection.execute(_NEW_SESSION, (tenant, after.id, *fixed)).lastrowid or 0
         connection.execute(_NEW_HEAD, (tenant, *head, number))
         _write_metadata(connection, tenant, number, after)
         return number
@@ -290,35 +288,9 @@ def _rewrite(connection: sqlite3.Connection, number: int, run: Sequence[tx.Rewri
 def deleted(transaction: Transaction, tenant: str, session_id: str) -> None:
     """Remove all data of a session; of an unknown session, all rows that hold its name.
 
-    The rows of an unfinished restore of it are removed too.
+    With the empty id, it is what belongs to no session.
     """
-    deleted_shown(transaction, tenant, session_id)
-    dropped_restore(transaction.connection, tenant, session_id)
-    transaction.connection.execute(
-        "DELETE FROM restores WHERE tenant = ? AND id = ?", (tenant, session_id)
-    )
-
-
-def dropped_restore(connection: sqlite3.Connection, tenant: str, session_id: str) -> None:
-    """Remove what an unfinished restore brought of a session."""
-    of = (tenant, session_id)
-    found = connection.execute(
-        "SELECT session FROM restores WHERE tenant = ? AND id = ? AND session IS NOT NULL", of
-    ).fetchone()
-    if found is not None:
-        _numbered(connection, found[0])
-    connection.execute("DELETE FROM restored_rows WHERE tenant = ? AND id = ?", of)
-    connection.execute(
-        "UPDATE restores SET session = NULL, chain = NULL, first = NULL "
-        "WHERE tenant = ? AND id = ?",
-        of,
-    )
-    connection.execute("DELETE FROM restores WHERE tenant = ? AND id = ? AND digest IS NULL", of)
-
-
-def deleted_shown(transaction: Transaction, tenant: str, session_id: str) -> None:
-    """Remove all data of a session but what a restore is bringing; or what belongs to none."""
-    if session_id == NO_SESSION:
+    if session_id == tx.NO_SESSION:
         for table, column in rows.BY_NAME:
             kept = f" AND kind <> '{STORE_COPY}'" if table == "records" else ""
             transaction.connection.execute(
@@ -344,11 +316,6 @@ def erase_all(transaction: Transaction, tenant: str) -> int:
     found = connection.execute("SELECT session FROM sessions WHERE tenant = ?", (tenant,))
     numbers = [row[0] for row in found.fetchall()]
     segments.drop_all(connection, tenant)
-    unfinished = "SELECT session FROM restores WHERE tenant = ? AND session IS NOT NULL"
-    for (number,) in connection.execute(unfinished, (tenant,)).fetchall():
-        _numbered(connection, number)
-    for table in ("restores", "restored_rows"):
-        connection.execute(f"DELETE FROM {table} WHERE tenant = ?", (tenant,))
     for number in numbers:
         _numbered(connection, number)
     for table, _ in rows.BY_NAME:

@@ -11,9 +11,9 @@ from importlib.resources import files
 from typing import Final
 
 #: The version that this library reads and writes; the table ``store`` holds that of a store.
-VERSION: Final = 4
+VERSION: Final = 5
 #: The oldest version that is migrated; older stores were written by development versions.
-FIRST: Final = 4
+FIRST: Final = 5
 
 
 def script(name: str = "current") -> str:

@@ -350,31 +350,6 @@ CREATE TABLE replaced (
 );
 CREATE INDEX replaced_of ON replaced (tenant, session, stop, start);
 
--- What restores brought of a session, or of what belongs to none (id ''). digest is that of the
--- content which the last one brought. session is the number under which one is bringing it now, and
--- NULL if none is: it has taken so many rows, and chain and first are the digests of all of them
--- and of the first one.
-CREATE TABLE restores (
-    tenant uuid NOT NULL,
-    id text COLLATE "C" NOT NULL,
-    digest text COLLATE "C",
-    session bigint,
-    taken bigint NOT NULL,
-    chain bytea,
-    first bytea,
-    PRIMARY KEY (tenant, id)
-);
-
--- The rows of it that would be found by their name: they are written when it is whole.
-CREATE TABLE restored_rows (
-    tenant uuid NOT NULL,
-    id text COLLATE "C" NOT NULL,
-    row bigint NOT NULL,
-    data bytea NOT NULL,
-    PRIMARY KEY (tenant, id, row)
-);
-ALTER TABLE restored_rows ALTER COLUMN data SET STORAGE EXTERNAL;
-
 -- The names of the tenants that have anything stored. It is read with the rights of its owner, so
 -- that a role may have this list and no more.
 CREATE VIEW listed_tenants AS
@@ -400,7 +375,7 @@ DECLARE
 BEGIN
     FOREACH named IN ARRAY ARRAY['tenants', 'sessions', 'session_metadata', 'heads', 'messages',
         'versions', 'keys', 'events', 'nodes', 'revisions', 'runs', 'attempts', 'views', 'records',
-        'blocks', 'segments', 'pages', 'replaced', 'restores', 'restored_rows']
+        'blocks', 'segments', 'pages', 'replaced']
     LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', named);
         EXECUTE format('CREATE POLICY one_tenant ON %I USING ('

@@ -23,9 +23,9 @@ APPLICATION_ID = 0x68696572
 #: from 1, so the format number alone does not distinguish their files from current ones.
 DEVELOPMENT_ID = 0x686D656D
 #: The format number, which the file holds as its ``user_version``.
-VERSION = 5
+VERSION = 6
 #: The oldest format that is migrated; files of older ones were written by development versions.
-FIRST = 5
+FIRST = 6
 
 
 @dataclass(frozen=True)

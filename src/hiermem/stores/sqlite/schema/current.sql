@@ -317,27 +317,3 @@ CREATE INDEX places_of ON places (session, start, stop, live);
 CREATE INDEX places_loose ON places (tenant, session, start) WHERE segment = 0;
 CREATE INDEX places_in ON places (segment, place) WHERE segment > 0;
 CREATE INDEX places_dead ON places (tenant, segment, place) WHERE live = 0;
-
--- What restores brought of a session, or of what belongs to none (id ''). digest is that of the
--- content which the last one brought. session is the number under which one is bringing it now, and
--- NULL if none is: it has taken so many rows, and chain and first are the digests of all of them
--- and of the first one.
-CREATE TABLE restores (
-    tenant TEXT NOT NULL,
-    id TEXT NOT NULL,
-    digest TEXT,
-    session INTEGER,
-    taken INTEGER NOT NULL,
-    chain BLOB,
-    first BLOB,
-    PRIMARY KEY (tenant, id)
-) WITHOUT ROWID;
-
--- The rows of it that would be found by their name: they are written when it is whole.
-CREATE TABLE restored_rows (
-    tenant TEXT NOT NULL,
-    id TEXT NOT NULL,
-    row INTEGER NOT NULL,
-    data BLOB NOT NULL,
-    PRIMARY KEY (tenant, id, row)
-) WITHOUT ROWID;
