@@ -271,6 +271,31 @@ async def test_a_target_that_differs_is_refused_and_left_as_it_was():
         await memory.copy_to(stranger)
 
 
+async def give_feedback(session):
+    (message,) = await session.messages(3, 4)
+    await session.feedback(message, score=0.5)
+
+
+async def test_what_changes_no_message_comes_with_the_next_copy():
+    """Broken, a summary is paid for twice, or an erasure's receipt leaves a note out."""
+    source, target = await sqlite(), await sqlite()
+    memory = await filled(source, "s", count=9)
+    session = memory.session("s")
+    await memory.copy_to(target)
+    for change in (
+        lambda: session.update(),
+        lambda: session.extract(),
+        lambda: session.pin(3),
+        lambda: give_feedback(session),
+        lambda: memory.space("team", rules=RULES).note("Of a message.", sources=[("s", 2)]),
+    ):
+        await change()
+        await settled(memory)
+        assert (await memory.copy_to(target)).replaced == 1
+        assert await content(target) == await content(source)
+        assert (await memory.copy_to(target)).unchanged == 1
+
+
 # -- what cuts it off
 
 

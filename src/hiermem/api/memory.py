@@ -623,9 +623,10 @@ class AsyncMemory(Brief):
         ``on_progress`` is called after every page that is read, on the event loop's thread.
 
         Raises SessionDiffersError where the target has another session of the same name, or where
-        its session was appended to, updated or erased there. Raises SecretMismatchError; NotFoundError where
-        the session does not exist; ReadOnlyError where a store takes no writes; and what opening
-        raises. Sessions that were copied before stay, and the same call can be repeated.
+        its session was appended to, updated or erased there. Raises SecretMismatchError;
+        NotFoundError where the session does not exist; ReadOnlyError where a store takes no writes;
+        and what opening raises. Sessions that were copied before stay, and the same call can be
+        repeated.
         """
         from hiermem.api.defaults import opened_store
         from hiermem.engine.transfer import copy
