@@ -283,8 +283,8 @@ async def test_what_changes_no_message_comes_with_the_next_copy():
     session = memory.session("s")
     await memory.copy_to(target)
     for change in (
-        lambda: session.update(),
-        lambda: session.extract(),
+        session.update,
+        session.extract,
         lambda: session.pin(3),
         lambda: give_feedback(session),
         lambda: memory.space("team", rules=RULES).note("Of a message.", sources=[("s", 2)]),
