@@ -3,23 +3,19 @@
 import json
 import re
 import shutil
+from functools import partial
 
+import commands
 import pytest
 from object_server import SECRET, serving
-from typer.testing import CliRunner
 
 from hiermem import Memory
-from hiermem.cli.app import app
 from hiermem.testing.llms import ScriptedLLM
 
-runner = CliRunner()
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
 
 
-def run(*arguments, code=0, **settings):
-    result = runner.invoke(app, ["bank", *(str(each) for each in arguments)], **settings)
-    assert result.exit_code == code, result.output
-    return result
+run = partial(commands.run, "bank")
 
 
 @pytest.fixture
@@ -169,7 +165,7 @@ def test_what_is_wrong_is_said(db, tmp_path):
     assert "other rules" in clash.stderr
     run("note", "x", "--db", db, "--space", "y", "--rules", other)
     assert "choose one with --space: x, y" in run("show", "--db", db, code=2).stderr
-    run("note", "-", "--db", db, "--space", "y", input="from a pipe")
+    run("note", "-", "--db", db, "--space", "y", given="from a pipe")
     assert "from a pipe" in run("show", "--notes", "--space", "y", "--db", db).stdout
 
 

@@ -11,19 +11,10 @@ import sys
 import time
 
 import pytest
-from typer.testing import CliRunner
+from commands import run
 
 from hiermem import Memory, Message
 from hiermem.cli import main
-from hiermem.cli.app import app
-
-runner = CliRunner()
-
-
-def _run(*arguments, code=0):
-    result = runner.invoke(app, [str(each) for each in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 @pytest.fixture
@@ -46,26 +37,26 @@ def talk(tmp_path):
 def db(tmp_path, talk):
     """A memory that holds those messages and has its summaries made."""
     path = tmp_path / "memory.db"
-    _run("import", talk, "--db", path)
-    _run("update", "--db", path)
+    run("import", talk, "--db", path)
+    run("update", "--db", path)
     return path
 
 
 def test_an_import_twice_appends_once_and_a_longer_file_appends_the_rest(tmp_path, talk):
     path = tmp_path / "memory.db"
-    assert "60 new messages into 1 session; 0 were" in _run("import", talk, "--db", path).stdout
-    assert "0 new messages into 0 sessions; 60 were" in _run("import", talk, "--db", path).stdout
+    assert "60 new messages into 1 session; 0 were" in run("import", talk, "--db", path).stdout
+    assert "0 new messages into 0 sessions; 60 were" in run("import", talk, "--db", path).stdout
     with talk.open("a", encoding="utf-8") as file:
         file.write('\n{"role": "user", "content": "one more"}')
-    assert "1 new message into 1 session; 60 were" in _run("import", talk, "--db", path).stdout
+    assert "1 new message into 1 session; 60 were" in run("import", talk, "--db", path).stdout
 
 
 def test_a_changed_line_is_a_new_message_and_said_to_be(tmp_path, talk):
     """Broken if a corrected file could not be read again, or moved messages in silence."""
     path = tmp_path / "memory.db"
-    _run("import", talk, "--db", path)
+    run("import", talk, "--db", path)
     talk.write_text(talk.read_text("utf-8").replace("Message 3 ", "Message three "), "utf-8")
-    result = _run("import", talk, "--db", path)
+    result = run("import", talk, "--db", path)
     assert "1 new message into 1 session; 59 were" in result.stdout
     assert "appended after those: 1." in result.stdout
     assert "three" not in result.output, "a note never holds message text"
@@ -75,8 +66,8 @@ def test_a_transcript_goes_in_under_its_own_session_and_title(tmp_path):
     talk = tmp_path / "meeting.txt"
     talk.write_text("Ada: Shall we?\nMarvin: If we must.\nAda: Good.\n", encoding="utf-8")
     path = tmp_path / "memory.db"
-    _run("import", talk, "--db", path, "-s", "m1", "--title", "Plans", "--assistant", "Marvin")
-    assert _run("sessions", "--db", path).stdout.splitlines()[1].split()[:2] == ["Plans", "3"]
+    run("import", talk, "--db", path, "-s", "m1", "--title", "Plans", "--assistant", "Marvin")
+    assert run("sessions", "--db", path).stdout.splitlines()[1].split()[:2] == ["Plans", "3"]
     with Memory.open(path) as memory:
         assert [each.role for each in memory.session("m1").messages()] == [
             "user",
@@ -87,16 +78,16 @@ def test_a_transcript_goes_in_under_its_own_session_and_title(tmp_path):
 
 def test_an_empty_file_is_said_to_be_empty(tmp_path):
     (tmp_path / "empty.jsonl").write_text("\n", encoding="utf-8")
-    result = _run("import", tmp_path / "empty.jsonl", "--db", tmp_path / "memory.db", code=1)
+    result = run("import", tmp_path / "empty.jsonl", "--db", tmp_path / "memory.db", code=1)
     assert "holds no messages" in result.stderr
 
 
 def test_an_update_up_to_level_1_leaves_the_rest_to_the_next(tmp_path, talk):
     path = tmp_path / "memory.db"
-    _run("import", talk, "--db", path)
-    assert "6 made" in _run("update", "--db", path, "--level", 1).stdout
-    assert "1 summary to be made: hiermem update" in _run("show", "--db", path).stdout
-    assert "1 made" in _run("update", "--db", path).stdout
+    run("import", talk, "--db", path)
+    assert "6 made" in run("update", "--db", path, "--level", 1).stdout
+    assert "1 summary to be made: hiermem update" in run("show", "--db", path).stdout
+    assert "1 made" in run("update", "--db", path).stdout
 
 
 def test_a_long_session_is_listed_from_its_top_down(tmp_path):
@@ -105,63 +96,63 @@ def test_a_long_session_is_listed_from_its_top_down(tmp_path):
         memory.session("long").append(
             Message("user" if n % 2 == 0 else "assistant", f"Point {n}.") for n in range(800)
         )
-    printed = _run("show", "--db", path).stdout
+    printed = run("show", "--db", path).stdout
     assert len(printed.splitlines()) < 100
     assert "L1.0 " not in printed
     assert "not listed; --level 1 lists all" in printed
-    assert "L1.79 " in _run("show", "--db", path, "--level", 1).stdout
+    assert "L1.79 " in run("show", "--db", path, "--level", 1).stdout
 
 
 def test_a_dry_run_says_what_the_update_then_does(tmp_path, talk):
     path = tmp_path / "memory.db"
-    _run("import", talk, "--db", path)
-    assert "6 L1, 1 L2" in _run("update", "--db", path, "--dry-run").stdout
-    plan = _run("update", "--db", path, "--dry-run").stdout
+    run("import", talk, "--db", path)
+    assert "6 L1, 1 L2" in run("update", "--db", path, "--dry-run").stdout
+    plan = run("update", "--db", path, "--dry-run").stdout
     assert " 1 call, " in plan, "a model that is asked once is said to be asked more often"
-    assert "7 made" in _run("update", "--db", path).stdout
-    assert "nothing to make" in _run("update", "--db", path).stdout
-    assert "nothing to make" in _run("update", "--db", path, "--dry-run").stdout
+    assert "7 made" in run("update", "--db", path).stdout
+    assert "nothing to make" in run("update", "--db", path).stdout
+    assert "nothing to make" in run("update", "--db", path, "--dry-run").stdout
 
 
 def test_the_context_is_that_of_the_library(db):
     with Memory.open(db) as memory:
         wanted = memory.session("talk").context(3_000)
     assert json.loads(
-        _run("context", "--db", db, "--max-tokens", 3_000, "--format", "openai").stdout
+        run("context", "--db", db, "--max-tokens", 3_000, "--format", "openai").stdout
     ) == (wanted.to_openai())
     shaped = json.loads(
-        _run("context", "--db", db, "--max-tokens", 3_000, "--format", "anthropic").stdout
+        run("context", "--db", db, "--max-tokens", 3_000, "--format", "anthropic").stdout
     )
     assert shaped == wanted.to_anthropic()
-    explained = _run("context", "--db", db, "--max-tokens", 3_000, "--explain").stdout
+    explained = run("context", "--db", db, "--max-tokens", 3_000, "--explain").stdout
     assert "60 messages" in explained
 
 
 @pytest.mark.parametrize("form", ["text", "openai", "anthropic"])
 def test_a_message_cannot_steer_the_terminal(db, form):
-    printed = _run("context", "--db", db, "--format", form).stdout
+    printed = run("context", "--db", db, "--format", form).stdout
     assert "alert" in printed
     assert "\x1b" not in printed
     assert "\u202e" not in printed
 
 
 def test_show_draws_the_levels_and_lists_the_summaries(db):
-    printed = _run("show", "--db", db).stdout
+    printed = run("show", "--db", db).stdout
     assert "60 messages, sealed: 6 L1, 1 L2" in printed
     assert all(name in printed for name in ("L2.0", "L1.0", "L1.5"))
     assert "\x1b" not in printed
-    full = _run("show", "--db", db, "--node", "L1.0").stdout
+    full = run("show", "--db", db, "--node", "L1.0").stdout
     assert "covers     10 messages" in full
     assert "Message 0" in full
-    assert _run("sessions", "--db", db).stdout.splitlines()[1].split()[:2] == ["talk", "60"]
+    assert run("sessions", "--db", db).stdout.splitlines()[1].split()[:2] == ["talk", "60"]
 
 
 def test_with_several_sessions_one_must_be_chosen(db):
     with Memory.open(db) as memory:
         memory.session("other").append(Message.user("hello"))
-    result = _run("show", "--db", db, code=2)
+    result = run("show", "--db", db, code=2)
     assert "there are 2 sessions; name one, such as 'other', or @last" in result.stderr
-    assert "other" in _run("show", "other", "--db", db).stdout
+    assert "other" in run("show", "other", "--db", db).stdout
 
 
 @pytest.mark.parametrize(
@@ -178,7 +169,7 @@ def test_a_fault_is_one_line_on_standard_error_and_exit_code_1(
     db, talk, arguments, says, monkeypatch
 ):
     monkeypatch.chdir(db.parent)
-    result = _run(*(each.format(db=db, talk=talk) for each in arguments), code=1)
+    result = run(*(each.format(db=db, talk=talk) for each in arguments), code=1)
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
@@ -188,7 +179,7 @@ def test_a_fault_is_one_line_on_standard_error_and_exit_code_1(
 
 def test_wrong_usage_is_exit_code_2_and_names_what_was_wrong():
     for wrong in (("context", "--format", "yaml"), ("fly",)):
-        told = _run(*wrong, code=2)
+        told = run(*wrong, code=2)
         assert wrong[-1] in told.stderr
         assert told.stdout == ""
 
@@ -213,7 +204,7 @@ def test_without_the_extra_the_command_names_it(monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def demo():
     """Return what the demo prints."""
-    return _run("demo").stdout
+    return run("demo").stdout
 
 
 def test_the_demo_says_what_it_covers_and_what_it_saved(demo):
@@ -240,11 +231,11 @@ def test_the_demo_searches_the_whole_conversation(demo):
 @pytest.mark.thorough
 def test_a_demo_that_is_kept_can_be_looked_at_and_is_not_run_into_twice(tmp_path):
     path = tmp_path / "demo.db"
-    assert "2 L3" in _run("demo", "--db", path).stdout
-    assert "L3.0" in _run("show", "--db", path).stdout
-    assert "holds the demo already" in _run("demo", "--db", path, code=2).stderr
-    assert "nothing to make" not in _run("update", "--db", path).stdout
-    assert "nothing to make" in _run("update", "--db", path).stdout
+    assert "2 L3" in run("demo", "--db", path).stdout
+    assert "L3.0" in run("show", "--db", path).stdout
+    assert "holds the demo already" in run("demo", "--db", path, code=2).stderr
+    assert "nothing to make" not in run("update", "--db", path).stdout
+    assert "nothing to make" in run("update", "--db", path).stdout
 
 
 @pytest.mark.thorough

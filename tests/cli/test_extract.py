@@ -4,20 +4,11 @@ import json
 from dataclasses import fields, replace
 
 import pytest
-from typer.testing import CliRunner
+from commands import run
 
 from hiermem import ChunkReport, ExtractionReport, Failure, Memory, TriVector
-from hiermem.cli.app import app
 from hiermem.cli.extract import print_failures, print_table
 from hiermem.types.trivector import Delta, Provenance, Strategy
-
-runner = CliRunner()
-
-
-def _run(*arguments, code=0):
-    result = runner.invoke(app, [str(each) for each in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 @pytest.fixture
@@ -34,12 +25,12 @@ def db(tmp_path):
     talk = tmp_path / "talk.jsonl"
     talk.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     path = tmp_path / "memory.db"
-    _run("import", talk, "--db", path)
+    run("import", talk, "--db", path)
     return path
 
 
 def test_the_table_shows_each_vector(db):
-    said = _run("extract", "--db", db).stdout
+    said = run("extract", "--db", db).stdout
     assert "talk: ok" in said
     assert "Entities" in said
     assert "SQLite" in said
@@ -48,13 +39,8 @@ def test_the_table_shows_each_vector(db):
     assert "\u202e" not in said
 
 
-def test_a_second_run_makes_no_call(db):
-    _run("extract", "--db", db)
-    assert json.loads(_run("extract", "--db", db, "--json").stdout)["calls"] == 0
-
-
-def test_json_is_the_whole_result(db):
-    found = json.loads(_run("extract", "--db", db, "--json").stdout)
+def test_json_is_the_whole_result_and_a_second_run_makes_no_call(db):
+    found = json.loads(run("extract", "--db", db, "--json").stdout)
     assert found["outcome"] == "ok"
     assert found["live"] is False
     assert found["kept"] is True
@@ -69,11 +55,12 @@ def test_json_is_the_whole_result(db):
         assert memory.graph.entity("sqlite").name == "SQLite"
         assert memory.graph.mentions("SQLite")
         memory.graph.neighbours("SQLite")
+    assert json.loads(run("extract", "--db", db, "--json").stdout)["calls"] == 0
 
 
 def test_a_long_session_is_chunked_with_a_limit(db):
     found = json.loads(
-        _run("extract", "--db", db, "--limit", 3400, "--answer", 512, "--json").stdout
+        run("extract", "--db", db, "--limit", 3400, "--answer", 512, "--json").stdout
     )
     assert found["chunked"]
     assert [c["id"] for c in found["chunks"]] == [
@@ -82,24 +69,23 @@ def test_a_long_session_is_chunked_with_a_limit(db):
 
 
 def test_a_graph_is_written_for_other_tools(db):
-    drawn = _run("extract", "--db", db, "--graph", "mermaid").stdout
+    drawn = run("extract", "--db", db, "--graph", "mermaid").stdout
     assert drawn.startswith("flowchart LR\n")
 
 
 def test_what_ended_it_goes_to_standard_error_and_a_stop_is_code_3(db):
-    result = _run("extract", "--db", db, "--max-calls", 0, code=3)
+    result = run("extract", "--db", db, "--max-calls", 0, code=3)
     assert "stopped by max_calls" in result.stderr
-    refused = _run("extract", "--db", db, "--limit", 100, code=2)
-    assert refused.stdout == ""
 
 
 def test_what_is_refused_is_called_by_its_flag(db):
     """Nobody who types --limit knows what safe_processing_tokens is."""
-    refused = _run("extract", "--db", db, "--limit", 100, code=2)
+    refused = run("extract", "--db", db, "--limit", 100, code=2)
+    assert refused.stdout == ""
     assert "--limit is 100" in refused.stderr
     assert "--answer" in refused.stderr
     assert "_tokens" not in refused.stderr
-    failed = _run("extract", "--db", db, "--limit", 2960, "--answer", 1000, code=1)
+    failed = run("extract", "--db", db, "--limit", 2960, "--answer", 1000, code=1)
     assert "oversized" in failed.stderr
     assert "--oversized slice" in failed.stderr
 
@@ -120,7 +106,7 @@ def test_many_failures_do_not_flood_the_terminal(db, capsys):
 
 def test_a_graph_as_json_is_refused(db):
     """It would be written in the one notation or the other, and silently so."""
-    refused = _run("extract", "--db", db, "--graph", "mermaid", "--json", code=2)
+    refused = run("extract", "--db", db, "--graph", "mermaid", "--json", code=2)
     assert refused.stdout == ""
     assert "--json" in refused.stderr
 

@@ -6,19 +6,10 @@ import shlex
 from datetime import timedelta
 
 import chat_files
-from typer.testing import CliRunner
+from commands import run
 
 from hiermem import Memory
-from hiermem.cli.app import app
 from hiermem.cli.demo import DETAILS, bundled
-
-runner = CliRunner()
-
-
-def run(*arguments, code=0):
-    result = runner.invoke(app, [str(each) for each in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def test_a_dry_run_says_what_a_file_holds_and_makes_no_memory(tmp_path):

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner
+from commands import run
 
 from hiermem import Memory, Message
 from hiermem.cli import output
 from hiermem.cli.app import app
 
-runner = CliRunner()
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 #: A command line for each row of the page's table.
 CALLS = {
@@ -89,9 +88,7 @@ def given(tmp_path):
 
 def _json(given, words, *, code=0):
     line = [word.format(**given) for word in words] + ["--json"]
-    result = runner.invoke(app, line, env={"HIERMEM_DB": str(given["db"])})
-    assert result.exit_code == code, result.output
-    return result
+    return run(*line, code=code, HIERMEM_DB=str(given["db"]))
 
 
 def _documented():

@@ -8,24 +8,18 @@ import zipfile
 
 import pytest
 import typer
+from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
+from sampling import crossed
 
 from hiermem import Memory
 from hiermem.cli import output
 from hiermem.cli.app import app
 from hiermem.cli.options import tokens
 
-runner = CliRunner()
 #: Phrases of the libraries that read a command line.
 THEIRS = ("Input should", "Value error", "pydantic", "unable to parse", "validation error")
-
-
-def run(*words, code=0, **environment):
-    result = runner.invoke(app, [str(word) for word in words], env=environment)
-    assert result.exit_code == code, result.output
-    return result
 
 
 def _chats(count):
@@ -120,7 +114,7 @@ def test_a_mistake_is_met_with_what_would_be_right(tmp_path, monkeypatch, words,
     (tmp_path / "chat.txt").write_text("1/2/25, 10:00 - Ana: x\n")
     with Memory.open(tmp_path / "chat.db") as memory:
         memory.session("one").append({"role": "user", "content": "Hello."})
-    result = runner.invoke(app, words.split())
+    result = run(*words.split(), code=None)
     assert result.exit_code in (1, 2)
     assert says in " ".join(result.stderr.split())
     assert result.stdout == ""
@@ -183,10 +177,12 @@ def test_a_shell_completes_commands_and_options():
     assert done.stdout.split() == ["sessions", "search"]
 
 
-@pytest.mark.parametrize("name", ["openai", "anthropic"])
 @pytest.mark.parametrize(
-    "command",
-    ["update", "extract talk", "work", "work --once", "bank consolidate", "mcp"],
+    ("name", "command"),
+    crossed(
+        ["openai", "anthropic"],
+        ["update", "extract talk", "work", "work --once", "bank consolidate", "mcp"],
+    ),
 )
 def test_a_missing_key_is_said_before_any_work(tmp_path, monkeypatch, name, command):
     """Broken, a night's work is made by extracts alone, and nobody knows why."""

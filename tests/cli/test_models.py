@@ -5,13 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
+import commands
 import pytest
 from provider import Provider
 from sampling import params
 
 typer = pytest.importorskip("typer")
-from typer.testing import CliRunner  # noqa: E402
 
 from hiermem import Memory, Message, UpdateReport, WorkerStatus  # noqa: E402
 from hiermem.cli import output  # noqa: E402
@@ -29,8 +30,7 @@ def db(tmp_path):
     return path
 
 
-def run(*words, **environment):
-    return CliRunner().invoke(app, [str(word) for word in words], env=environment)
+run = partial(commands.run, code=None)
 
 
 @pytest.mark.parametrize("name", ["openai", "anthropic"])
@@ -62,8 +62,10 @@ def test_a_model_that_finds_nothing_to_make_is_told_whose_the_summaries_are(db):
 
         done = ask()
         assert "nothing to make" in done.stdout
-        assert "are by extractive-2; --strategy full makes them again by tiny" in done.stderr
-        assert not provider.served
+        assert done.stderr == (
+            "the newest summaries are by extractive-2; --strategy full makes them again by tiny\n"
+        )
+        assert (done.exit_code, len(provider.served)) == (0, 0)
         assert "are by" not in ask("--strategy", "full").stderr
         assert provider.served
         done = ask()
@@ -83,22 +85,6 @@ def test_an_extraction_asks_it_too_and_the_options_may_be_in_the_environment(db)
         assert provider.served[0].body["response_format"]["type"] == "json_schema"
 
 
-def test_a_consolidation_asks_it_too(db, tmp_path):
-    """Or a bank kept from a shell would be the offline one's, whatever the environment says."""
-    rules = tmp_path / "rules.md"
-    rules.write_text("- pumps.md: how they are set")
-    run("bank", "note", "Pump 3 was set to 21 rpm.", "--db", db, "--space", "x", "--rules", rules)
-    with Provider() as provider:
-        run(
-            "bank", "consolidate", "--db", db, "--model", "openai:tiny",
-            "--model-url", provider.openai_url,
-            HIERMEM_MODEL_KEY=provider.key,
-        )  # fmt: skip
-        body = provider.served[0].body
-        assert body["model"] == "tiny"
-        assert "Pump 3 was set to 21 rpm." in body["messages"][-1]["content"]
-
-
 ASKING = {
     "update": ["update"],
     "extract": ["extract"],
@@ -106,6 +92,7 @@ ASKING = {
 }
 
 
+@pytest.mark.timeout(100)  # less than any time-out that nobody named
 @pytest.mark.parametrize("command", ASKING)
 def test_every_command_that_asks_a_model_says_how_it_is_asked(command, db, tmp_path):
     """A slow server cannot be used where nobody can say how long to wait."""
@@ -114,17 +101,15 @@ def test_every_command_that_asks_a_model_says_how_it_is_asked(command, db, tmp_p
     run("bank", "note", "Pump 3 was set to 21 rpm.", "--db", db, "--space", "x", "--rules", rules)
 
     def ask(provider, *words):
-        begun = time.monotonic()
-        run(
+        return run(
             *ASKING[command], "--db", db, "--model", "openai:tiny",
             "--model-url", provider.openai_url, *words,
             HIERMEM_MODEL_KEY=provider.key,
-        )  # fmt: skip
-        return time.monotonic() - begun
+        ).output  # fmt: skip
 
     with Provider(lambda served: "hang") as provider:
-        assert ask(provider, "--retries", 0, "--timeout", 0.3, "--concurrency", 2) < 20
-        assert len(provider.served) == 1
+        ask(provider, "--retries", 0, "--timeout", 0.3, "--concurrency", 2)
+        assert [one.body["model"] for one in provider.served] == ["tiny"]
     with Provider(lambda served: "500") as provider:
         ask(provider, "--retries", 0, "--temperature", 0.7)
         assert [one.body["temperature"] for one in provider.served] == [0.7]
@@ -298,16 +283,6 @@ def test_a_consolidation_whose_provider_fails_may_be_tried_again(tmp_path):
     assert done.exit_code == 3, done.output
     assert "0 notes consolidated; 1 remain live; stopped: " in done.stdout
     assert run("bank", "show", "--db", path).stdout.count("1 live note") == 1
-
-
-def test_an_update_with_nothing_to_make_tells_no_progress(db):
-    run("update", "--db", db)
-    again = run(
-        "update", "--db", db, "--model", "openai:tiny", "--model-url", "http://127.0.0.1:1/v1",
-        HIERMEM_MODEL_KEY="k",
-    )  # fmt: skip
-    told = "the newest summaries are by extractive-2; --strategy full makes them again by tiny\n"
-    assert (again.exit_code, again.stderr) == (0, told)
 
 
 def test_what_is_done_is_said_where_no_terminal_draws_it(db, monkeypatch):

@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
@@ -15,12 +16,6 @@ from hiermem.cli.screen import clean
 
 runner = CliRunner()
 SAID = datetime(2025, 3, 1, 9, 30, tzinfo=timezone(timedelta(hours=2)))
-
-
-def run(*arguments, code=0, given=None):
-    result = runner.invoke(app, [str(each) for each in arguments], input=given)
-    assert result.exit_code == code, result.output
-    return result
 
 
 @pytest.fixture
