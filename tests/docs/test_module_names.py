@@ -149,35 +149,3 @@ def test_every_lone_name_of_a_modules_docstring_exists(known):
 def test_a_made_up_name_is_found(line):
     """The check would prove nothing if it overlooked one of the ways to write a name."""
     assert dead_names(line, beside=ROOT)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "decided in ``core.text.policy``, as ``hiermem.core.tree.fold`` says.",
-        "``hiermem.Memory`` and ``hiermem.protocols.TenantStore``",
-        "`core/text/policy.py`, `config.py`, `tests/core/text/test_policy.py` and `core/tree/`",
-        "[Models](models.md), [Prompts](prompts.md#rules), from hiermem.models",
-        "conftest.py stands beside it",
-    ],
-)
-def test_a_name_that_exists_is_let_pass(line):
-    """The check would be switched off if it refused what is right."""
-    assert not dead_names(line, beside=ROOT / "tests")
-
-
-def test_a_made_up_neighbour_is_found(known):
-    """A lone name that only a docstring has must not count as known from that docstring."""
-    docstring = "``policy`` reads what ``no_such_neighbour`` wrote."
-    assert unknown_names(docstring, known) == ["no_such_neighbour"]
-
-
-@pytest.mark.parametrize(("suffix", "text"), [
-    (".md", "a page\nnames `core/polity.py`"),
-    (".py", '"""A docstring\nnames ``core.polity``."""'),
-    (".py", "x = 1\n# a comment names core.polity"),
-    (".py", 'def f():\n    """It names ``core.polity``."""'),
-])  # fmt: skip
-def test_prose_is_read_wherever_it_stands(suffix, text):
-    """A name in a docstring or comment that is not read could be dead for ever."""
-    assert any(dead_names(line, beside=ROOT) for _, line in prose_of(text, suffix))

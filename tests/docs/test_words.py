@@ -90,22 +90,3 @@ def test_no_module_gives_its_reasons_by_formula():
 def test_a_retired_word_is_found_in_any_spelling(identifier):
     """The check would prove nothing if it overlooked a spelling."""
     assert retired_words(identifier)
-
-
-@pytest.mark.parametrize("identifier", ["shopping", "desktop", "rotate", "seated", "bookshelf"])
-def test_a_word_that_only_begins_or_ends_alike_is_let_pass(identifier):
-    """The check would be switched off if it refused ordinary words."""
-    assert not retired_words(identifier)
-
-
-def test_names_in_code_are_read_and_prose_is_not():
-    """A name that is only quoted is no name of this code."""
-    text = 'shelf = 1  # the desk\n"""a seat"""\ndef f(told: int) -> "shop": ...\n'
-    assert {"shelf", "told"} <= identifiers_of(text)
-    assert not {"desk", "seat", "shop"} & identifiers_of(text)
-
-
-def test_the_formula_is_found_in_a_modules_docstring():
-    """The check would prove nothing if it read no docstring."""
-    assert has_formula('"""Reads.\n\nThe one rule: it only reads.\n"""\n')
-    assert not has_formula('"""Reads."""\nx = "The one rule"\n')

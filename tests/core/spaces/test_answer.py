@@ -2,12 +2,10 @@
 
 import itertools
 import json
-import random
-import tracemalloc
 
 import pytest
 
-from hiermem.core.spaces.answer import BankAnswer, answer_schema, read_answer
+from hiermem.core.spaces.answer import answer_schema, read_answer
 from hiermem.errors import InvalidAnswerError
 
 GOOD = {
@@ -113,36 +111,6 @@ def test_no_error_holds_a_word_of_the_answer() -> None:
             read_answer(text)
         assert CANARY not in str(caught.value)
         assert CANARY not in repr(caught.value.__cause__) + repr(caught.value.__context__)
-
-
-def test_ten_thousand_mutations_are_a_value_or_a_typed_error() -> None:
-    chance = random.Random(11)
-    tokens = ('"', "{", "}", "[", "]", ",", ":", "null", "1e999", "-", "\\u0000", "true", "\x00")
-    read = 0
-    for _ in range(10_000):
-        text = TEXT
-        for _ in range(chance.randrange(1, 4)):
-            at, width = chance.randrange(len(text)), chance.randrange(4)
-            text = text[:at] + chance.choice((*tokens, text[at : at + 9])) + text[at + width :]
-        try:
-            assert isinstance(read_answer(text), BankAnswer)
-            read += 1
-        except InvalidAnswerError:
-            continue
-    assert 0 < read < 10_000
-
-
-def test_an_answer_takes_no_more_than_ten_times_its_length() -> None:
-    for piece in ('{"filename":"a.md","action":"x"},', "[],", '"",', "1,"):
-        text = '{"bank_files": [' + piece * (300_000 // len(piece))
-        text = text.rstrip(",") + '], "synthesis": ""}'
-        tracemalloc.start()
-        try:
-            with pytest.raises(InvalidAnswerError):
-                read_answer(text)
-            assert tracemalloc.get_traced_memory()[1] < 10 * len(text)
-        finally:
-            tracemalloc.stop()
 
 
 def test_the_schema_asks_for_every_field_and_allows_no_other() -> None:

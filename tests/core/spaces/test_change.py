@@ -124,34 +124,6 @@ async def test_a_change_that_took_in_a_note_which_is_gone_writes_nothing() -> No
     assert await records(store, kept.BANK) == []
 
 
-async def test_history_gives_every_state_back() -> None:
-    store = handle()
-    states: list[BankState] = [await read(store, state().rules)]
-    for number in range(5):
-        live = await arrive(store, f"note {number}")
-        bank = states[-1]
-        after, writes = change.commit(bank, answered(bank, live, f"- {number}"), **TOOK, now=NOW)
-        assert await store.put_records(writes)
-        states.append(after)
-    back, writes = change.put(
-        states[-1], dict.fromkeys(states[-1].texts), kind="rollback", now=NOW, to=0, synthesis=""
-    )
-    assert writes
-    assert await store.put_records(writes)
-    assert back.texts == {}
-    again, writes = change.put(back, {"progress.md": "# P\n"}, kind="load", now=NOW)
-    assert writes
-    assert await store.put_records(writes)
-    assert await read(store, bank.rules) == again
-    history = await records(store, kept.REVISION)
-    for number, each in enumerate([*states, back, again]):
-        assert kept.texts_at(history, number) == (each.texts, each.synthesis)
-    told = kept.read_revisions(history)
-    assert [each.kind for each in told] == ["consolidation"] * 5 + ["rollback", "load"]
-    assert dict(told[5].files) == dict.fromkeys(states[-1].texts, "removed")
-    assert told[5].to == 0
-
-
 def test_what_changes_nothing_is_no_change() -> None:
     bank = state({"progress.md": "# P\n"})
     assert change.put(bank, {"progress.md": "# P\n"}, kind="load", now=NOW) == (bank, ())
@@ -173,20 +145,6 @@ async def test_a_failed_answer_halves_the_next_request_and_a_good_one_doubles_it
     assert sizes == [9, 4, 2]
     after, _ = change.commit(bank, answered(bank, live[:1]), **TOOK, now=NOW)
     assert after.meta.batch_notes == 2
-
-
-async def test_a_note_that_fails_alone_three_times_is_set_aside_and_stays_live() -> None:
-    store = handle()
-    bank = replace(state(), meta=SpaceMeta(model="model"))
-    for failures in range(1, 4):
-        live = await arrive(store) or await arrive(store, "poison")
-        assert (live[0].failures, live[0].state) == (failures - 1, "live")
-        blocked, writes = change.failed(bank, live, llm="model", max_failures=3)
-        assert (blocked is not None) == (failures == 3)
-        assert await store.put_records([replace(write, expected=None) for write in writes])
-        bank = await read(store, bank.rules)
-    (live_one,) = await arrive(store)
-    assert (live_one.state, live_one.failures, live_one.blocked_for) == ("blocked", 3, "failed")
 
 
 def lone(bank: BankState, given: Note, llm: str = "model") -> tuple[Note, BankState]:

@@ -201,13 +201,6 @@ def test_rules_that_leave_no_room_are_no_fault_of_a_note() -> None:
     assert isinstance(planned(long, notes(1), answer=100, tokens=needed + 200), NoteBatch)
 
 
-def test_rules_of_fifty_kilobytes_go_in_whole() -> None:
-    rules = "progress.md: what works\n" + "Keep the lines short and dated, always. " * 1_300
-    batch = batch_of(state(rules=rules), notes(1))
-    assert len(rules) > 50_000
-    assert rules.strip() in batch.request.messages[1].content
-
-
 @drawn(25)
 @given(
     st.integers(0, 3_000),

@@ -195,17 +195,6 @@ def test_a_file_that_names_no_notes_is_refused_where_another_names_some() -> Non
     assert "it names no notes" in applied.failed[0]
 
 
-def test_a_refused_file_keeps_its_notes_live_and_says_which() -> None:
-    verdict = last(GOOD, BAD)
-    applied = verdict.value
-    assert set(applied.texts) == {"decisions.md"}
-    assert list(applied.kept) == notes(4)[1:2]
-    assert [each.key for each in applied.consumed] == [notes(4)[0].key]
-    assert list(applied.unplaced) == notes(4)[2:]
-    (failed,) = applied.failed
-    assert failed.startswith("progress.md: nothing would be left")
-
-
 def test_files_that_share_a_note_with_one_that_is_not_taken_are_not_taken_either() -> None:
     """Or that note would be applied again, to the file that has it already."""
     both = whole("decisions.md", MORE, notes=(1, 2))

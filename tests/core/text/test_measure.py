@@ -285,18 +285,6 @@ def test_slices_of_any_message_fit_and_join(message, unit, target):
         assert size <= target + loose or b - a == 1 or crowded
 
 
-@given(texts.map(lambda t: t * 9), st.integers(6, 40))
-def test_slices_of_plain_text_never_exceed_the_target(text, target):
-    message = Message.user(text)
-    points = slice_points(message, unit="tokens", target=target, counter=COUNTER)
-    bounds = [0, *points, len(text)]
-    for (size, _), (a, b) in zip(
-        slice_sizes(message, points, unit="tokens", counter=COUNTER), pairwise(bounds), strict=True
-    ):
-        assert size <= target or b - a == 1
-        assert size == MESSAGE_OVERHEAD + (COUNTER.count(text[a:b]) if b > a else 0)
-
-
 def test_a_long_name_does_not_shred_a_message():
     """Broken if a hostile name could turn one message into a window for each character."""
     message = Message.user("word " * 2000, name="\U0001f600" * 500)

@@ -721,20 +721,6 @@ def test_p3_the_roots_cover_every_sealed_window_once_and_nodes_are_contiguous(da
 
 @MANY
 @given(st.data())
-def test_p8_every_node_is_allotted_less_than_its_inputs_or_is_verbatim(data):
-    config = data.draw(configs())
-    session = Session(config).run(data.draw(histories(config)))
-    for node in session.nodes.values():
-        assert node.verbatim == (node.input_tokens <= config.verbatim_tokens)
-        if node.verbatim:
-            assert (node.allotted, node.allotted_tokens) == (node.input_size, node.input_tokens)
-        else:
-            assert 1 <= node.allotted < node.input_size
-            assert 1 <= node.allotted_tokens < node.input_tokens
-
-
-@MANY
-@given(st.data())
 def test_exchange_groups_are_parted_only_around_a_sliced_member_and_are_linked_then(data):
     config = data.draw(configs())
     log = [replace(e, thread="main") for e in data.draw(histories(config)) if type(e) is Arrival]
@@ -822,28 +808,6 @@ def spans(session, level):
     return [(n.span.start, n.span.stop) for n in session.nodes.values() if n.level == level]
 
 
-@pytest.mark.parametrize("step", [1, 7, 1000])
-def test_published_30_alternating_messages_give_three_windows_of_ten(step):
-    session = Session(TOKENS).run(chat(30), cuts=range(0, 1000, step))
-    assert spans(session, 1) == [(0, 10), (10, 20), (20, 30)]
-    assert spans(session, 2) == []
-
-
-def test_published_50_messages_give_one_l2_over_all_of_them():
-    assert spans(Session(TOKENS).run(chat(50)), 2) == [(0, 50)]
-
-
-def test_published_150_messages_give_one_l3_over_all_of_them():
-    session = Session(TOKENS).run(chat(150))
-    assert spans(session, 3) == [(0, 150)]
-    assert [root.id for root in session.state.roots()] == ["L3.0"]
-
-
-def test_published_a_window_whose_tenth_message_is_a_users_closes_after_its_answer():
-    session = Session(TOKENS).run(chat(30, first="assistant"))
-    assert spans(session, 1)[0] == (0, 11)
-
-
 def test_an_edit_changes_sizes_only_and_the_next_arrival_looks_at_them():
     session = Session(TOKENS).run(chat(3))
     state = session.state.with_size("main", 1, size=2_500, tokens=2_500)
@@ -866,16 +830,6 @@ def test_a_disabled_session_seals_nothing_but_follows_its_groups():
     assert session.nodes == {}
     assert session.flags == [(40, "orphan_result")]
     assert session.state.open_windows()[0].messages == 41
-
-
-@pytest.mark.thorough
-def test_levels_keep_going_and_the_roots_stay_few():
-    """20,000 messages need L4 or more; the cheapest cover grows as log n."""
-    for size in (20, 150, 900):
-        state = arrive(SessionState(), chat(20_000, size=size), TOKENS).state
-        assert len(state.ordinals) >= 4
-        assert len(state.roots()) <= 27
-        assert len(state.to_json()) < 4_000
 
 
 def test_a_broken_state_is_said_to_be_one():

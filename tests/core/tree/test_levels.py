@@ -131,14 +131,3 @@ def test_a_million_messages_never_have_more_than_27_roots(share):
 
 
 # the close
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 5, 6, 15, 16, 44, 46, 120])
-def test_a_finished_tree_has_one_root_and_finishing_it_again_changes_nothing(count):
-    tree = Tree().fill(*[300] * count)
-    tree.growth.finish()
-    roots = [n for n in tree.growth.nodes.values() if n.parent is None]
-    assert len(roots) == min(count, 1)
-    again = Growth(tree.growth.ordinals(), tree.growth.groups(), TOKENS)
-    again.finish()
-    assert again.nodes == {}

@@ -138,7 +138,7 @@ def provider():
         yield running
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=params(["memory", "sqlite"], 1))
 async def memory(request, provider, tmp_path):
     provider.bodies.clear()
     parts = {

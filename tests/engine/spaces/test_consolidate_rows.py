@@ -53,7 +53,7 @@ HARMLESS = ("over_long",)
 STORES = ("memory", "sqlite")
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=params(STORES, 1))
 async def opened(request, tmp_path):
     """Open memories over one store; they are closed in the end."""
     stores, memories = [], []

@@ -5,6 +5,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sampling import params
 
 from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
 from hiermem.core.spaces import record as kept
@@ -55,7 +56,7 @@ class Gated(ScriptedLLM):
         return await super().complete(request)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=params(["memory", "sqlite"], 1))
 async def store(request, tmp_path):
     """A store of either kind."""
     from hiermem.stores.sqlite import SQLiteStore

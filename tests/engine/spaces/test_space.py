@@ -14,7 +14,6 @@ from hiermem import (
     InvalidTextError,
     Message,
     NotFoundError,
-    RulesConflictError,
     SpaceBusyError,
     StoreError,
     UsageError,
@@ -58,24 +57,6 @@ async def test_a_space_is_made_by_its_first_use_with_rules(memory):
     assert await memory.space("x", rules=RULES).notes() == []
     assert await memory.spaces() == ["x"]
     assert await memory.space("x").rules() == RULES
-
-
-async def test_rules_never_change(memory):
-    """A bank whose rules were exchanged under it would be consolidated into other files."""
-    await memory.space("x", rules=RULES).note("one")
-    other = memory.space("x", rules=RULES + "\n- more.md")
-    for call in (other.note("two"), other.files(), other.consolidate(), other.rules()):
-        with pytest.raises(RulesConflictError):
-            await call
-    assert [note.text for note in await memory.space("x").notes()] == ["one"]
-
-
-@pytest.mark.parametrize("rules", ["", "no file", "- ../up.md", "a.txt", "- con.md", 5, b"a.md"])
-def test_rules_that_name_no_file_are_refused(rules):
-    """They are refused at once, not at the first consolidation after a day of notes."""
-    memory = AsyncMemory(store=MemoryStore())
-    with pytest.raises(UsageError):
-        memory.space("x", rules=rules)
 
 
 async def test_a_space_and_a_session_may_share_a_name(memory):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling import drawn
+from sampling import drawn, params
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
@@ -283,7 +283,7 @@ async def test_two_re_packs_at_once_share_the_work_and_swap_once():
 # -- reconfigured meanwhile
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=params(["memory", "sqlite"], 1))
 async def fixture(request, tmp_path):
     store = (
         MemoryStore() if request.param == "memory" else await SQLiteStore.open(tmp_path / "m.db")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling import drawn, params
+from sampling import drawn
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
@@ -27,25 +27,18 @@ from hiermem.engine.summaries import node as making_node
 from hiermem.errors import (
     NotFoundError,
     PermanentModelError,
-    StoreError,
     TransientModelError,
 )
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
-from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
-from hiermem.testing.llms import RETURNING, FaultyLLM, ScriptedLLM
+from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.types import Message, Unit
 
-LEVELS = HierarchyConfig.by_tokens()
 QUICK = UpdatePolicy(batch_delay=0, concurrency=4)
 #: Windows of six short messages, four a group: for what is lived through hundreds of times.
 SHORT = CONFIGS["tokens"]
-
-
-#: Faults by which a provider gives no answer, and charges nothing or nobody knows what.
-UNANSWERED = ("rate_limit", "rate_limit_bare", "timeout")
 
 
 async def told(fixture, count, **how):
@@ -54,20 +47,6 @@ async def told(fixture, count, **how):
 
 
 # -- what is made
-
-
-@pytest.mark.parametrize(
-    ("count", "by_level"), [(30, {1: 3}), (50, {1: 5, 2: 1}), (150, {1: 15, 2: 3, 3: 1})]
-)
-async def test_the_published_trees_are_made(count, by_level):
-    fixture = await told(SessionFixture(), count)
-    report = await fixture.update(ScriptedLLM())
-    assert report.by_level == by_level
-    assert report.made == report.calls == sum(by_level.values())
-    for node, revision in (await fixture.tree()).values():
-        assert node.status == "active"
-        assert revision is not None
-        assert revision.text
 
 
 @pytest.mark.parametrize("regenerate", [False, True])
@@ -337,43 +316,6 @@ async def test_an_unfit_answer_is_shown_with_what_was_wrong_and_asked_for_once_m
     assert "not in the record" in second[3].content
 
 
-@pytest.mark.parametrize("fault", sorted(set(RETURNING) - set(UNANSWERED)))
-async def test_p7_no_fault_of_a_model_becomes_memory(fault):
-    # A model that is down is not asked, so what it was to write would only stay pending.
-    fixture = await told(SessionFixture(policy=replace_policy(down_after=None)), 30)
-    llm = FaultyLLM(ScriptedLLM(), rate=1, faults=[fault])
-    for _ in range(4):
-        await fixture.update(llm)
-    for node, revision in (await fixture.tree()).values():
-        assert node.status == "active"
-        assert revision.degraded
-        assert revision.model == "extractive-2"
-
-
-@drawn(10, 4)
-@given(seed=st.integers(0, 10_000), rate=st.sampled_from([0.2, 0.5, 0.9]), remote=st.booleans())
-async def test_p7_under_any_faults_every_text_is_fit_and_the_work_is_finished_in_the_end(
-    seed, rate, remote
-):
-    fixture = await told(SessionFixture(), 100)
-    llm = FaultyLLM(ScriptedLLM(remote=remote), rate=rate, seed=seed)
-    for _ in range(3):
-        report = await fixture.update(llm, policy=replace_policy(retries=1))
-        assert report.made + report.degraded + report.failed <= 12
-        for node, revision in (await fixture.tree()).values():
-            if revision is None:
-                continue
-            assert revision.text.strip()
-            assert revision.tokens < max(node.input_tokens, 201)
-    for _ in range(9):
-        fixture.now += timedelta(hours=64)
-        await fixture.update(ScriptedLLM(remote=remote))
-    for node, revision in (await fixture.tree()).values():
-        assert node.status == "active"
-        assert not node.degraded
-        assert not revision.degraded
-
-
 def replace_policy(**settings):
     return QUICK.model_copy(update=settings)
 
@@ -403,67 +345,6 @@ async def finished_calls(count, remote, *, words=30, **how):
     llm = ScriptedLLM(remote=remote)
     await fixture.update(llm)
     return llm.calls, await fixture.image()
-
-
-@pytest.mark.parametrize("remote", [False, True])
-async def test_p10_killed_at_any_store_operation_a_run_resumes_and_makes_nothing_twice(
-    remote, every
-):
-    clean, tree = await finished_calls(36, remote, words=12, config=SHORT)
-    assert clean == 7
-    fault = 0
-    while True:
-        store = MemoryStore()
-        fixture = await told(SessionFixture(store, config=SHORT), 36, words=12)
-        plan = FaultPlan({fault: "die"})
-        llm = ScriptedLLM(remote=remote)
-        one = replace_policy(concurrency=1)
-        try:
-            await fixture.update(llm, tenant=FaultyStore(store, plan).tenant("t"), policy=one)
-        except DiedError:
-            pass
-        else:
-            break
-        fixture.now += timedelta(seconds=61)
-        report = await fixture.update(llm, policy=one)
-        # A local model's answers cost no money: two more are checked while one is made.
-        lost = 1 if remote else 3
-        assert llm.calls <= clean + lost, f"killed at {plan.hits}: more than what was in hand"
-        if llm.calls > clean and remote:
-            assert report.unknown == 1 or "write_nodes" in plan.hits[0][0]
-        assert await fixture.image() == tree, f"killed at {plan.hits}"
-        assert all(node.revision == 1 for node in await fixture.nodes())
-        runs = await fixture.tenant.runs(subject="s")
-        assert {run.outcome for run in runs} <= {"ok", "interrupted"}
-        tried = await fixture.tenant.attempts()
-        assert "started" not in {attempt.outcome for attempt in tried}, f"killed at {plan.hits}"
-        assert report.unknown == sum(attempt.outcome == "unknown" for attempt in tried)
-        fault += every(3)
-    assert fault > 20
-
-
-@pytest.mark.parametrize("remote", params([True, False], 1))
-@pytest.mark.parametrize("kind", ["fail", "busy"])
-async def test_p10_a_store_that_fails_once_costs_no_call(remote, kind, every):
-    clean, tree = await finished_calls(36, remote, words=12, config=SHORT)
-    assert clean == 7
-    fault = 0
-    while True:
-        store = MemoryStore()
-        fixture = await told(SessionFixture(store, config=SHORT), 36, words=12)
-        plan = FaultPlan({fault: kind})
-        llm = ScriptedLLM(remote=remote)
-        try:
-            await fixture.update(llm, tenant=FaultyStore(store, plan).tenant("t"))
-        except StoreError:
-            fixture.now += timedelta(seconds=61)
-            await fixture.update(llm)
-        if plan.arrivals <= fault:
-            break
-        assert llm.calls == clean, f"{plan.hits} made a call be made twice"
-        assert await fixture.image() == tree
-        fault += every(3)
-    assert fault > 20
 
 
 @pytest.mark.parametrize("remote", [False, True])
@@ -498,44 +379,6 @@ async def test_p10_cancelled_at_any_call_a_run_resumes_and_makes_nothing_twice(r
             assert not [a for a in await fixture.tenant.attempts() if a.outcome == "started"]
 
 
-@drawn(8, 4)
-@given(cuts=st.lists(st.integers(1, 9), max_size=6), remote=st.booleans())
-async def test_p4_texts_do_not_depend_on_when_updates_ran(cuts, remote):
-    fixture, whole = SessionFixture(), SessionFixture()
-    await whole.say(messages(130, words=30))
-    await whole.update(ScriptedLLM(remote=remote))
-    said = 0
-    for cut in cuts:
-        await fixture.say(messages(2 * cut, start=said, words=30))
-        said += 2 * cut
-        await fixture.update(ScriptedLLM(remote=remote), max_calls=cut)
-    await fixture.say(messages(130 - said, start=said, words=30))
-    await fixture.update(ScriptedLLM(remote=remote))
-    assert await fixture.image() == await whole.image()
-
-
-@pytest.mark.parametrize("remote", [False, True])
-async def test_p10_cut_off_again_and_again_on_sqlite_the_tree_is_that_of_one_run(remote, tmp_path):
-    clean, tree = await finished_calls(100, remote)
-    store = await SQLiteStore.open(tmp_path / "s.db", clock=lambda: fixture.now)
-    fixture = SessionFixture(store)
-    await told(fixture, 100, words=30)
-    llm = ScriptedLLM(remote=remote, latency=0.001)
-    for fault in (3, 9, 14, 22, 30, 41):
-        plan = FaultPlan({fault: "die"})
-        with pytest.raises(DiedError):
-            await fixture.update(llm, tenant=FaultyStore(store, plan).tenant("t"))
-        fixture.now += timedelta(seconds=61)
-        await store.close()
-        store = fixture.store = await SQLiteStore.open(tmp_path / "s.db", clock=lambda: fixture.now)
-        fixture.tenant = store.tenant("t")
-    await fixture.update(llm)
-    assert await fixture.image() == tree
-    assert all(node.revision == 1 for node in await fixture.nodes())
-    assert llm.calls <= clean + 6 * 6
-    await store.close()
-
-
 # -- several workers
 
 
@@ -546,13 +389,6 @@ async def test_p10_two_workers_call_for_each_node_once(workers):
     real = {"now": lambda: datetime.now(UTC), "sleep": asyncio.sleep}
     reports = await asyncio.gather(*(fixture.update(llm, **real) for llm in models))
     assert sum(llm.calls for llm in models) == 19
-    assert sum(report.made for report in reports) == 19
-    assert all(node.revision == 1 for node in await fixture.nodes())
-
-
-async def test_two_local_workers_never_commit_a_node_twice():
-    fixture = await told(SessionFixture(), 150)
-    reports = await asyncio.gather(*(fixture.update(ScriptedLLM(latency=0.002)) for _ in range(2)))
     assert sum(report.made for report in reports) == 19
     assert all(node.revision == 1 for node in await fixture.nodes())
 
@@ -627,19 +463,6 @@ async def test_p9_every_call_is_journalled_with_its_tokens_and_its_end(remote):
     assert sum(a.tokens_in for a in journal) == report.tokens_in
     assert sum(a.tokens_out for a in journal) == report.tokens_out
     assert len({attempt.id for attempt in journal}) == len(journal)
-
-
-async def test_a_run_that_stopped_beating_is_seen_as_interrupted():
-    store = MemoryStore()
-    fixture = await told(SessionFixture(store), 60)
-    plan = FaultPlan({40: "die"})
-    with pytest.raises(DiedError):
-        await fixture.update(ScriptedLLM(remote=True), tenant=FaultyStore(store, plan).tenant("t"))
-    (run,) = await fixture.tenant.runs()
-    assert run.outcome == "running"
-    fixture.now += timedelta(seconds=61)
-    await fixture.update(ScriptedLLM(remote=True))
-    assert [run.outcome for run in await fixture.tenant.runs()] == ["ok", "interrupted"]
 
 
 # -- bounded memory, speed
