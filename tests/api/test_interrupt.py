@@ -60,7 +60,7 @@ def test_an_interrupted_extraction_says_so_and_leaves_no_claim(tmp_path: Path) -
     assert child.stdout is not None
     assert child.stdout.readline() == "asked\n"
     child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=20)
+    _, errors = child.communicate(timeout=50)
     assert errors.rstrip().endswith("KeyboardInterrupt"), errors
     with Memory.open(path) as memory:
         (run,) = memory.session("s").runs()
@@ -70,26 +70,30 @@ def test_an_interrupted_extraction_says_so_and_leaves_no_claim(tmp_path: Path) -
         assert memory._thread.call(store.records("chunk", scope="s")) == []
 
 
-def interrupt_soon(times: int = 1) -> None:
+def interrupt_when(*events: threading.Event) -> None:
+    """Interrupt the main thread once after each event: it waits for a call by then."""
+
     def send() -> None:
-        for _ in range(times):
-            time.sleep(0.2)
+        for event in events:
+            event.wait()
+            time.sleep(0.1)
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     threading.Thread(target=send, daemon=True).start()
 
 
 def test_an_interrupt_is_raised_when_the_call_has_cleaned_up(thread: LoopThread) -> None:
-    done = []
+    done, begun = [], threading.Event()
 
     async def work() -> None:
+        begun.set()
         try:
             await asyncio.sleep(60)
         finally:
             await asyncio.sleep(0.2)
             done.append(True)
 
-    interrupt_soon()
+    interrupt_when(begun)
     with pytest.raises(KeyboardInterrupt):
         thread.call(work())
     assert done == [True]
@@ -98,17 +102,18 @@ def test_an_interrupt_is_raised_when_the_call_has_cleaned_up(thread: LoopThread)
 @pytest.mark.timeout(60)
 def test_a_second_interrupt_does_not_wait(thread: LoopThread) -> None:
     """Broken, a clean-up that hangs cannot be left: here it takes an hour."""
-    cleaning, done = [], []
+    begun, cleaning, done = threading.Event(), threading.Event(), []
 
     async def work() -> None:
+        begun.set()
         try:
             await asyncio.sleep(3600)
         finally:
-            cleaning.append(True)
+            cleaning.set()
             await asyncio.sleep(3600)
             done.append(True)
 
-    interrupt_soon(2)
+    interrupt_when(begun, cleaning)
     with pytest.raises(KeyboardInterrupt):
         thread.call(work())
-    assert (cleaning, done) == ([True], [])
+    assert (cleaning.is_set(), done) == (True, [])

@@ -170,7 +170,7 @@ def test_the_blocking_worker_as_published():
         session = memory.session("s")
         with memory.worker(poll=0.05) as worker:
             session.append(talk(60))
-            assert worker.drain(timeout=30)
+            assert worker.drain(timeout=120)
             assert worker.status.made == sum(session.status().nodes.values())
             worker.pause()
             assert worker.status.state == "paused"
@@ -178,7 +178,7 @@ def test_the_blocking_worker_as_published():
             assert not worker.drain(timeout=0.2)
             worker.resume()
             worker.wake()
-            assert worker.drain(timeout=30)
+            assert worker.drain(timeout=120)
             assert sum(session.status().unfinished.values()) == 0
         assert worker.status.state == "stopped"
         with pytest.raises(UsageError):

@@ -293,7 +293,7 @@ async def test_one_worker_works_for_every_tenant_and_shares_its_slots() -> None:
         for name in names[3:]:
             async with memory.for_tenant(name) as child:  # closed while the worker has work for it
                 await child.session("s").append(talk(f"mark-{name}"))
-        assert await worker.drain(30)
+        assert await worker.drain(120)
         assert worker.status.failed == worker.status.degraded == 0
     for name in names:
         session = memory.for_tenant(name).session("s")
@@ -308,7 +308,7 @@ async def test_the_worker_of_a_child_works_for_its_tenant_alone() -> None:
     for name in ("default", "a", "b"):
         await memory.for_tenant(name).session("s").append(talk(f"mark-{name}"))
     async with memory.for_tenant("a").worker(poll=0.01) as worker:
-        assert await worker.drain(30)
+        assert await worker.drain(120)
     left = {
         name: sum((await memory.for_tenant(name).session("s").status()).unfinished.values())
         for name in ("default", "a", "b")

@@ -1,5 +1,6 @@
 """A session and its engine: messages go in, updates run, and the tree is read."""
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -51,6 +52,13 @@ class _SameClock:
         """Find no difference."""
 
 
+async def until(condition):
+    """Wait for something that a task or a thread of its own brings about."""
+    async with asyncio.timeout(120):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
 class SessionFixture:
     """One tenant's store with what an update needs; every setting can be changed for one call."""
 
@@ -67,8 +75,6 @@ class SessionFixture:
 
     async def sleep(self, seconds):
         """Let the clock run instead of waiting."""
-        import asyncio
-
         self.slept += seconds
         self.now += timedelta(seconds=seconds)
         await asyncio.sleep(0)

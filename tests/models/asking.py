@@ -64,8 +64,6 @@ async def chat(
 
 async def until(happened: Callable[[], object]) -> None:
     """Wait until something has happened in the provider's thread."""
-    for _ in range(2_000):
-        if happened():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not happen")
+    async with asyncio.timeout(120):
+        while not happened():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)

@@ -310,9 +310,11 @@ async def test_a_write_that_may_be_lost_waits_for_no_sync_and_no_other_does_with
         found.append(transaction.connection.execute("PRAGMA synchronous").fetchone()[0])
 
     async def together(*durable):
-        gate = threading.Event()  # what waits behind a write shares a commit
-        tasks = [asyncio.create_task(store.write(lambda _: gate.wait()))]
-        await asyncio.sleep(0.05)
+        gate, inside = threading.Event(), threading.Event()
+        # What waits behind a write shares a commit.
+        tasks = [asyncio.create_task(store.write(lambda _: inside.set() or gate.wait()))]
+        while not inside.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
         tasks += [asyncio.create_task(store.write(note, durable=one)) for one in durable]
         await asyncio.sleep(0)
         gate.set()

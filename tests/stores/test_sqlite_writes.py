@@ -49,23 +49,26 @@ def _watch(store):
     return statements
 
 
-def _hold(store):
-    """Keep the writer busy until the returned event is set."""
-    go = threading.Event()
+async def _hold(store):
+    """Keep the writer busy until the returned event is set; it is busy when this returns."""
+    go, inside = threading.Event(), threading.Event()
 
     def wait(snapshot):
-        go.wait(10)
+        inside.set()
+        go.wait(60)
         return Changes(None)
 
-    return go, asyncio.ensure_future(store.tenant("t").mutate("hold", wait))
+    held = asyncio.ensure_future(store.tenant("t").mutate("hold", wait))
+    while not inside.is_set():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    return go, held
 
 
 async def test_writes_that_wait_together_share_one_commit(store):
     tenant = store.tenant("t")
     await write(tenant, "s", [Message.user("first")])
     statements = _watch(store)
-    go, held = _hold(store)
-    await asyncio.sleep(0.05)
+    go, held = await _hold(store)
     writes = [asyncio.ensure_future(write(tenant, "s", [Message.user(str(n))])) for n in range(100)]
     await asyncio.sleep(0.05)
     go.set()
@@ -89,8 +92,7 @@ async def test_of_a_shared_commit_only_the_failing_write_is_undone(store):
     """Also where it fails half-way through its statements, and where the next one depends on it."""
     tenant = store.tenant("t")
     await write(tenant, "s", [Message.user("x", key="taken")])
-    go, held = _hold(store)
-    await asyncio.sleep(0.05)
+    go, held = await _hold(store)
     tasks = [
         asyncio.ensure_future(one)
         for one in (
@@ -162,8 +164,7 @@ async def test_a_full_disk_in_a_shared_commit_is_told_to_each(store):
         transaction.connection.execute(f"PRAGMA max_page_count = {pages + 2}")
 
     await store.write(limit)
-    go, held = _hold(store)
-    await asyncio.sleep(0.05)
+    go, held = await _hold(store)
     texts = ["a", "y" * 100_000, "b", "z" * 100_000, "c"]
     tasks = [asyncio.ensure_future(write(tenant, "s", [Message.user(text)])) for text in texts]
     await asyncio.sleep(0.05)
@@ -205,8 +206,7 @@ async def test_a_failed_commit_is_of_unknown_outcome(store):
 
 async def test_a_cancelled_write_in_the_queue_is_left_out(store):
     tenant = store.tenant("t")
-    go, held = _hold(store)
-    await asyncio.sleep(0.05)
+    go, held = await _hold(store)
     waiting = asyncio.ensure_future(write(tenant, "s", [Message.user("x")]))
     await asyncio.sleep(0.02)
     waiting.cancel()
@@ -281,8 +281,7 @@ async def test_a_store_serves_several_event_loops(store):
 
 async def test_an_event_loop_that_ends_early_harms_nobody(store):
     """A loop may be closed while its write waits; the writer goes on."""
-    go, held = _hold(store)
-    await asyncio.sleep(0.05)
+    go, held = await _hold(store)
 
     def leave():
         loop = asyncio.new_event_loop()

@@ -131,7 +131,7 @@ async def test_cancelled_at_any_operation_of_the_store_a_run_leaves_nothing_behi
         place.task = None
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
-            await asyncio.wait(others, timeout=5)
+            await asyncio.wait(others, timeout=60)
         tenant = store.tenant("default")
         runs = await tenant.runs()
         assert [run.outcome for run in runs if run.outcome == "running"] == [], at
@@ -184,7 +184,7 @@ async def test_a_renewal_that_is_cut_off_is_known_to_the_release(kind: str) -> N
     )
     await begin(memory, kind)
     running = asyncio.create_task(work(memory, kind))
-    await asyncio.wait_for(renewed.wait(), 10)
+    await asyncio.wait_for(renewed.wait(), 60)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -212,4 +212,4 @@ async def test_a_run_compares_the_clocks_before_its_claims_and_while_it_lasts() 
     async with run:
         assert compared == [[]]
         await run.begin()
-        await asyncio.wait_for(third.wait(), 10)
+        await asyncio.wait_for(third.wait(), 60)

@@ -521,7 +521,7 @@ async def test_a_worker_embeds_where_vectors_alone_are_missing():
     again = memory_over(store, embedder)
     before = {s: len(await again.session(s).runs()) for s in ("s", "cut")}
     async with again.worker(poll=0.02) as worker:
-        assert await worker.drain(20)
+        assert await worker.drain(120)
         assert worker.status.active == 0
     assert len(embedder.passages) >= 30 + STRIDE
     assert (await again.session("s").search("conveyance"))[0].index == 12

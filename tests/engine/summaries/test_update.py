@@ -419,11 +419,11 @@ async def test_a_worker_that_slept_through_its_claim_commits_nothing_over_the_ot
 
 async def test_a_long_call_keeps_its_claim():
     fixture = await told(SessionFixture(), 10)
-    policy = UpdatePolicy(batch_delay=0, lease=0.2)
+    policy = UpdatePolicy(batch_delay=0, lease=1.0)
     settings = {"policy": policy, "now": lambda: datetime.now(UTC), "sleep": asyncio.sleep}
-    slow, quick = ScriptedLLM(remote=True, latency=1.0), ScriptedLLM(remote=True)
+    slow, quick = ScriptedLLM(remote=True, latency=2.5), ScriptedLLM(remote=True)
     first = asyncio.create_task(fixture.update(slow, **settings))
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(1.5)
     second = await fixture.update(quick, **settings)
     assert (await first).made == 1
     assert (second.made, quick.calls, slow.calls) == (0, 0, 1)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from editing import regenerating
 from sampling import params
-from session_fixture import COUNTER, START, messages
+from session_fixture import COUNTER, START, messages, until
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy, update_one
 from hiermem.engine.worker import worker as worker_module
@@ -269,10 +269,10 @@ async def test_an_idle_worker_costs_the_same_for_any_number_of_tenants():
             await memory.for_tenant(f"t{place}").session("s").append(Message.user("quiet"))
         plan.visits.clear()
         async with memory.worker(all_tenants=True, poll=0.02) as worker:
-            await asyncio.sleep(0.2)
+            await until(lambda calls=calls: len(calls) > 3)
             assert worker.status.state == "running"
-        costs.append((sum(plan.visits.values()), len(calls) > 1))
-    assert costs == [(0, True)] * 2
+        costs.append(sum(plan.visits.values()))
+    assert costs == [0, 0]
 
 
 async def test_waiting_for_another_run_costs_as_little_as_looking_for_work():
@@ -315,7 +315,7 @@ async def test_a_worker_keeps_nothing_of_a_session_that_has_nothing_to_make():
         await memory._handle.store.put_due([one.id])
     clock.at += timedelta(hours=1)
     async with memory.worker(all_tenants=True, poll=0.02) as worker:
-        assert await worker.drain(5)
+        assert await worker.drain(120)
         assert worker.status.made == 0
         assert not worker._in_row
     assert await listed(store) == set()
@@ -332,11 +332,7 @@ async def test_a_session_that_fails_again_and_again_waits_longer_each_time():
     await ready(foreign, clock, "odd")
     async with memory.worker(all_tenants=True, poll=0.02) as worker:
         for times, pause in ((1, 2), (2, 4), (3, 8)):
-            for _ in range(500):
-                if worker.status.turns == times:
-                    break
-                await asyncio.sleep(0.01)
-            assert worker.status.turns == times
+            await until(lambda times=times: worker.status.turns == times)
             ahead = [len(await store.claim_due(9, lease=0.0, ahead=s)) for s in (pause - 1, pause)]
             assert ahead == [0, 1]
             clock.at += timedelta(seconds=pause)
@@ -354,7 +350,7 @@ async def test_a_turn_that_fails_loses_no_session():
         assert not await worker.drain(20)
         assert worker.status.last_error == "StoreError"
         clock.at += timedelta(seconds=10)
-        assert await worker.drain(20)
+        assert await worker.drain(120)
     assert plan.hits
     assert await listed(store) == set()
     await memory.close()
@@ -390,11 +386,7 @@ async def test_a_sweep_that_fails_is_not_the_last(monkeypatch):
     monkeypatch.setattr(worker_module, "_SWEEP", (0.02, 0.02))
     memory = memory_over(MemoryStore(), Clock())
     async with memory.worker(all_tenants=True):
-        for _ in range(500):
-            if len(swept) > 1:
-                break
-            await asyncio.sleep(0.01)
-    assert len(swept) > 1
+        await until(lambda: len(swept) > 1)
     await memory.close()
 
 
@@ -413,13 +405,10 @@ async def test_a_limit_of_time_closes_a_window_at_its_time(monkeypatch):
     await memory.session("s").append(Message.user(said[0]), Message.assistant(said[1]))
     async with memory.worker(poll=0.02) as worker:
         clock.at += timedelta(seconds=1)
-        assert await worker.drain(5)
+        assert await worker.drain(120)
         assert worker.status.made == 0
         clock.at += timedelta(seconds=2)
-        for _ in range(500):
-            if worker.status.made:
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: worker.status.made)
         assert worker.status.made == 1
     await memory.close()
 
