@@ -211,3 +211,31 @@ async def test_with_the_server_down_from_the_middle_what_was_made_is_kept(kind, 
             now = {one.id: one.text for one in await session.summaries()}
             assert made.items() <= now.items(), "what was made was made again"
             nothing_is_paid_twice(provider)
+
+
+async def test_a_consolidation_over_http_takes_its_answer_and_loses_no_note_to_a_fault():
+    """Broken, a bank is kept by plain functions alone, or what the server did costs a note."""
+    file = {"filename": "progress.md", "content": "# Progress\n\n- Pump 3 works\n", "notes": [1]}
+    answer = json.dumps({"bank_files": [file], "synthesis": "Things work."})
+    with Provider(["500", "drop_body", "429"], writer=lambda *_: answer) as provider:
+        settings = {"llm": make("openai", provider), "update_policy": policy(retries=0)}
+        async with AsyncMemory.open(":memory:", **settings) as memory:
+            space = memory.space("x", rules="- progress.md: what works")
+            await space.note("Pump 3 works")
+            for number in range(1, 4):
+                done = await space.consolidate()
+                assert (done.status, done.notes_remaining) == ("error", 1)
+                assert len(provider.served) == number
+            done = await space.consolidate()
+            assert (done.status, done.notes_processed, done.files_created) == (
+                "ok", 1, ("progress.md",),
+            )  # fmt: skip
+            assert await space.read("progress.md") == file["content"]
+            assert await space.synthesis() == "Things work."
+            last = provider.served[-1]
+            assert done.metrics["llm_prompt_tokens"] == last.tokens_in > 0
+            assert done.metrics["llm_completion_tokens"] == last.tokens_out > 0
+            assert (await space.history())[0].model == "tiny"
+            schema = last.body["response_format"]["json_schema"]["schema"]
+            assert schema["properties"].keys() == {"bank_files", "dropped", "synthesis"}
+            assert provider.key not in str([await memory.run(run.id) for run in await space.runs()])

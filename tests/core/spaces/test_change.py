@@ -198,15 +198,6 @@ def test_notes_that_were_left_out_wait_behind_the_others_and_apart_from_them() -
     assert list(leading(order[3:], behind=8)) == order[3:]
 
 
-def test_consumed_notes_are_forgotten_after_their_time() -> None:
-    old, new = (replace(each, consolidation=n, state="consumed")
-                for n, each in enumerate(notes(2), start=1))  # fmt: skip
-    at = {1: NOW - timedelta(days=2), 2: NOW}
-    writes = change.expired("x", [old, new], at=at, before=NOW - timedelta(days=1))
-    assert [write.key for write in writes] == [old.key]
-    assert writes[0].body is None
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(-3, 3), names, names, st.lists(names, max_size=3)),
                 min_size=1, max_size=6))  # fmt: skip

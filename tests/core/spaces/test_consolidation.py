@@ -1,7 +1,6 @@
 """What goes into one request: everything is counted, and what does not fit is said."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.config import BankPolicy
 from hiermem.core.calls.verdict import Rejected, Retry
 from hiermem.core.spaces import prompt
 from hiermem.core.spaces.consolidation import (
@@ -36,7 +34,7 @@ from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.errors import ConfigError
 from hiermem.prompts import load_named
 from hiermem.protocols import LLMResponse
-from hiermem.types.bank import Note, SpaceMeta
+from hiermem.types.bank import Note
 
 FILES = {
     "progress.md": PROGRESS,
@@ -82,19 +80,6 @@ def test_a_note_cannot_pass_for_another_nor_close_the_notes() -> None:
     assert len(margins) == 1
     assert margins[0].startswith("#1 ")
     assert inside.count("\n<<end of notes ") == 1
-
-
-def test_with_no_limit_all_notes_and_files_go_in_one_request() -> None:
-    batch = batch_of(state(FILES), notes(60))
-    assert len(batch.notes) == 60
-    assert shown(batch) == set(FILES)
-
-
-def test_no_more_than_the_most_notes_go_in_the_oldest_first() -> None:
-    batch = batch_of(state(), notes(600), answer=100_000)
-    assert list(batch.notes) == notes(600)[:500]
-    bound = replace(state(), meta=SpaceMeta(batch_notes=7))
-    assert len(batch_of(bound, notes(600), answer=100_000).notes) == 7
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
@@ -145,15 +130,6 @@ def test_no_request_is_ever_larger_than_its_limit(
         assert f"of the {limit:,} that a request may have" in made
 
 
-def test_notes_over_the_window_are_split_and_none_is_left_out() -> None:
-    left, requests = notes(90), 0
-    while left:
-        made = batch_of(state(FILES), left, answer=200, tokens=2_600)
-        left = left[len(made.notes) :]
-        requests += 1
-    assert 2 <= requests <= 60
-
-
 def test_where_files_do_not_fit_those_that_the_notes_touch_are_shown() -> None:
     spoken = [note("The broker moved to MQTT for good.")]
     everything = size(batch_of(state(FILES), spoken))
@@ -181,13 +157,6 @@ def test_no_more_is_to_be_written_anew_than_an_answer_has_room_for() -> None:
     made = batch_of(state(FILES), spoken, answer=100, longest_answer=2_000)
     assert not made.append_only
     assert 0.75 * made.request.max_tokens >= sum(tokens.values())
-
-
-def test_a_note_larger_than_the_window_is_named_and_the_rest_is_not_in_its_way() -> None:
-    large = note("word " * 9_000)
-    made = planned(state(), [large, *notes(2)], answer=100, tokens=3_000)
-    assert made == large
-    assert isinstance(planned(state(), notes(2), answer=100, tokens=3_000), NoteBatch)
 
 
 def test_rules_that_leave_no_room_are_no_fault_of_a_note() -> None:
@@ -237,26 +206,6 @@ def test_requests_that_overflow_get_smaller_until_nothing_can_be_left_out(
 
 # ---------------------------------------------------------------------------------------------
 # What follows from an answer
-
-
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (LLMResponse("no"), "not json"),
-        (LLMResponse('{"bank_files": 1, "synthesis": ""}'), "schema"),
-        (LLMResponse('{"bank_files": [], "synthesis": "x"}', finish_reason="length"), "cut off"),
-        (LLMResponse("", finish_reason="refusal"), "declined"),
-        (LLMResponse("", finish_reason="error"), "error"),
-    ],
-)
-def test_what_cannot_be_read_is_asked_for_once_more(answer: LLMResponse, why: str) -> None:
-    batch = batch_of(state(), notes(1))
-    first = judge(batch, answer)
-    assert isinstance(first, Retry)
-    assert why in first.reason
-    assert first.request.messages[-1].content.startswith(batch.request.messages[-1].content)
-    assert isinstance(first.judge(answer), Rejected)
-    assert isinstance(judge(batch, answer, policy=BankPolicy(repairs=0)), Rejected)
 
 
 def test_each_kind_of_fault_is_asked_to_be_mended_once() -> None:

@@ -60,20 +60,6 @@ def test_a_file_that_is_not_in_the_answer_is_as_it_was() -> None:
     assert "+- use uv" in diff("decisions.md", DECISIONS, applied.texts["decisions.md"])
 
 
-def test_a_file_that_comes_back_as_it_was_counts_as_unchanged() -> None:
-    for same in (DECISIONS, DECISIONS.strip(), DECISIONS.replace("\n", "\r\n") + "\n\n"):
-        applied = taken(whole("decisions.md", same))
-        assert applied.texts == {}
-        assert (applied.created, applied.updated) == ((), ())
-
-
-def test_every_file_of_the_rules_is_there_after_the_first_answer() -> None:
-    """One that the answer leaves out begins with the headings that the rules give it."""
-    applied = taken(whole("decisions.md", DECISIONS), bank={})
-    assert applied.created == ("decisions.md", "progress.md", "techContext.md")
-    assert applied.texts["techContext.md"] == "# Tech context\n\n## Stack\n\n## Set-up\n"
-
-
 def test_a_file_that_is_too_long_to_be_written_anew_is_only_added_to() -> None:
     """Or a bank could hold no file longer than an answer."""
     bank = ALL | {"decisions.md": DECISIONS + "- use another broker for it\n" * 1_000}
@@ -134,13 +120,6 @@ def test_what_cannot_be_seen_does_not_reach_the_bank() -> None:
 
 def shortened(count: int) -> str:
     return "\n".join(PROGRESS.splitlines()[:-count]) + "\n"
-
-
-def test_vanished_lines_are_reported() -> None:
-    applied = taken(whole("progress.md", shortened(3) + "- feature 12\n"))
-    assert lost(applied) == 3
-    assert applied.removed == {"progress.md": 3}
-    assert diff("progress.md", PROGRESS, applied.texts["progress.md"]).count("\n-- feature") == 3
 
 
 def test_too_many_vanished_lines_are_refused() -> None:

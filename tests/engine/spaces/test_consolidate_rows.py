@@ -9,7 +9,6 @@ import json
 import logging
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from random import Random
 
 import pytest
 from sampling import crossed, params
@@ -583,29 +582,6 @@ async def test_notes_that_arrive_meanwhile_wait_for_the_next_run(opened):
     assert await state_of_all(space) == (2, 3)
 
 
-async def test_notes_of_one_time_are_shown_in_the_order_of_their_arrival(opened):
-    llm = ScriptedLLM()
-    space = await opened(llm)
-    for number in range(12):
-        await space.note(f"note {number}", timestamp=NOON, agent=f"a{number % 3}")
-    await space.note("late, but of before", timestamp=NOON - timedelta(days=1))
-    await space.consolidate()
-    shown = [note.text for note in llm.requests[0].bank.notes]
-    assert shown == ["late, but of before", *(f"note {number}" for number in range(12))]
-
-
-@pytest.mark.parametrize(
-    "agent", ["", " ", "..", "a/b", "a\nb", "\u202eevil", "x" * 512, "é", "#1", "note", "💥"]
-)
-async def test_notes_of_odd_agents_are_never_orphaned(opened, agent):
-    space = await opened()
-    note = await space.note("Somebody said so.", agent=agent, category=agent)
-    assert (await space.notes()) == [note]
-    assert (await space.consolidate()).status == "ok"
-    (consumed,) = await space.notes("consumed")
-    assert (consumed.key, consumed.agent, consumed.consolidation) == (note.key, agent, 1)
-
-
 async def test_consumed_notes_stay_until_the_retention_asked_for(opened):
     space = await opened()
     await write(space, 2)
@@ -619,26 +595,6 @@ async def test_consumed_notes_stay_until_the_retention_asked_for(opened):
     await later.consolidate()
     assert len(await space.notes("consumed")) == 1
     assert (await space.meta()).notes_processed == 3
-
-
-async def test_every_consolidation_keeps_the_revision_before(opened):
-    space = await opened(saying(dropping(), *(answer(append("progress.md", f"- {n}"))
-                                            for n in range(3))))  # fmt: skip
-    texts = [{}]
-    for number in range(1, 5):
-        await write(space, 1, start=number)
-        told = await space.consolidate()
-        assert told.revision == number
-        texts.append({name: await space.read(name) for name in await space.files()})
-    assert [each.number for each in await space.history()] == [4, 3, 2, 1]
-    for number, state in enumerate(texts):
-        for name, text in state.items():
-            assert await space.read(name, revision=number) == text
-    assert "+- 2" in await space.diff()
-    assert await space.diff(1, 4) != await space.diff(3, 4)
-    made = await space.rollback(to=2)
-    assert (made.number, made.kind, made.to) == (5, "rollback", 2)
-    assert {name: await space.read(name) for name in await space.files()} == texts[2]
 
 
 async def test_a_dry_run_shows_the_difference_and_writes_nothing(opened):
@@ -711,63 +667,3 @@ async def test_rules_of_fifty_kilobytes_are_worked_with_or_said_to_leave_no_room
     assert told.blocked == ()
     assert len(await narrow.notes()) == 3
     assert await space.rules() == RULES
-
-
-class Erratic(ScriptedLLM):
-    """A model that answers anything: right, wrong, or right in one file and wrong in another."""
-
-    def __init__(self, seed):
-        super().__init__(script=self._erratic)
-        self.luck = Random(seed)
-
-    def _erratic(self, request):
-        luck, bank = self.luck, request.bank
-        if luck.random() < 0.1:
-            return luck.choice(("no", "{", '{"bank_files": [], "synthesis": "x", "more": 1}'))
-        if luck.random() < 0.4:
-            return None
-        names = luck.sample((*NAMES, "other.md", "../up.md"), luck.randrange(4))
-        return answer(*(self._file(name, bank) for name in names), synthesis=luck.choice("ab "))
-
-    def _file(self, name, bank):
-        luck, held = self.luck, dict(bank.files)
-        notes = luck.sample(range(1, len(bank.notes) + 1), luck.randrange(len(bank.notes) + 1))
-        lines = held.get(name, "# New\n\n## One\n").splitlines()
-        kept = lines[: luck.randrange(len(lines) + 1)] if luck.random() < 0.3 else lines
-        more = luck.choice((f"- added {luck.randrange(999)}", "# Over", "```", ""))
-        content = "\n".join([*kept, more]) if luck.random() < 0.9 else ""
-        return {"filename": name, "content": content, "notes": notes}
-
-
-@pytest.mark.parametrize("seed", params(range(6), 3))
-async def test_whatever_a_model_answers_no_note_is_lost_or_taken_in_twice(seed):
-    luck = Random(seed)
-    policy = BankPolicy(max_notes=luck.randrange(3, 12), repairs=luck.randrange(2))
-    memory = AsyncMemory(
-        store=MemoryStore(),
-        llm=Erratic(seed),
-        bank_policy=policy,
-        token_counter=WORDS,
-        update_policy=UpdatePolicy(retries=0),
-    )
-    async with memory:
-        space = memory.space("project-x", rules=RULES)
-        statuses, total = set(), 0
-        for _ in range(40):
-            count = luck.randrange(5)
-            await write(space, count, start=total + 1)
-            total += count
-            before = {name: await space.read(name) for name in await space.files()}
-            told = await space.consolidate()
-            statuses.add(told.status)
-            live, consumed = await state_of_all(space)
-            assert live + consumed == total
-            assert live == told.notes_remaining + len(await space.notes("blocked"))
-            assert {*await space.files()} <= {*NAMES}
-            after = {name: await space.read(name) for name in await space.files()}
-            if told.status == "error":
-                assert after == before
-            assert all(text.strip() for text in after.values())
-        assert {"ok", "partial", "error"} <= statuses
-        report = await memory.check()
-        assert report.ok, report.findings

@@ -113,37 +113,6 @@ async def test_without_a_number_that_was_shown_and_a_reason_no_note_is_dropped(d
     assert "fact 2" in await texts(space)
 
 
-async def test_a_note_that_a_refused_file_names_is_not_dropped_either():
-    """A part of what it says was meant for the file."""
-
-    def script(request):
-        bad = file(request, "b.md", notes=[2]) | {"content": ""}
-        drops = [{"note": 2, "reason": "b.md has it"}]
-        return answer(file(request, notes=[1]), bad, dropped=drops)
-
-    _, space, _ = await space_of(script, 2)
-    done = await space.consolidate()
-    assert (done.status, done.dropped) == ("partial", ())
-    assert await texts(space) == ["fact 2"]
-    assert [note.unplaced for note in await space.notes()] == [0], "a file named it"
-
-
-async def test_of_a_refused_answer_that_named_one_note_none_is_consumed():
-    """The loss check refuses the file; the other notes were named by nothing."""
-    lossy = []
-
-    def script(request):
-        return answer(*(lossy or [file(request)]))
-
-    _, space, _ = await space_of(script, 20)
-    assert (await space.consolidate()).status == "ok"
-    for number in range(10):
-        await space.note(f"later {number}")
-    lossy.append({"filename": "a.md", "content": "# A\n", "notes": [1]})
-    done = await space.consolidate()
-    assert (done.status, done.notes_processed, done.notes_remaining) == ("error", 0, 10)
-
-
 # ---------------------------------------------------------------------------------------------
 # The published answer format
 

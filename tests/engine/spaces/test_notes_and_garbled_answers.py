@@ -5,7 +5,6 @@ the revision that consumed it, or an answer dropped it with a reason. That is as
 after each step, whatever the model answered and wherever the process died.
 """
 
-import asyncio
 import json
 from collections import Counter
 from contextlib import suppress
@@ -230,20 +229,3 @@ async def test_a_model_that_garbles_three_answers_in_ten_takes_in_all_notes_in_t
         assert set(garbled) == set(kinds) or total < 1_000
         assert {"ok", "partial"} <= runs.keys()
         assert "error" in runs or total < 1_000
-
-
-def test_the_answers_that_are_called_garbled_are() -> None:
-    """Each would have made a note vanish, or could not be read; asked once more it is the same."""
-
-    async def once(kind):
-        llm = ScriptedLLM(remote=True, script=lambda r: written(ANSWERS[kind](r)))
-        memory = AsyncMemory(store=MemoryStore(), llm=llm, update_policy=ONCE)
-        space = memory.space("x", rules=RULES)
-        for number in range(9):
-            await space.note(f"fact {number:03d}{'x' * (number % 3)}")
-        return await space.consolidate()
-
-    for kind in GARBLED:
-        assert asyncio.run(once(kind)).status in ("partial", "error"), kind
-    for kind in FIT:
-        assert asyncio.run(once(kind)).status == "ok", kind
