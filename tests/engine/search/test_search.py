@@ -189,19 +189,6 @@ async def test_repetitions_are_left_out_unless_wanted(kind):
 
 # -- a question is data
 
-NASTY = (
-    '"', "'", "' OR 1=1 --", '"a" NEAR/2 "b"', "a AND (b OR", "col:word^2", "*", "a*", "-x +y",
-    "NOT", "\0", "a\0b", "\ud800", "x\udfff y", "🙂🙃", "\u202eabc", "%s {0} {x}", "]]]", "\\",
-    "\n\n", "a" * 100_000, "word " * 10_000, "。、", "ﬁ ß İ", "\U0010ffff",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("query", NASTY, ids=range(len(NASTY)))
-async def test_no_text_is_an_error(query):
-    _, session = await filled(await SQLiteStore.open(":memory:"), 30)
-    await session.search(query)
-    assert (await session.recall(query, 300)).total_tokens <= 300
-
 
 @drawn(1_000, 10)
 @given(st.lists(st.text(st.characters(), max_size=200), min_size=20, max_size=20))
@@ -402,12 +389,6 @@ async def test_a_fork_is_searched_by_itself():
     assert {hit.index for hit in await session.search("violin", levels=0)} == {15, 31}
 
 
-async def test_a_closed_session_is_searched():
-    _, session = await filled(MemoryStore(), 30)
-    await session.close()
-    assert await session.search("violin")
-
-
 # -- blocks
 
 
@@ -453,26 +434,6 @@ async def test_a_damaged_block_is_made_again(damage):
     await tenant.put_blocks("s", [damaged, misplaced], epoch=0)
     assert told(await memory_over(store).session("s").search("violin")) == before
     assert await tenant.blocks("s", KIND) == [first, second]
-
-
-async def test_an_index_grown_bit_by_bit_is_the_one_built_at_once():
-    store = MemoryStore()
-    memory = memory_over(store)
-    session = memory.session("s")
-    for start in range(0, 3 * STRIDE, 100):
-        await session.append([said(n) for n in range(start, start + 100)])
-        await session.search("violin")
-    kept = await memory._handle.store.blocks("s", KIND)
-    assert [block.start for block in kept] == [0, STRIDE, 2 * STRIDE]
-    cold = memory_over(store)
-    report = await cold.rebuild_index()
-    assert (report.sessions, report.messages) == (1, 800)
-    assert [block.data for block in await memory._handle.store.blocks("s", KIND)] == [
-        block.data for block in kept
-    ]
-    assert told(await session.search("violin ferry")) == told(
-        await cold.session("s").search("violin ferry")
-    )
 
 
 async def test_a_store_that_cannot_keep_blocks_is_searched_all_the_same():

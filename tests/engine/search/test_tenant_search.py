@@ -361,19 +361,6 @@ async def test_metadata_of_many_sessions_select_too(monkeypatch):
         assert {hit.session_id for hit in found} == {f"s{n}" for n in range(1, 12, 2)}
 
 
-async def test_tenants_do_not_find_one_another(eager):
-    async with AsyncMemory.open(":memory:") as memory:
-        other = memory.for_tenant("other")
-        for own in (memory, other):
-            await own.session("s").append(said(f"heron of {own.tenant}"))
-        for own in (memory, other, memory):
-            (hit,) = await own.search("heron")
-            assert own.tenant in hit.text
-        await other.erase_tenant()
-        assert await other.search("heron") == []
-        assert len(await memory.search("heron")) == 1
-
-
 async def test_an_entity_filter_of_a_session_gives_only_messages_that_name_it():
     """The summary of their window names it, and so do they; who speaks, and when, is no name."""
     async with AsyncMemory.open(":memory:", search_policy=SearchPolicy()) as memory:

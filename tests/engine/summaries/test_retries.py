@@ -261,18 +261,6 @@ async def test_a_cap_in_the_middle_of_the_prompts_does_not_begin_the_count_again
         assert summary.degraded
 
 
-async def test_a_worker_asks_no_more_often_than_an_update():
-    desk, llm = Desk(), Sulky()
-    async with desk.open(llm) as memory:
-        session = memory.session("s")
-        await desk.say(session, 0, 40)
-        async with memory.worker(poll=0.01) as worker:
-            await worker.drain(timeout=10)
-            await asyncio.sleep(0.3)
-        assert max(llm.asked.values()) == 2
-        assert (await session.status()).nodes
-
-
 async def test_p11_an_erasure_takes_the_counts_of_what_it_reaches():
     desk, llm = Desk(), Sulky()
     async with desk.open(llm) as memory:

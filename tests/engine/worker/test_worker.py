@@ -16,12 +16,11 @@ from hiermem.engine.log.append import About, append
 from hiermem.engine.summaries.run import Shared
 from hiermem.engine.worker.due import sessions_to_update
 from hiermem.engine.worker.worker import background_worker
-from hiermem.errors import StoreBusyError, StoreError, UsageError
+from hiermem.errors import StoreError, UsageError
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
-from hiermem.tokens import FunctionCounter
 
 LEVELS = HierarchyConfig.by_tokens()
 
@@ -241,62 +240,6 @@ async def test_never_more_calls_in_flight_than_allowed(concurrency):
 # -- several workers
 
 
-async def test_two_workers_share_the_work_and_make_nothing_twice():
-    office = Office(concurrency=2)
-    for n in range(12):
-        await office.say(f"s{n}", 50)
-    one, two = ScriptedLLM(remote=True, latency=0.004), ScriptedLLM(remote=True, latency=0.004)
-    async with office.worker(one) as first, office.worker(two) as second:
-        both = await asyncio.gather(first.drain(120), second.drain(120))
-    assert both == [True, True]
-    calls = Counter(await office.begun())
-    assert len(calls) == 12 * 6
-    assert set(calls.values()) == {1}
-    assert one.calls + two.calls == 72
-    assert min(one.calls, two.calls) > 10
-    for n in range(12):
-        assert {node.revision for node in await office.nodes(f"s{n}")} == {1}
-        await children_first(office.tenant, f"s{n}")
-
-
-async def test_a_worker_whose_leases_were_given_away_commits_nothing_over_the_other():
-    """It slept through its leases, another one made the nodes, and then its answers came."""
-    office = Office(concurrency=3, lease=30)
-    await office.say("s", 50)
-    gate, slow = asyncio.Event(), ScriptedLLM(remote=True)
-    inner = slow.complete
-
-    async def late(request):
-        answer = await inner(request)
-        await gate.wait()
-        return answer
-
-    slow.complete = late
-    quick = ScriptedLLM(remote=True, name="quick-1")
-    async with office.worker(slow) as first:
-        await until(lambda: slow.calls >= 3)
-        office.ahead += timedelta(seconds=31)
-        async with office.worker(quick) as second:
-            assert await second.drain(120)
-        before = await texts(office, "s")
-        gate.set()
-        assert await first.drain(120)
-        assert first.status.made == 0
-    assert await texts(office, "s") == before
-    assert quick.calls == 6
-    outcomes = Counter(each.outcome for each in await office.tenant.attempts())
-    # Nobody can say whether the three slept-through calls were paid for, until they came back.
-    assert outcomes["ok"] + outcomes["unknown"] == 9
-
-
-async def texts(office, session):
-    nodes = await office.nodes(session)
-    found = await office.tenant.tree(session).revisions(
-        [(node.id, node.revision) for node in nodes]
-    )
-    return [(r.node_id, r.number, r.text, r.model) for r in found]
-
-
 # -- pause, stop, drain
 
 
@@ -439,28 +382,7 @@ async def test_the_tenants_cap_holds_over_sessions_and_over_workers(remote):
     assert (await office.tenant.spent()).calls == 17
 
 
-@pytest.mark.parametrize("cap", ["session_tokens", "tenant_tokens"])
-async def test_caps_on_tokens_are_never_passed(cap):
-    office = Office(**{cap: 4000})
-    await office.say("s", 150)
-    async with office.worker(ScriptedLLM(remote=True)) as worker:
-        await worker.drain(20)
-    spent = await office.tenant.spent()
-    assert 2000 < spent.tokens_in + spent.tokens_out <= 4000
-
-
 # -- trouble
-
-
-async def test_a_session_that_cannot_be_updated_stops_no_other():
-    office = Office()
-    foreign = Handle(office.tenant, FunctionCounter(len, name="other"), LEVELS, clock=office.now)
-    await append(foreign, About("odd"), [list(messages(30))])
-    await office.say("even", 50)
-    async with office.worker() as worker:
-        assert not await worker.drain(20)
-        assert worker.status.last_error == "CounterMismatchError"
-    assert await office.left() == ["odd"]
 
 
 async def test_a_session_erased_meanwhile_is_forgotten():
@@ -506,24 +428,6 @@ async def test_a_parent_of_a_failing_child_writes_no_endless_runs():
         await worker.drain(10)
         await asyncio.sleep(0.5)
     assert len(await office.tenant.runs(subject="s")) <= 2
-
-
-async def test_a_store_that_fails_for_a_while_is_outlived():
-    office = Office()
-    await office.say("s", 50)
-    fails = iter([True, True])
-    real = office.store.claim_due
-
-    async def claim_due(*args, **how):
-        if next(fails, False):
-            raise StoreBusyError("busy")
-        return await real(*args, **how)
-
-    office.store.claim_due = claim_due
-    async with office.worker() as worker:
-        assert await worker.drain(120)
-        assert worker.status.last_error == "StoreBusyError"
-    assert worker.status.made == 6
 
 
 @pytest.mark.thorough
