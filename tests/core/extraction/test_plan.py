@@ -8,7 +8,6 @@ import pytest
 from hiermem.config import ExtractionOptions
 from hiermem.core.calls import request_limits
 from hiermem.core.calls.claim import Claim, write_claim
-from hiermem.core.calls.failures import cause_of, finish_cause
 from hiermem.core.extraction import plan
 from hiermem.core.extraction.chunks import Measured, turns
 from hiermem.core.extraction.chunks import plan as parted
@@ -21,14 +20,8 @@ from hiermem.core.extraction.stored_answer import (
 )
 from hiermem.errors import (
     ConfigError,
-    InvalidAnswerError,
-    ModelOverflowError,
-    ModelRefusedError,
-    ModelTimeoutError,
-    TransientModelError,
 )
 from hiermem.prompts import load_named
-from hiermem.protocols import LLMResponse
 from hiermem.types.trivector import Answer
 
 NOW = datetime(2024, 3, 15, tzinfo=UTC)
@@ -121,60 +114,6 @@ def test_an_answer_goes_with_each_message_that_it_was_made_from_and_with_no_othe
         "{}",
     ):
         assert made_from(unknown, {7})
-
-
-def test_what_is_kept_is_reused_and_the_rest_made_in_order():
-    parts = chunks(60, 60, 60, 60)
-    kept = {parts[1].input_hash: StoredAnswer("{}", "s", "m"), "gone": StoredAnswer("{}", "s", "m")}
-    make, reuse, fail = plan.chunk_agenda(parts, kept, ExtractionOptions())
-    assert [c.number for c in make] == [0, 2, 3]
-    assert list(reuse) == ["s:chunk:1"]
-    assert fail == ()
-
-
-def test_an_oversized_chunk_fails_before_anything_is_paid():
-    parts = chunks(60, 600, 60)
-    make, _, fail = plan.chunk_agenda(parts, {}, ExtractionOptions())
-    assert [(f.id, f.reason, f.attempts) for f in fail] == [("s:chunk:1", "oversized", 0)]
-    assert make == ()
-    make, _, _ = plan.chunk_agenda(parts, {}, ExtractionOptions(on_chunk_failure="partial"))
-    assert [c.number for c in make] == [0, 2]
-    make, _, fail = plan.chunk_agenda(parts, {}, ExtractionOptions(oversized="slice"))
-    assert fail == ()
-    assert len(make) == 3
-
-
-def test_an_extraction_is_whole_partial_or_nothing():
-    failure = Failure("s:chunk:0", "map", "schema", 1)
-    abort, partial = ExtractionOptions(), ExtractionOptions(on_chunk_failure="partial")
-
-    def of(done, failures, options):
-        return plan.outcome_of(chunks=2, done=done, failures=failures, options=options)
-
-    assert of(["a", "b"], [], abort) == "ok"
-    assert of(["a"], [failure], abort) == "error"
-    assert of(["a"], [], abort) == "error", "a capped run has no result"
-    assert of(["a"], [failure], partial) == "partial"
-    assert of(["a"], [], partial) == "partial"
-    assert of([], [failure], partial) == "error"
-
-
-def test_every_error_of_a_model_has_its_reason_and_keeps_its_words_to_itself():
-    said = "the prompt, or a key"
-    for error, reason in (
-        (ModelOverflowError(said), "overflow"),
-        (ModelTimeoutError(said), "timeout"),
-        (TransientModelError(said), "provider"),
-        (ModelRefusedError(said), "provider"),
-        (InvalidAnswerError(said, problem="too_deep", where="entities.3"), "schema"),
-    ):
-        cause, detail = cause_of(error)
-        assert cause == reason
-        assert said not in detail
-    assert finish_cause(LLMResponse("")) is None
-    assert finish_cause(LLMResponse("", finish_reason="length"))[0] == "truncated"
-    for finish in ("refusal", "error"):
-        assert finish_cause(LLMResponse("", finish_reason=finish))[0] == "provider"
 
 
 def test_a_step_of_the_reduction_is_known_by_its_texts():

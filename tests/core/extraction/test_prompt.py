@@ -129,11 +129,6 @@ def test_a_repair_never_grows_past_the_limit(limit: int) -> None:
     assert again[1].content.startswith(asked[1].content)
 
 
-def test_a_limit_that_leaves_no_room_is_refused_with_what_would_do() -> None:
-    with pytest.raises(ConfigError, match="must be more than"):
-        room(TEMPLATE, limit=500, reserve=100, count=COUNTER.count)
-
-
 def test_the_schema_is_closed_and_asks_for_every_field() -> None:
     schema = answer_schema()
     for part in (schema, *schema["$defs"].values()):
@@ -151,17 +146,6 @@ def test_the_prompt_names_every_field_type_and_kind_of_the_schema() -> None:
             assert name in TEMPLATE.system
             for word in field.get("enum", ()):
                 assert word in TEMPLATE.system
-
-
-def test_joining_gives_the_summaries_in_order() -> None:
-    made = join_request(
-        load_named("extract.reduce"), ["first", "second"], facts=FACTS, counter=COUNTER,
-        target=100, max_tokens=150,
-    )  # fmt: skip
-    assert [each.text for each in made.inputs] == ["first", "second"]
-    user = made.messages[1].content
-    assert user.index("first") < user.index("second")
-    assert made.task == "summarise"
 
 
 async def test_the_parts_of_a_joined_summary_are_nobody_who_speaks() -> None:
