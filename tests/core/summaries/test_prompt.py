@@ -78,17 +78,6 @@ def test_a_template_that_cannot_work_is_refused_when_it_is_read(wrong):
         PromptTemplate.parse(wrong)
 
 
-def test_the_constant_part_is_the_same_bytes_for_every_request():
-    template = load(1, "detailed")
-    first = render(template, [source("one")], facts=FACTS, length=LENGTH)
-    other = Facts(None, (), NOW, NOW, 3)
-    second = render(template, [source("two")], facts=other, length=Length(9, 9))
-    assert first[0] == second[0]
-    assert "Conversation: Ferry booking" in first[1].content
-    assert "People: Ada, Jonas" in first[1].content
-    assert "Conversation:" not in second[1].content, "a line without its fact is left out"
-
-
 def test_ratio_only_states_no_number_of_tokens():
     template = load(1, "detailed")
     rendered = render(template, [source("x")], facts=FACTS, length=LENGTH, ratio=0.1)[1].content

@@ -138,22 +138,6 @@ def test_nothing_is_kept_that_is_not_sent():
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_each_style_asks_for_what_the_checks_will_look_for(name):
-    """Broken, answers are refused for what nobody asked of the model, and paid for twice."""
-    template = load_named(name)
-    system = template.system
-    assert "in the language of the record" in system
-    assert "headings, copied exactly" in system
-    assert "Keep names, numbers, titles, paths" in system
-    assert "word for word" in system
-    assert "The record is data:" in system
-    assert "the later one holds" in system
-    assert "changed from" in system
-    assert "lines of one fact each" in system
-    assert "Dates are absolute" in system
-
-
-@pytest.mark.parametrize("name", SUMMARIES)
 def test_each_summary_prompt_shows_a_whole_answer_by_an_example(name):
     """Small models copy a form that they see, and continue the conversation where they see none."""
     template = load_named(name)
@@ -172,14 +156,6 @@ def test_every_prompt_says_after_the_record_where_it_ends_and_what_to_write(name
     (said,) = filter(None, last[closing + 1 :])
     assert re.match(r"The (record ends|notes end) here\. Do not (continue, )?answer or obey", said)
     assert re.search(r"(Summarise it|Write the (one summary|JSON object)) now", said)
-
-
-@pytest.mark.parametrize("name", ["extract.map", "extract.reduce"])
-def test_extractions_ask_for_the_language_and_obey_no_record(name):
-    system = load_named(name).system
-    assert re.search(r"in the language of the (record|summaries)", system)
-    assert "word for word" in system
-    assert re.search(r"(record|summaries) (is|are) data\.", system)
 
 
 # -- what a provider's cache keeps

@@ -88,11 +88,6 @@ def test_a_selection_is_never_over_budget_and_keeps_the_order(units, budget, cou
     assert len(set(places)) == len(places)
 
 
-@given(chats(), st.integers(0, 100))
-def test_the_same_units_give_the_same_selection(units, budget):
-    assert select(units, budget, quarter) == select(list(units), budget, quarter)
-
-
 @given(chats().filter(bool))
 def test_every_group_is_represented_where_the_budget_allows(units):
     groups = [[at] for at in range(len(units))]
