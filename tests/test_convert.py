@@ -27,87 +27,42 @@ OPENAI = {
     "name": {"role": "user", "content": "Hi", "name": "Ada"},
     "null name": {"role": "user", "content": "Hi", "name": None},
     "null content": {"role": "assistant", "content": None},
-    "calls": {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}},
-            {"id": "c2", "type": "function", "function": {"name": "g", "arguments": "broken {"}},
-        ],
-    },
-    "calls and text": {
-        "role": "assistant",
-        "content": "Looking.",
-        "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}
-        ],
-    },
-    "custom call": {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "sh", "input": "ls"}}],
-    },
-    "call with more fields": {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [
-            {
-                "id": "c1",
-                "index": 0,
-                "type": "function",
-                "function": {"name": "f", "arguments": "{}", "strict": True},
-                "extra_content": {"google": {"thought_signature": "x"}},
-            }
-        ],
-    },
-    "call without type": {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"id": "c1", "function": {"name": "f", "arguments": "{}"}}],
-    },
+    "calls": {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function",
+     "function": {"name": "f", "arguments": '{"a": 1}'}}, {"id": "c2", "type": "function",
+     "function": {"name": "g", "arguments": "broken {"}}]},
+    "calls and text": {"role": "assistant", "content": "Looking.", "tool_calls": [{"id": "c1",
+     "type": "function", "function": {"name": "f", "arguments": ""}}]},
+    "custom call": {"role": "assistant", "content": "", "tool_calls": [{"id": "c1",
+     "type": "custom", "custom": {"name": "sh", "input": "ls"}}]},
+    "call with more fields": {"role": "assistant", "content": "", "tool_calls": [{"id": "c1",
+     "index": 0, "type": "function", "function": {"name": "f", "arguments": "{}", "strict": True},
+     "extra_content": {"google": {"thought_signature": "x"}}}]},
+    "call without type": {"role": "assistant", "content": "", "tool_calls": [{"id": "c1",
+     "function": {"name": "f", "arguments": "{}"}}]},
     "null calls": {"role": "assistant", "content": "x", "tool_calls": None, "function_call": None},
     "empty calls": {"role": "assistant", "content": "x", "tool_calls": []},
     "result": {"role": "tool", "content": "42", "tool_call_id": "c1"},
-    "result of parts": {
-        "role": "tool",
-        "content": [{"type": "text", "text": "42"}],
-        "tool_call_id": "c1",
-    },
+    "result of parts": {"role": "tool", "content": [{"type": "text", "text": "42"}],
+     "tool_call_id": "c1"},
     "result without call": {"role": "tool", "content": "42"},
-    "function call": {
-        "role": "assistant",
-        "content": None,
-        "function_call": {"name": "f", "arguments": "{}"},
-    },
+    "function call": {"role": "assistant", "content": None, "function_call": {"name": "f",
+     "arguments": "{}"}},
     "function": {"role": "function", "name": "f", "content": "42"},
     "refusal": {"role": "assistant", "content": None, "refusal": "No."},
     "audio": {"role": "assistant", "content": None, "audio": {"id": "audio_1"}},
     "annotations": {"role": "assistant", "content": "x", "annotations": [{"type": "url_citation"}]},
     "call id on a user": {"role": "user", "content": "x", "tool_call_id": "c1"},
-    "parts": {
-        "role": "user",
-        "content": [
-            {"type": "text", "text": "See"},
-            {"type": "image_url", "image_url": {"url": "https://x.org/a.png"}},
-            {
-                "type": "image_url",
-                "image_url": {"url": "data:image/png;base64,AA", "detail": "low"},
-            },
-            {"type": "file", "file": {"file_id": "file-1"}},
-            {
-                "type": "file",
-                "file": {"file_data": "data:application/pdf;base64,AA", "filename": "a"},
-            },
-            {"type": "file", "file": {"file_data": "AA"}},
-            {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
-            {"type": "text", "text": "marked", "cache_control": {"type": "ephemeral"}},
-            {"type": "image_url", "image_url": {"url": "u", "detail": None}},
-            {"type": "refusal", "refusal": "No."},
-            {},
-        ],
-    },
+    "parts": {"role": "user", "content": [{"type": "text", "text": "See"}, {"type": "image_url",
+     "image_url": {"url": "https://x.org/a.png"}}, {"type": "image_url",
+     "image_url": {"url": "data:image/png;base64,AA", "detail": "low"}}, {"type": "file",
+     "file": {"file_id": "file-1"}}, {"type": "file",
+     "file": {"file_data": "data:application/pdf;base64,AA", "filename": "a"}}, {"type": "file",
+     "file": {"file_data": "AA"}}, {"type": "input_audio", "input_audio": {"data": "AA",
+     "format": "wav"}}, {"type": "text", "text": "marked", "cache_control": {"type": "ephemeral"}},
+     {"type": "image_url", "image_url": {"url": "u", "detail": None}}, {"type": "refusal",
+     "refusal": "No."}, {}]},
     "no parts": {"role": "user", "content": []},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("data", OPENAI.values(), ids=OPENAI.keys())
@@ -180,119 +135,42 @@ ANTHROPIC = {
     "text": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
     "blocks": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
     "empty": [{"role": "user", "content": []}, {"role": "assistant", "content": ""}],
-    "cache marks": [
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": "Long", "cache_control": EPHEMERAL},
-                {**IMAGE, "cache_control": EPHEMERAL},
-                {"type": "text", "text": "Short"},
-            ],
-        }
-    ],
-    "images and documents": [
-        {
-            "role": "user",
-            "content": [
-                IMAGE,
-                {"type": "image", "source": {"type": "url", "url": "https://x.org/a.png"}},
-                {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
-                {
-                    "type": "document",
-                    "source": {"type": "base64", "media_type": "application/pdf", "data": "AA"},
-                    "title": "Report",
-                    "context": "c",
-                    "citations": {"enabled": True},
-                },
-                {"type": "document", "source": {"type": "url", "url": "https://x.org/a.pdf"}},
-                {
-                    "type": "document",
-                    "source": {"type": "file", "file_id": "file_2"},
-                    "title": None,
-                },
-                {
-                    "type": "document",
-                    "source": {"type": "text", "media_type": "text/plain", "data": "words"},
-                },
-                {"type": "image", "source": {"type": "url", "url": "data:image/png;base64,AA"}},
-            ],
-        }
-    ],
-    "tool use": [
-        {"role": "user", "content": "What is 6 x 7, and 1 + 1?"},
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
-                {"type": "redacted_thinking", "data": "xx"},
-                {"type": "text", "text": "Computing."},
-                {"type": "tool_use", "id": "t1", "name": "mul", "input": {"b": 7, "a": 6}},
-                {
-                    "type": "tool_use",
-                    "id": "t2",
-                    "name": "add",
-                    "input": {},
-                    "cache_control": EPHEMERAL,
-                },
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "t1", "content": "42"},
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "t2",
-                    "content": [{"type": "text", "text": "2", "cache_control": EPHEMERAL}, IMAGE],
-                    "is_error": True,
-                    "cache_control": EPHEMERAL,
-                },
-                {"type": "text", "text": "And thanks."},
-            ],
-        },
-        {"role": "assistant", "content": "42 and 2."},
-    ],
-    "odd orders": [
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "tool_use", "id": "t1", "name": "f", "input": {"q": "ü"}},
-                {"type": "text", "text": "between"},
-                {"type": "tool_use", "id": "t2", "name": "f", "input": {}},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": "first"},
-                {"type": "tool_result", "tool_use_id": "t1"},
-                {"type": "text", "text": "second"},
-                {"type": "tool_result", "tool_use_id": "t2", "content": []},
-                {"type": "tool_result", "tool_use_id": "t3", "content": "", "is_error": False},
-            ],
-        },
-    ],
-    "only a call": [
-        {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}],
-        }
-    ],
-    "neighbours of one role": [
-        {"role": "user", "content": "one"},
-        {"role": "user", "content": [{"type": "text", "text": "two"}]},
-        {"role": "user", "content": "three"},
-        {"role": "assistant", "content": "a"},
-        {"role": "assistant", "content": "b"},
-    ],
-    "unknown blocks": [
-        {
-            "role": "assistant",
-            "content": [{"type": "server_tool_use", "id": "s", "name": "web", "input": {}}, {}],
-        }
-    ],
+    "cache marks": [{"role": "user", "content": [{"type": "text", "text": "Long",
+     "cache_control": EPHEMERAL}, {**IMAGE, "cache_control": EPHEMERAL}, {"type": "text",
+     "text": "Short"}]}],
+    "images and documents": [{"role": "user", "content": [IMAGE, {"type": "image",
+     "source": {"type": "url", "url": "https://x.org/a.png"}}, {"type": "image",
+     "source": {"type": "file", "file_id": "file_1"}}, {"type": "document",
+     "source": {"type": "base64", "media_type": "application/pdf", "data": "AA"}, "title": "Report",
+     "context": "c", "citations": {"enabled": True}}, {"type": "document", "source": {"type": "url",
+     "url": "https://x.org/a.pdf"}}, {"type": "document", "source": {"type": "file",
+     "file_id": "file_2"}, "title": None}, {"type": "document", "source": {"type": "text",
+     "media_type": "text/plain", "data": "words"}}, {"type": "image", "source": {"type": "url",
+     "url": "data:image/png;base64,AA"}}]}],
+    "tool use": [{"role": "user", "content": "What is 6 x 7, and 1 + 1?"}, {"role": "assistant",
+     "content": [{"type": "thinking", "thinking": "Hm.", "signature": "sig"},
+     {"type": "redacted_thinking", "data": "xx"}, {"type": "text", "text": "Computing."},
+     {"type": "tool_use", "id": "t1", "name": "mul", "input": {"b": 7, "a": 6}},
+     {"type": "tool_use", "id": "t2", "name": "add", "input": {}, "cache_control": EPHEMERAL}]},
+     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "42"},
+     {"type": "tool_result", "tool_use_id": "t2", "content": [{"type": "text", "text": "2",
+     "cache_control": EPHEMERAL}, IMAGE], "is_error": True, "cache_control": EPHEMERAL},
+     {"type": "text", "text": "And thanks."}]}, {"role": "assistant", "content": "42 and 2."}],
+    "odd orders": [{"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "f",
+     "input": {"q": "ü"}}, {"type": "text", "text": "between"}, {"type": "tool_use", "id": "t2",
+     "name": "f", "input": {}}]}, {"role": "user", "content": [{"type": "text", "text": "first"},
+     {"type": "tool_result", "tool_use_id": "t1"}, {"type": "text", "text": "second"},
+     {"type": "tool_result", "tool_use_id": "t2", "content": []}, {"type": "tool_result",
+     "tool_use_id": "t3", "content": "", "is_error": False}]}],
+    "only a call": [{"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f",
+     "input": {}}]}],
+    "neighbours of one role": [{"role": "user", "content": "one"}, {"role": "user",
+     "content": [{"type": "text", "text": "two"}]}, {"role": "user", "content": "three"},
+     {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}],
+    "unknown blocks": [{"role": "assistant", "content": [{"type": "server_tool_use", "id": "s",
+     "name": "web", "input": {}}, {}]}],
     "more fields": [{"role": "user", "content": "x", "custom": {"a": 1}}],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("messages", ANTHROPIC.values(), ids=ANTHROPIC.keys())

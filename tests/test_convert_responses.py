@@ -23,57 +23,30 @@ ITEMS = {
     "typed": [{"type": "message", "role": "developer", "content": "Be kind."}],
     "empty": [{"role": "user", "content": ""}, {"role": "user", "content": []}],
     "null": [{"role": "assistant", "content": None}],
-    "output": [
-        {
-            "id": "msg_1",
-            "type": "message",
-            "status": "completed",
-            "role": "assistant",
-            "phase": "final_answer",
-            "content": [
-                {"type": "output_text", "text": "Yes.", "annotations": [], "logprobs": []},
-                {"type": "refusal", "refusal": "No."},
-            ],
-        }
-    ],
-    "parts": [
-        {
-            "role": "user",
-            "content": [
-                {"type": "input_text", "text": "See"},
-                {"type": "input_image", "image_url": "https://x.org/a.png", "detail": "low"},
-                {"type": "input_image", "image_url": "data:image/png;base64,AA"},
-                {"type": "input_image", "file_id": "file-1", "detail": "auto"},
-                {"type": "input_file", "file_id": "file-2"},
-                {"type": "input_file", "file_url": "https://x.org/a.pdf"},
-                {"type": "input_file", "file_data": "data:a/b;base64,AA", "filename": "a.pdf"},
-                {"type": "input_file", "file_data": "AA"},
-                {"type": "output_text", "text": "not a user's"},
-                {"type": "input_image", "image_url": "u", "detail": None},
-                {},
-            ],
-        }
-    ],
-    "calls": [
-        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "xx"},
-        {**CALL, "id": "fc_1", "status": "completed"},
-        {**CALL, "call_id": "c2"},
-        {"type": "custom_tool_call", "call_id": "c3", "name": "sh", "input": "ls", "id": "ct"},
-        RESULT,
-        {**RESULT, "call_id": "c2", "output": [{"type": "input_text", "text": "2"}], "id": "o"},
-        {"type": "custom_tool_call_output", "call_id": "c3", "output": "a.txt"},
-    ],
-    "calls of built-in tools": [
-        {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"query": "q"}},
-        {"type": "local_shell_call", "id": "l", "call_id": "c1", "action": {"command": ["ls"]}},
-        {"type": "local_shell_call_output", "id": "l", "output": "{}"},
-        {"type": "computer_call_output", "call_id": "c9", "output": {"type": "screenshot"}},
-        {"type": "mcp_approval_response", "approval_request_id": "m", "approve": True},
-        {"type": "item_reference", "id": "msg_1"},
-        {"type": "function_call", "call_id": "c5", "name": "", "arguments": None},
-        {"type": "function_call", "name": "no id", "arguments": "{}"},
-    ],
-}
+    "output": [{"id": "msg_1", "type": "message", "status": "completed", "role": "assistant",
+     "phase": "final_answer", "content": [{"type": "output_text", "text": "Yes.", "annotations": [],
+     "logprobs": []}, {"type": "refusal", "refusal": "No."}]}],
+    "parts": [{"role": "user", "content": [{"type": "input_text", "text": "See"},
+     {"type": "input_image", "image_url": "https://x.org/a.png", "detail": "low"},
+     {"type": "input_image", "image_url": "data:image/png;base64,AA"}, {"type": "input_image",
+     "file_id": "file-1", "detail": "auto"}, {"type": "input_file", "file_id": "file-2"},
+     {"type": "input_file", "file_url": "https://x.org/a.pdf"}, {"type": "input_file",
+     "file_data": "data:a/b;base64,AA", "filename": "a.pdf"}, {"type": "input_file",
+     "file_data": "AA"}, {"type": "output_text", "text": "not a user's"}, {"type": "input_image",
+     "image_url": "u", "detail": None}, {}]}],
+    "calls": [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "xx"},
+     {**CALL, "id": "fc_1", "status": "completed"}, {**CALL, "call_id": "c2"},
+     {"type": "custom_tool_call", "call_id": "c3", "name": "sh", "input": "ls", "id": "ct"}, RESULT,
+     {**RESULT, "call_id": "c2", "output": [{"type": "input_text", "text": "2"}], "id": "o"},
+     {"type": "custom_tool_call_output", "call_id": "c3", "output": "a.txt"}],
+    "calls of built-in tools": [{"type": "web_search_call", "id": "ws", "status": "completed",
+     "action": {"query": "q"}}, {"type": "local_shell_call", "id": "l", "call_id": "c1",
+     "action": {"command": ["ls"]}}, {"type": "local_shell_call_output", "id": "l", "output": "{}"},
+     {"type": "computer_call_output", "call_id": "c9", "output": {"type": "screenshot"}},
+     {"type": "mcp_approval_response", "approval_request_id": "m", "approve": True},
+     {"type": "item_reference", "id": "msg_1"}, {"type": "function_call", "call_id": "c5",
+     "name": "", "arguments": None}, {"type": "function_call", "name": "no id", "arguments": "{}"}],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("items", ITEMS.values(), ids=ITEMS.keys())

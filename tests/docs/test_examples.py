@@ -9,35 +9,19 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 #: For each example, what its output must hold: the point that it makes, not its wording.
 SAYS = {
-    "bank.py": (
-        "ok: 5 notes consolidated",
-        "By hand: demo on Friday at 14:00.",
-        "- 2026-03-02: The nightly backup takes 41 minutes. (reviewer)",
-        "3 consolidation, 1 notes: risks.md updated",
-        "sound: True",
-    ),
-    "chat_loop.py": (
-        "cover 100% of 119 messages",
-        "pooled view",
-        "120 messages in {1: 12, 2: 2}",
-    ),
+    "bank.py": ("ok: 5 notes consolidated", "By hand: demo on Friday at 14:00.",
+     "- 2026-03-02: The nightly backup takes 41 minutes. (reviewer)",
+     "3 consolidation, 1 notes: risks.md updated", "sound: True"),
+    "chat_loop.py": ("cover 100% of 119 messages", "pooled view", "120 messages in {1: 12, 2: 2}"),
     "manager.py": ("layered: 2,", "cut: 2,", "coverage 100%", " 33, ", "made from 10 messages"),
     "own_model.py": ("2 made, 3 calls", "L1.0 by stand-in-1", "- pump 19 runs at 133 rpm"),
     "own_store.py": ("acme: mutate pump-house", "acme: write_nodes pump-house", " passed"),
-    "provider.py": (
-        "foreseen: 2 calls",
-        "made: 2 with 3 calls",
-        "spent: 0.00",
-        "pump 19 to 133 rpm",
-    ),
+    "provider.py": ("foreseen: 2 calls", "made: 2 with 3 calls", "spent: 0.00",
+     "pump 19 to 133 rpm"),
     "tool_calls.py": ("cover 100% of 159 messages", "pump 9: 2909 rpm", "160 messages, 0 of them"),
-    "web_handler.py": (
-        "repeated request: True",
-        "400 content holds a NUL",
-        "user/ada 52 messages",
-        "user/chris 50 messages",
-    ),
-}
+    "web_handler.py": ("repeated request: True", "400 content holds a NUL", "user/ada 52 messages",
+     "user/chris 50 messages"),
+}  # fmt: skip
 
 
 def without_keys() -> dict[str, str]:

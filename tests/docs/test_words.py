@@ -17,28 +17,10 @@ FOLDERS = ("src", "benchmarks", "examples")
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 RETIRED = {
-    "allowance",
-    "blow",
-    "callbook",
-    "crew",
-    "desk",
-    "keeper",
-    "lane",
-    "lookout",
-    "mishap",
-    "purse",
-    "rota",
-    "scout",
-    "seat",
-    "shelf",
-    "shelves",
-    "shop",
-    "soil",
-    "soiled",
-    "stint",
-    "told",
+    "allowance", "blow", "callbook", "crew", "desk", "keeper", "lane", "lookout", "mishap", "purse",
+    "rota", "scout", "seat", "shelf", "shelves", "shop", "soil", "soiled", "stint", "told",
     "workshop",
-}
+}  # fmt: skip
 FORMULA = "The one rule"
 
 

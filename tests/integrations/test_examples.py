@@ -11,22 +11,13 @@ EXAMPLES = ROOT / "examples" / "integrations"
 
 #: For each example, the package that it needs and what its output must hold.
 SAYS = {
-    "langchain_middleware.py": (
-        "langchain",
-        ("cover 100% of 400 messages", "400 messages kept, 100 tool results", "pump 7 runs at"),
-        3_500,
-    ),
-    "openai_agents_session.py": (
-        "agents",
-        ("cover 100% of 400 messages", "400 messages kept, 100 tool results", "pump 7 runs at"),
-        3_500,
-    ),
-    "pydantic_ai_capability.py": (
-        "pydantic_ai",
-        ("cover 100% of 400 messages", "400 messages kept, 100 tool results", "pump 7 runs at"),
-        3_500,
-    ),
-}
+    "langchain_middleware.py": ("langchain", ("cover 100% of 400 messages",
+     "400 messages kept, 100 tool results", "pump 7 runs at"), 3_500),
+    "openai_agents_session.py": ("agents", ("cover 100% of 400 messages",
+     "400 messages kept, 100 tool results", "pump 7 runs at"), 3_500),
+    "pydantic_ai_capability.py": ("pydantic_ai", ("cover 100% of 400 messages",
+     "400 messages kept, 100 tool results", "pump 7 runs at"), 3_500),
+}  # fmt: skip
 
 
 def test_every_example_is_held_to_something():

@@ -190,42 +190,25 @@ async def everyday(client):
 HOSTILE = {
     "no such tool": ("drop_tables", {}),
     "no such argument": ("list_sessions", {"tenant": "other"}),
-    "an oversize message": (
-        "append_messages",
-        {"session": "h", "messages": [{"role": "user", "content": "x" * 1_000_001}]},
-    ),
-    "messages that are too large together": (
-        "append_messages",
-        {"session": "h", "messages": [{"role": "user", "content": "x" * 900_000}] * 4},
-    ),
-    "too many messages": (
-        "append_messages",
-        {"session": "h", "messages": [{"role": "user", "content": ""}] * 501},
-    ),
+    "an oversize message": ("append_messages", {"session": "h", "messages": [{"role": "user",
+     "content": "x" * 1_000_001}]}),
+    "messages that are too large together": ("append_messages", {"session": "h",
+     "messages": [{"role": "user", "content": "x" * 900_000}] * 4}),
+    "too many messages": ("append_messages", {"session": "h", "messages": [{"role": "user",
+     "content": ""}] * 501}),
     "an oversize name": ("memory_metrics", {"session": "n" * 513}),
-    "a NUL in a name": (
-        "append_messages",
-        {"session": "a\0b", "messages": [{"role": "user", "content": ""}]},
-    ),
-    "a lone surrogate": (
-        "append_messages",
-        {"session": "h", "messages": [{"role": "user", "content": "a\0b"}]},
-    ),
+    "a NUL in a name": ("append_messages", {"session": "a\0b", "messages": [{"role": "user",
+     "content": ""}]}),
+    "a lone surrogate": ("append_messages", {"session": "h", "messages": [{"role": "user",
+     "content": "a\0b"}]}),
     "a text for a number": ("select_context", {"session": "h", "max_tokens": "many"}),
     "a number for a text": ("search_memory", {"session": "h", "query": 5}),
     "a budget without end": ("select_context", {"session": "h", "max_tokens": 10**15}),
     "a negative index": ("erase_messages", {"session": "h", "messages": [-1]}),
-    "an unknown role": (
-        "append_messages",
-        {"session": "h", "messages": [{"role": "root", "content": "obey"}]},
-    ),
-    "a naive time": (
-        "append_messages",
-        {
-            "session": "h",
-            "messages": [{"role": "user", "content": "", "created_at": "2024-05-01T10:00:00"}],
-        },
-    ),
+    "an unknown role": ("append_messages", {"session": "h", "messages": [{"role": "root",
+     "content": "obey"}]}),
+    "a naive time": ("append_messages", {"session": "h", "messages": [{"role": "user",
+     "content": "", "created_at": "2024-05-01T10:00:00"}]}),
     "another folder": ("bank_read", {"space": "h", "file": "../../etc/passwd"}),
     "an absolute path": ("bank_read", {"space": "h", "file": "/etc/passwd"}),
     "another space": ("bank_read", {"space": "../default", "file": "progress.md"}),
@@ -236,13 +219,10 @@ HOSTILE = {
     "a title for a confirmation": ("erase_session", {"session": "The trip", "confirm": "The trip"}),
     "levels of all sessions": ("search_memory", {"query": "ferry", "levels": [1]}),
     "no session": ("summaries_update", {"strategy": "full"}),
-    "sizes that fit no session": (
-        "summaries_update",
-        {"slug": "nobody", "windowChars": 500},
-    ),
+    "sizes that fit no session": ("summaries_update", {"slug": "nobody", "windowChars": 500}),
     "a window of nothing": ("summaries_update", {"slug": "h", "windowChars": 0}),
     "a missing run": ("run_logs", {"id": "../../../etc/passwd"}),
-}
+}  # fmt: skip
 PATHS = (
     "hiermem://bank/h/..%2F..%2Fetc%2Fpasswd",
     "hiermem://bank/..%2Fh/progress.md",

@@ -184,50 +184,22 @@ def test_arguments_are_compared_as_json(one, other):
 
 
 CHAT = [
-    {
-        "role": "user",
-        "content": [
-            {"type": "text", "text": "See"},
-            {"type": "image_url", "image_url": {"url": "https://x.org/a.png", "detail": "low"}},
-        ],
-    },
-    {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
-        ],
-    },
+    {"role": "user", "content": [{"type": "text", "text": "See"}, {"type": "image_url",
+     "image_url": {"url": "https://x.org/a.png", "detail": "low"}}]},
+    {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function",
+     "function": {"name": "f", "arguments": '{"a":1}'}}]},
     {"role": "tool", "content": "42", "tool_call_id": "c1", "name": "f"},
     {"role": "assistant", "content": "Done."},
-]
+]  # fmt: skip
 BLOCKS = [
-    {
-        "role": "user",
-        "content": [
-            {"type": "text", "text": "See"},
-            {"type": "image", "source": {"type": "url", "url": "https://x.org/a.png"}},
-        ],
-    },
-    {
-        "role": "assistant",
-        "content": [
-            {"type": "thinking", "thinking": "Hm.", "signature": "s"},
-            {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
-        ],
-    },
-    {
-        "role": "user",
-        "content": [
-            {
-                "type": "tool_result",
-                "tool_use_id": "c1",
-                "content": [{"type": "text", "text": "42"}],
-            }
-        ],
-    },
+    {"role": "user", "content": [{"type": "text", "text": "See"}, {"type": "image",
+     "source": {"type": "url", "url": "https://x.org/a.png"}}]},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"},
+     {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1",
+     "content": [{"type": "text", "text": "42"}]}]},
     {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
-]
+]  # fmt: skip
 ITEMS = [
     {
         "role": "user",

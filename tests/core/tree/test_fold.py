@@ -475,19 +475,9 @@ def sizes(config):
 
 
 MOVES = (
-    "talk",
-    "talk",
-    "talk",
-    "crowd",
-    "loop",
-    "loop",
-    "say",
-    "late",
-    "edit",
-    "flush",
-    "tick",
+    "talk", "talk", "talk", "crowd", "loop", "loop", "say", "late", "edit", "flush", "tick",
     "close",
-)
+)  # fmt: skip
 
 
 @st.composite

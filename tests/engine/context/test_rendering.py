@@ -32,104 +32,40 @@ OPENAI = {
     "plain": [{"role": "user", "content": "Hi", "name": "Ada"}],
     "reasoning": [{"role": "assistant", "content": "hi", "reasoning_content": LONG}],
     "refusal": [{"role": "assistant", "content": "x", "refusal": LONG, "annotations": [LONG]}],
-    "calls": [
-        {"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning": LONG},
-        {**RESULT, "note": LONG},
-    ],
-    "calls with more fields": [
-        {"role": "assistant", "tool_calls": [{**CALL, "extra_content": {"signature": LONG}}]},
-        RESULT,
-    ],
-    "call without type": [
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [
-                {"id": "c1", "function": {"name": "f", "arguments": "{}", "more": LONG}}
-            ],
-        },
-        RESULT,
-    ],
-    "custom call": [
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "sh", "input": "ls"}}],
-        },
-        RESULT,
-    ],
-    "broken call": [
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [
-                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{bro"}}
-            ],
-        },
-        RESULT,
-    ],
-    "function call": [
-        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
-        {"role": "function", "name": "f", "content": "42", "note": LONG},
-    ],
+    "calls": [{"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning": LONG},
+     {**RESULT, "note": LONG}],
+    "calls with more fields": [{"role": "assistant", "tool_calls": [{**CALL,
+     "extra_content": {"signature": LONG}}]}, RESULT],
+    "call without type": [{"role": "assistant", "content": "", "tool_calls": [{"id": "c1",
+     "function": {"name": "f", "arguments": "{}", "more": LONG}}]}, RESULT],
+    "custom call": [{"role": "assistant", "content": "", "tool_calls": [{"id": "c1",
+     "type": "custom", "custom": {"name": "sh", "input": "ls"}}]}, RESULT],
+    "broken call": [{"role": "assistant", "content": "", "tool_calls": [{"id": "c1",
+     "type": "function", "function": {"name": "f", "arguments": "{bro"}}]}, RESULT],
+    "function call": [{"role": "assistant", "content": None, "function_call": {"name": "f",
+     "arguments": "{}"}}, {"role": "function", "name": "f", "content": "42", "note": LONG}],
     "orphan": [{"role": "tool", "content": "42", "tool_call_id": "c1", "note": LONG}],
     "developer": [{"role": "developer", "content": "Be kind.", "note": LONG}],
-    "parts": [
-        {
-            "role": "user",
-            "note": LONG,
-            "content": [
-                {"type": "text", "text": "See"},
-                {"type": "image_url", "image_url": {"url": "https://x.org/a.png"}},
-                {"type": "image_url", "image_url": {"url": "data:,AA", "detail": "low"}},
-                {"type": "file", "file": {"file_id": "file-1"}},
-                {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
-                {"type": "text", "text": "marked", "cache_control": {"type": "ephemeral"}},
-            ],
-        }
-    ],
-}
+    "parts": [{"role": "user", "note": LONG, "content": [{"type": "text", "text": "See"},
+     {"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}, {"type": "image_url",
+     "image_url": {"url": "data:,AA", "detail": "low"}}, {"type": "file",
+     "file": {"file_id": "file-1"}}, {"type": "input_audio", "input_audio": {"data": "AA",
+     "format": "wav"}}, {"type": "text", "text": "marked",
+     "cache_control": {"type": "ephemeral"}}]}],
+}  # fmt: skip
 ANTHROPIC = {
     "plain": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
     "fields": [{"role": "user", "content": "x", "custom": LONG}],
     "marks": [{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": MARK}]}],
-    "document": [
-        {
-            "role": "user",
-            "content": [
-                {
-                    "type": "document",
-                    "source": {"type": "url", "url": "https://x.org/a.pdf"},
-                    "title": "Report",
-                    "context": LONG,
-                }
-            ],
-        }
-    ],
-    "tools": [
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
-                {"type": "text", "text": "Computing.", "citations": [LONG]},
-                {"type": "tool_use", "id": "t1", "name": "f", "input": {"b": 7}, "caller": LONG},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "t1",
-                    "content": [{"type": "text", "text": "2", "cache_control": MARK}],
-                    "is_error": True,
-                    "cache_control": MARK,
-                },
-                {"type": "text", "text": "And thanks."},
-            ],
-        },
-    ],
-}
+    "document": [{"role": "user", "content": [{"type": "document", "source": {"type": "url",
+     "url": "https://x.org/a.pdf"}, "title": "Report", "context": LONG}]}],
+    "tools": [{"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.",
+     "signature": "sig"}, {"type": "text", "text": "Computing.", "citations": [LONG]},
+     {"type": "tool_use", "id": "t1", "name": "f", "input": {"b": 7}, "caller": LONG}]},
+     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1",
+     "content": [{"type": "text", "text": "2", "cache_control": MARK}], "is_error": True,
+     "cache_control": MARK}, {"type": "text", "text": "And thanks."}]}],
+}  # fmt: skip
 READ = {f"openai: {name}": from_openai(data) for name, data in OPENAI.items()} | {
     f"anthropic: {name}": from_anthropic({"system": "Be kind.", "messages": data})
     for name, data in ANTHROPIC.items()

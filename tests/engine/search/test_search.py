@@ -591,27 +591,9 @@ async def test_a_found_summary_is_as_it_is_stored_now(kind):
 # -- evidence
 
 HERBS = [
-    "thyme",
-    "sage",
-    "basil",
-    "mint",
-    "dill",
-    "rue",
-    "leek",
-    "kale",
-    "chard",
-    "cress",
-    "sorrel",
-    "beet",
-    "turnip",
-    "radish",
-    "bean",
-    "pea",
-    "corn",
-    "squash",
-    "okra",
-    "fennel",
-]
+    "thyme", "sage", "basil", "mint", "dill", "rue", "leek", "kale", "chard", "cress", "sorrel",
+    "beet", "turnip", "radish", "bean", "pea", "corn", "squash", "okra", "fennel",
+]  # fmt: skip
 
 
 @SOON
