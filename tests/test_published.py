@@ -253,26 +253,6 @@ def test_the_page_has_every_key_with_unit_default_and_setting():
 # -- the published examples, by the published names
 
 
-@pytest.mark.parametrize(
-    ("count", "spans"),
-    [
-        (30, {1: [(0, 9), (10, 19), (20, 29)]}),
-        (50, {1: [(n, n + 9) for n in range(0, 50, 10)], 2: [(0, 49)]}),
-        (150, {2: [(0, 49), (50, 99), (100, 149)], 3: [(0, 149)]}),
-    ],
-)
-def test_ten_messages_five_l1_and_three_l2_as_published(count, spans):
-    config = HierarchyConfig.from_published(
-        {"l1MessageThreshold": 10, "l2SummaryThreshold": 5, "l3SummaryThreshold": 3}
-    )
-    with Memory.open(":memory:", config=config) as memory:
-        session = memory.session("s")
-        session.append(talk(count))
-        for level, wanted in spans.items():
-            made = session.summaries(level)
-            assert [(each.span.start, each.span.stop - 1) for each in made] == wanted
-
-
 def test_thresholds_are_triggers_not_targets():
     """A group is summarised when the children reach the threshold, not before they would pass it.
 
