@@ -26,8 +26,8 @@ from hiermem.protocols import SourceText
 _ENTITIES: Final = 24
 _TAGS: Final = 12
 _ABOVE: Final = 2
-#: Kinds of names that say when or how much, and are no entities.
-_NO_ENTITY: Final = frozenset({"number", "date", "url"})
+#: Kinds of names that say when or where, and are no entities.
+_NO_ENTITY: Final = frozenset({"date", "url"})
 #: A name with an ambiguous form is an entity only if it occurs again.
 _SURE: Final = 0.6
 #: A word is a tag if at least this many messages of a window use it, and it has this many letters.

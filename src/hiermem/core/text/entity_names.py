@@ -1,4 +1,4 @@
-"""Finds the names in one sentence: files, functions, figures, dates, people, and the like.
+"""Finds the names in one sentence: files, functions, dates, people, and the like.
 
 A name is found by its form and by the words next to it, in one pass over one sentence, without a
 model. A sentence is at most ``units.UNIT_CAP`` long, so the cost is linear in any text. Which names
@@ -53,11 +53,6 @@ _CAMEL: Final = re.compile(
 #: A change of case inside a word: every name in mixed case has one.
 _CASE_CHANGE: Final = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z]))")
 _JS_NAME: Final = re.compile(r"(?<![\w./@-])[A-Z][A-Za-z0-9]{0,20}\.(?:js|io|com|net|ai)(?![\w/-])")
-_FIGURE: Final = re.compile(
-    rf"(?<![\w.,/$€£-])(?:[$€£]\s?\d[\d,]{{0,15}}(?:\.\d{{1,4}})?(?:\s?(?:k|K|M|million|billion|bn))?\b"
-    rf"|\d[\d,]{{0,15}}(?:\.\d{{1,6}})?(?:\s?[\u2013-]\s?\d[\d,.]{{0,12}})?[ -]?"
-    rf"{either(_WORDS['units'])}(?![\w/])|\bport \d{{2,5}}\b)"
-)
 _MONTH: Final = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
     r"|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
@@ -77,13 +72,10 @@ _NAME: Final = re.compile(
 _TITLE: Final = re.compile(
     r"[\"“]([A-Z][\w'’]{1,20}(?: (?:[a-z]{1,4} ){0,2}[A-Z][\w'’]{1,20}){1,6})[\"”]"  # noqa: RUF001
 )
-#: What stands before a name, and after it, by what it is the name of.
+#: What stands before the name of a person.
 _TITLED: Final = re.compile(rf"\b{either(_WORDS['titles'])}\.? $")
 _PERSON_BEFORE: Final = re.compile(
     rf"\b(?:{either(_WORDS['before a person'])}|(?:with|by) my \w+),? $", re.IGNORECASE
-)
-_PERSON_AFTER: Final = re.compile(
-    rf" (?:{either(_WORDS['after a person'])}|(?:and I|is my|was my)\b)"
 )
 _CLASS_NEAR: Final = re.compile(r"(?: |` ?)(?:class|model|object|field|instance|schema|type)\b")
 _ERROR_END: Final = re.compile(r"(?:Error|Exception|Warning|NotFound|Fault)$")
@@ -138,9 +130,6 @@ def _all(sentence: str) -> Iterator[NameMention]:
     if _DIGIT.search(sentence):
         for match in _DATE.finditer(sentence):
             yield NameMention("date", match.group(), match.start(), match.end(), 0.9)
-        for match in _FIGURE.finditer(sentence):
-            name = match.group().strip()
-            yield NameMention("number", name, match.start(), match.end(), 0.85)
     if '"' in sentence or "“" in sentence:
         for match in _TITLE.finditer(sentence):
             yield NameMention("concept", match.group(1), match.start(), match.end(), 0.7)
@@ -223,9 +212,7 @@ def _names(sentence: str) -> Iterator[NameMention]:
     for match in _NAME.finditer(sentence):
         for start, name in _trimmed(match.group(), match.start()):
             stop = start + len(name)
-            kind, sure = _kind_of_name(
-                name, before=sentence[max(0, start - 30) : start], after=sentence[stop : stop + 24]
-            )
+            kind, sure = _kind_of_name(name, before=sentence[max(0, start - 30) : start])
             if sure <= 0.65 and " " not in name and not sentence[:start].strip(" \"'“(*-"):
                 # A capital at the start of a sentence says nothing by itself.
                 sure = 0.2
@@ -257,7 +244,7 @@ def _trimmed(run: str, at: int) -> Sequence[tuple[int, str]]:
 
 
 def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
-    name: str, *, before: str, after: str
+    name: str, *, before: str
 ) -> tuple[EntityType, float]:
     """Return the likely kind of a capitalised name, and how certain it is; "concept" if unknown."""
     lower = name.lower()
@@ -276,8 +263,6 @@ def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
         return "person", 0.8
     if first in TECHNOLOGIES:
         return "technology", 0.7
-    if name[1:].islower() and (
-        (after_blank and _PERSON_BEFORE.search(before)) or _PERSON_AFTER.match(after)
-    ):
+    if name[1:].islower() and after_blank and _PERSON_BEFORE.search(before):
         return "person", 0.65
     return "concept", 0.5

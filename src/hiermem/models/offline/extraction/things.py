@@ -148,7 +148,7 @@ def collect(
     ``defined`` is what code defines, ``shown`` the (message, file) pairs that code and programs
     name, ``speakers`` the people who speak under names of their own.
     """
-    mentions = [[m for m in find(one.text) if m.type != "number"] for one in said]
+    mentions = [find(one.text) for one in said]
     table: dict[str, Thing] = {}
     for one, found in zip(said, mentions, strict=True):
         for mention in found:
