@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
+from hiermem.config import HierarchyConfig
 from hiermem.convert.request import sent_name
 from hiermem.core.text.measure import (
     FILE_OVERHEAD,
@@ -31,6 +32,7 @@ from hiermem.core.text.measure import (
     slice_sizes,
     speaker,
 )
+from hiermem.core.tree.windows import cut, weight
 from hiermem.errors import InvalidMessageError
 from hiermem.tokens import FunctionCounter, TiktokenCounter
 from hiermem.types import FilePart, ImagePart, JsonPart, Message, TextPart, ToolCall
@@ -321,53 +323,20 @@ def test_any_counter_will_do():
     assert sum(size - MESSAGE_OVERHEAD for size, _ in sizes) == 10
 
 
-@given(messages, st.sampled_from(["tokens", "chars"]), st.integers(6, 60), st.data())
-@drawn(300)
-def test_slices_do_not_weigh_echoes(message, unit, target, data):
-    """Broken if what hiermem rendered itself filled slices, though nobody hears it again."""
-    text = body(message)
-    places = st.integers(0, len(text))
-    echoes = tuple(
-        data.draw(st.lists(st.tuples(places, places).map(sorted).map(tuple), max_size=3))
-    )
-    measured = {"unit": unit, "counter": COUNTER, "echoes": echoes}
-    points = slice_points(message, target=target, **measured)
-    assert list(points) == sorted(set(points))
-    assert all(0 < point < len(text) for point in points)
-    sizes = slice_sizes(message, points, **measured)
-    whole = slice_sizes(message, (), **measured)
-    if echoes:
-        tokens = message_size(message, **measured | {"unit": "tokens"})
-        assert whole == ((message_size(message, **measured), tokens),)
-    heard = set(range(len(text))).difference(*(range(*echo) for echo in echoes))
-    if unit == "chars":
-        frame = len(message.name or "")
-        bounds = [0, *points, len(text)]
-        for (size, _), (a, b) in zip(sizes, pairwise(bounds), strict=True):
-            length = sum(place in heard for place in range(a, b))
-            assert size == max(1, frame + length)
-            assert size <= max(target, frame + target // 2 + 1) or length == 1
-    if not heard:
-        assert not points
-
-
 @pytest.mark.parametrize("unit", ["tokens", "chars"])
 def test_an_echo_makes_no_slices_of_its_own(unit):
     """Broken if a quoted record of 20,000 words made windows that have nothing to summarise."""
     echo = "[[record]] " + "word " * 20_000
     message = Message.user("Before that. " * 40 + echo + "And after it. " * 40)
     begin = message.content.index(echo)
-    measured = {"unit": unit, "counter": COUNTER, "echoes": ((begin, begin + len(echo)),)}
-    target = 150 if unit == "tokens" else 600
-    points = slice_points(message, target=target, **measured)
-    sizes = slice_sizes(message, points, **measured)
-    assert 1 <= len(points) <= 4
-    assert all(size <= target for size, _ in sizes)
-    frame = MESSAGE_OVERHEAD if unit == "tokens" else 0
-    heard = message_size(message, **measured) - frame
-    assert heard <= sum(size - frame for size, _ in sizes) <= heard + len(points)
-    if unit == "chars":
-        assert sum(size for size, _ in sizes) == heard
+    config = HierarchyConfig.by_tokens() if unit == "tokens" else HierarchyConfig.by_chars()
+    tokens = message_tokens(message, COUNTER)
+    echoes = ((begin, begin + len(echo)),)
+    assert cut(
+        message, weight(message, tokens, config, counter=COUNTER)[0], config, counter=COUNTER
+    )[0]
+    size, _ = weight(message, tokens, config, counter=COUNTER, echoes=echoes)
+    assert cut(message, size, config, counter=COUNTER) == ((), ())
 
 
 DATA = b64encode(bytes(range(256)) * 1_200).decode()

@@ -61,9 +61,7 @@ def arrival(
     """
     (whole,) = weigher.weigh(stored, config)
     size = whole.size(config.unit)
-    points, slices = cut(
-        stored.message, size, config, counter=weigher.counter, echoes=stored.echoes
-    )
+    points, slices = cut(stored.message, size, config, counter=weigher.counter)
     return replace(Arrival.of(stored, slices), size=size, tokens=whole.tokens), points
 
 

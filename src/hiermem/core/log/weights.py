@@ -78,9 +78,7 @@ class Weigher:
     def _weigh(self, stored: StoredMessage, points: Sequence[int]) -> tuple[Weight, ...]:
         message, counter, echoes = stored.message, self.counter, stored.echoes
         if points:
-            sizes = measure.slice_sizes(
-                message, points, unit="chars", counter=counter, echoes=echoes
-            )
+            sizes = measure.slice_sizes(message, points, unit="chars", counter=counter)
             return tuple(Weight(chars, tokens) for chars, tokens in sizes)
         chars = measure.message_size(message, unit="chars", counter=counter, echoes=echoes)
         tokens = stored.tokens
@@ -98,17 +96,13 @@ class Weigher:
         """
         if count == 1:
             return ()
-        known = (stored.index, stored.hash, stored.echoes, count, unit, target)
+        known = (stored.index, stored.hash, count, unit, target)
         if known not in self._points:
-            message, echoes = stored.message, stored.echoes
-            whole = measure.message_size(message, unit=unit, counter=self.counter, echoes=echoes)
-            found = measure.slice_points(
-                message,
-                unit=unit,
-                target=max(target, ceil(whole / count)),
-                counter=self.counter,
-                echoes=echoes,
-            )[: count - 1]
+            message, counter = stored.message, self.counter
+            whole = measure.message_size(message, unit=unit, counter=counter)
+            most = max(target, ceil(whole / count))
+            found = measure.slice_points(message, unit=unit, target=most, counter=counter)
+            found = found[: count - 1]
             end = len(measure.body(message))
             self._points[known] = (*found, *(end for _ in range(count - 1 - len(found))))
         return self._points[known]

@@ -256,11 +256,13 @@ def message_size(
     The size in tokens is ``message_tokens``, the size in characters the code points of body and
     name. ``echoes`` are ranges of the body that weigh nothing.
     """
-    if not echoes:
-        if unit == "tokens":
-            return message_tokens(message, counter)
-        return max(1, len(body(message)) + (len(message.name) if message.name else 0))
-    return slice_sizes(message, (), unit=unit, counter=counter, echoes=echoes)[0][0]
+    if not echoes and unit == "tokens":
+        return message_tokens(message, counter)
+    size, heard = _frame(message, unit=unit, counter=counter), (0, len(body(message)))
+    pieces = _pieces(message, counter) if unit == "tokens" else ()
+    for low, high in without_echoes(*heard, sorted(echoes)):
+        size += _weigh(pieces, low, high, counter) if unit == "tokens" else high - low
+    return max(1, size)
 
 
 def without_echoes(
@@ -295,31 +297,6 @@ def _pieces(message: Message, counter: TokenCounter) -> list[Piece]:
     return [piece._replace(text=piece.text + "\n") for piece in pieces[:-1]] + pieces[-1:]
 
 
-def _price_echoes(pieces: Sequence[Piece], echoes: Sequence[tuple[int, int]]) -> list[Piece]:
-    """Cut pieces where echoes begin and end, and price echoes at zero."""
-    found: list[Piece] = []
-    begin = 0
-    for piece in pieces:
-        stop = begin + len(piece.text)
-        weighed = list(without_echoes(begin, stop, echoes))
-        if piece.price is not None:
-            # A piece is priced where it begins, as in weighing.
-            free = not weighed or weighed[0][0] > begin
-            found.append(piece._replace(price=0, extra=0) if free else piece)
-            begin = stop
-            continue
-        place = begin
-        for low, high in [*weighed, (stop, stop)]:
-            if low > place:
-                found.append(Piece(piece.text[place - begin : low - begin], price=0))
-            if high > low:
-                text = piece.text[low - begin : high - begin]
-                found.append(Piece(text, extra=piece.extra if low == begin else 0))
-            place = high
-        begin = stop
-    return found
-
-
 def _weigh(pieces: Sequence[Piece], start: int, end: int, counter: TokenCounter) -> int:
     """Return the tokens of the body between two offsets, without the frame."""
     size = begin = 0
@@ -345,7 +322,6 @@ def slice_points(
     unit: Unit,
     target: int,
     counter: TokenCounter,
-    echoes: Sequence[tuple[int, int]] = (),
 ) -> tuple[int, ...]:
     """Return the inner offsets at which to cut a body into slices of at most ``target``.
 
@@ -354,20 +330,14 @@ def slice_points(
     and role). A slice is over the target in two cases only. Where the frame takes more than half
     the target, a slice may be over by the excess, so that a long name cannot make a slice of each
     character. And one grapheme cluster, or one part that is not text, can be larger by itself.
-    ``echoes`` are ranges of the body that weigh nothing: a slice may be longer by them.
     Time grows linearly with the body.
     """
     frame = _frame(message, unit=unit, counter=counter)
     least = 0 if unit == "chars" else MESSAGE_OVERHEAD
     room = max(target - frame, (target - least) // 2, 1)
     if unit == "chars":
-        if not echoes:
-            return char_points(body(message), room)
-        return token_points(_price_echoes([Piece(body(message))], sorted(echoes)), room, len)
-    pieces = _pieces(message, counter)
-    if echoes:
-        pieces = _price_echoes(pieces, sorted(echoes))
-    return token_points(pieces, room, counter.count)
+        return char_points(body(message), room)
+    return token_points(_pieces(message, counter), room, counter.count)
 
 
 def slice_sizes(
@@ -376,24 +346,16 @@ def slice_sizes(
     *,
     unit: Unit,
     counter: TokenCounter,
-    echoes: Sequence[tuple[int, int]] = (),
 ) -> tuple[tuple[int, int], ...]:
-    """Return (size in ``unit``, tokens) of each slice that ``points`` make, each with the frame.
-
-    ``echoes`` are ranges of the body that weigh nothing in either figure.
-    """
-    echoes = sorted(echoes)
+    """Return (size in ``unit``, tokens) of each slice that ``points`` make, each with the frame."""
     pieces = _pieces(message, counter)
     frame = _frame(message, unit=unit, counter=counter)
     in_tokens = _frame(message, unit="tokens", counter=counter)
     bounds = [0, *points, sum(len(piece.text) for piece in pieces)]
     sizes: list[tuple[int, int]] = []
     for start, end in pairwise(bounds):
-        tokens, chars = in_tokens, frame
-        for low, high in without_echoes(start, end, echoes):
-            tokens += _weigh(pieces, low, high, counter)
-            chars += high - low
-        sizes.append((tokens if unit == "tokens" else max(1, chars), tokens))
+        tokens = in_tokens + _weigh(pieces, start, end, counter)
+        sizes.append((tokens if unit == "tokens" else max(1, frame + end - start), tokens))
     return tuple(sizes)
 
 

@@ -188,7 +188,7 @@ class _Slicer:
         for piece in pieces:
             stop = begin + len(piece.text)
             due = piece.extra + (piece.price or 0)
-            # A piece without cost (an echo, an empty text) stays with the piece before it.
+            # A piece without cost (an empty text) stays with the piece before it.
             if due and self._used and self._used + due > room:
                 self._close(begin)
             self._used += due

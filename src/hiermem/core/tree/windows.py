@@ -455,20 +455,18 @@ def cut(
     config: HierarchyConfig,
     *,
     counter: TokenCounter,
-    echoes: Sequence[tuple[int, int]] = (),
 ) -> tuple[tuple[int, ...], tuple[Slice, ...]]:
     """Return the inner offsets at which a message is cut, and its slices; both () if not cut.
 
-    A tool's result is not cut if a summary takes an excerpt of it.
+    A tool's result is not cut if a summary takes an excerpt of it. In the slices of a message, text
+    that hiermem rendered weighs as any other.
     """
     whole = message.role == "tool" and config.tool_result_tokens is not None
     if whole or not is_oversize(size, config):
         return (), ()
     unit = config.unit
-    points = measure.slice_points(
-        message, unit=unit, target=config.target, counter=counter, echoes=echoes
-    )
-    sizes = measure.slice_sizes(message, points, unit=unit, counter=counter, echoes=echoes)
+    points = measure.slice_points(message, unit=unit, target=config.target, counter=counter)
+    sizes = measure.slice_sizes(message, points, unit=unit, counter=counter)
     return points, slices_at(points, sizes)
 
 

@@ -213,7 +213,7 @@ class _Append:
         text = measure.body(message)
         echoes = fence.find(text, key=self.key)
         size, heard = weight(message, tokens, self.config, counter=counter, echoes=echoes)
-        points, slices = cut(message, size, self.config, counter=counter, echoes=echoes)
+        points, slices = cut(message, size, self.config, counter=counter)
         hashed, flags = measure.message_hash(message), flags_of(message)
 
         def numbered(index: int) -> tuple[StoredMessage, Arrival]:
