@@ -423,3 +423,17 @@ def beginning() -> int:
 def state_from(text: str) -> SessionState:
     """Read a stored fold state; the same text gives the same object."""
     return SessionState.from_json(text)
+
+
+def session_state(record: SessionRecord) -> SessionState:
+    """Read the fold state of a session.
+
+    Raises StoreCorruptError where it is not at the session's last message.
+    """
+    state = state_from(record.state)
+    if state.next_index != record.messages:
+        raise errors.StoreCorruptError(
+            f"session {record.id!r}: its state is at message {state.next_index} of "
+            f"{record.messages}; the store is damaged"
+        )
+    return state

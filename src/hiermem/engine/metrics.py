@@ -15,7 +15,7 @@ from hiermem.core.metrics import Feedback, Metrics, Served, measure
 from hiermem.core.search.hits import Hit
 from hiermem.core.text.policy import check, check_name
 from hiermem.core.tree.state import SessionState
-from hiermem.engine.handle import Handle, state_from
+from hiermem.engine.handle import Handle, session_state
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.types import Node, SessionRecord
 from hiermem.types.prices import Prices
@@ -34,7 +34,7 @@ async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Met
     if prices is not None:
         arguments.optional(prices, "prices", Prices, lambda: Prices(0, 0))
     record = await handle.record_or_new(session_id)
-    state = state_from(record.state)
+    state = session_state(record)
     return measure(
         session_id,
         messages=record.messages,

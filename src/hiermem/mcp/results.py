@@ -34,8 +34,8 @@ Count = Annotated[int, BeforeValidator(len)]
 
 
 def named(title: str | None, session: str) -> str:
-    """Return a session's title with its id, or the id alone if it has no title."""
-    return f"{title} ({session})" if title else session
+    """Return a session's title with its id, or the id alone if it has no title, in one line."""
+    return " ".join((f"{title} ({session})" if title else session).split())
 
 
 def picked(value: object, names: str) -> dict[str, Any]:
@@ -186,7 +186,10 @@ class Passages(Result):
     omitted: int = 0
 
     def plain(self) -> str:
-        """Return a paragraph for each: its place, its time, who spoke, and the text."""
+        """Return a paragraph for each: its place, its time, who spoke, and the text.
+
+        Further lines of a text are indented: none can begin a turn, a frame or a paragraph.
+        """
         lines = []
         for each in self.passages:
             where = named(each.title, each.session)
@@ -196,7 +199,8 @@ class Passages(Result):
             text = each.text
             if each.level and not text:
                 text = f"[not summarised yet; expand_summary {each.id} reads on below it]"
-            lines.append(f"[{where}, {each.id}{when}] {who}{text}{ends}")
+            text = "\n  ".join(f"{who}{text}".splitlines())
+            lines.append(f"[{where}, {each.id}{when}] {text}{ends}")
         if self.omitted:
             lines.append(f"[{self.omitted} more did not fit]")
         return "\n\n".join(lines) or "Nothing was found."
@@ -225,7 +229,11 @@ class Sessions(Result):
         lines = [
             f"{named(each.title, each.id)}: {each.messages} messages, "
             + " to ".join(dict.fromkeys(f"{at:%Y-%m-%d}" for at in (each.first, each.last)))
-            + (f", forks: {', '.join(each.forks)}" if each.forks else "")
+            + (
+                f", forks: {', '.join(named(None, fork) for fork in each.forks)}"
+                if each.forks
+                else ""
+            )
             for each in self.sessions
         ]
         more = f"; the next page begins after {self.next}" if self.next else ""

@@ -44,6 +44,8 @@ def _make_session(*columns: Any) -> tuple[int, types.SessionRecord]:
     ) = more  # fmt: skip
     if not all(type(value) is str for value in metadata.values()):
         raise TypeError
+    if messages < 0:
+        raise ValueError
     return number, types.SessionRecord(
         id_, title, participants, config, counter, created_at, last_activity, messages, state,
         closed, version, epoch, tree, build, forked_from, forked_at, metadata,

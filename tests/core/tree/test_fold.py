@@ -5,11 +5,13 @@ specification's order. It shares no code with ``hiermem.core`` but the values.
 """
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from damage import damaged_text
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
@@ -26,7 +28,7 @@ from hiermem.core.tree.fold import (
 )
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.turns import Arrival, Slice
-from hiermem.errors import UsageError
+from hiermem.errors import StoreCorruptError, UsageError
 from hiermem.types import Node, Position, Span
 
 T0 = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)
@@ -822,12 +824,39 @@ def test_a_disabled_session_seals_nothing_but_follows_its_groups():
     assert session.state.open_windows()[0].messages == 41
 
 
-def test_a_broken_state_is_said_to_be_one():
-    from hiermem.errors import StoreCorruptError
+DAMAGED = arrive(
+    SessionState(),
+    [replace(each, thread=("main", "aside")[each.index % 5 == 0]) for each in chat(300, size=90)]
+    + [Arrival(300, "main", "assistant", 90, 20, T0 + timedelta(days=1), calls=("c1",))],
+    TOKENS,
+).state.to_json()
 
-    for text in ("nonsense", "[]", "[1,0,false,[],[],{}]", "{}", "[2,0,false,[],[],[]]"):
-        with pytest.raises(StoreCorruptError):
-            SessionState.from_json(text)
+
+@given(st.data())
+@drawn(2_000, 300)
+def test_a_damaged_state_is_used_to_an_end_or_said_to_be_damaged(data):
+    """Broken, a damaged file ends an application by an error that it does not expect."""
+    whole = json.loads(DAMAGED)
+    text = DAMAGED
+    match data.draw(st.sampled_from(["outside", "thread", "group"])):
+        case "outside":
+            text = data.draw(damaged_text(text))
+        case "thread":
+            thread = data.draw(st.sampled_from(sorted(whole[5])))
+            whole[5][thread][1] = data.draw(damaged_text(whole[5][thread][1]))
+            text = json.dumps(whole)
+        case "group":
+            level = data.draw(st.sampled_from([n for n, group in enumerate(whole[4]) if group]))
+            whole[4][level] = data.draw(damaged_text(whole[4][level]))
+            text = json.dumps(whole)
+    with suppress(StoreCorruptError):
+        state = SessionState.from_json(text)
+        state.open_windows()
+        state.roots()
+        state.rewound("tokens", "chars")
+        if state.next_index == 301:
+            said = [replace(each, index=each.index + 301) for each in chat(40, size=90)]
+            arrive(state, said, TOKENS)
 
 
 def test_an_idle_session_is_due_the_longest_time_that_has_passed_and_no_earlier():

@@ -327,6 +327,11 @@ class Withdrawal:
         ]
         if not live:
             return
+        if live[-1].index >= record.messages:
+            raise StoreCorruptError(
+                f"session {record.id!r} has messages after its last, {record.messages - 1}; "
+                "the store is damaged"
+            )
         trees = tree_states(record)
         data = yield from _session_data(record)
         propagated: list[Propagated] = []
@@ -392,18 +397,19 @@ class Withdrawal:
             self.removed.update(counts)
             self.links += links_in(data.sources, None).values()
             self._uncounted = tuple(
-                transaction.NeedLevel(level, first, min(count, first + _PAGE), tree_state.tree)
+                transaction.NeedLevel(level, 0, count, tree_state.tree)
                 for tree_state in tree_states(record)
                 for level, count in enumerate(tree_state.state.ordinals, start=1)
-                for first in range(0, count, _PAGE)
             )
         room = _PAGE
         while self._uncounted and room > 0:
-            need, *left = self._uncounted
+            left, *others = self._uncounted
+            need = replace(left, stop=min(left.stop, left.start + _PAGE))
             page: list[Node] = yield record.id, need
             self.removed["summaries"] += sum(node.revision > 0 for node in page)
             room -= need.stop - need.start
-            self._uncounted = tuple(left) if page else ()  # a damaged state may name any amount
+            rest = [replace(left, start=need.stop)] if page and need.stop < left.stop else []
+            self._uncounted = (*rest, *others)  # a damaged state may name any amount
         return bool(self._uncounted)
 
     def echoes(self, reach: Mapping[str, Runs]) -> Asking[tuple[str, ...]]:

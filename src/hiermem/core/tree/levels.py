@@ -29,7 +29,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, LevelConfig
-from hiermem.core.tree.windows import CHARS_A_TOKEN, Seal, converted, micros, moment
+from hiermem.core.tree.stored import check_types, read_part
+from hiermem.core.tree.windows import (
+    CHARS_A_TOKEN,
+    Seal,
+    check_times,
+    converted,
+    micros,
+    moment,
+)
 from hiermem.types import Node, SizeUnit, Span
 
 #: Why a group is sealed: the child has no room in it; with it, it has the size, the children or the
@@ -321,7 +329,6 @@ class Growth:
 
 
 _encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
-_decode: Callable[[str], Any] = json.JSONDecoder().decode
 
 
 def pack(group: Iterable[Root]) -> str:
@@ -340,9 +347,29 @@ def pack(group: Iterable[Root]) -> str:
 
 
 def unpack(text: str) -> list[Root]:
-    """Read what ``pack`` wrote."""
+    """Read what ``pack`` wrote; raises StoreCorruptError for any other text."""
+    return read_part(text, _roots)
+
+
+def _roots(rows: Iterable[Sequence[Any]]) -> list[Root]:
     roots: list[Root] = []
-    for level, ordinal, low, high, start, stop, start_char, stop_char, *others in _decode(text):
-        span = Span(start, stop, start_char, stop_char)
-        roots.append(Root(node_id(level, ordinal), level, ordinal, (low, high), span, *others))
+    for row in rows:
+        (
+            level, ordinal, low, high, start, stop, start_char, stop_char,
+            messages, allotted, allotted_tokens, thread, first, last, unit,
+        ) = row  # fmt: skip
+        check_types(
+            level, ordinal, low, high, start, stop, start_char,
+            0 if stop_char is None else stop_char,
+            messages, allotted, allotted_tokens, first, last, kind=int,
+        )  # fmt: skip
+        check_types(*(name for name in (thread, unit) if name is not None), kind=str)
+        check_times(first, last)
+        roots.append(
+            Root(
+                node_id(level, ordinal), level, ordinal, (low, high),
+                Span(start, stop, start_char, stop_char),
+                messages, allotted, allotted_tokens, thread, first, last, unit,
+            )
+        )  # fmt: skip
     return roots

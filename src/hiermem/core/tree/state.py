@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.tree.levels import Root, pack, unpack
+from hiermem.core.tree.stored import check_types, read_part
 from hiermem.core.tree.turns import Turns
 from hiermem.core.tree.windows import Window, moment
 from hiermem.errors import StoreCorruptError
@@ -32,7 +33,6 @@ _VERSION = 2
 #: The end of a packed strand whose window has segments. A quote inside a name is escaped.
 _OPEN: Final = re.compile(r'\]\],-?\d+,\d+,(?:true|false),(?:true|false)\]\]"\]')
 _encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
-_decode: Callable[[str], Any] = json.JSONDecoder().decode
 
 
 class Strand(NamedTuple):
@@ -47,8 +47,12 @@ class Strand(NamedTuple):
 
     @classmethod
     def unpack(cls, text: str) -> Strand:
-        """Read what ``pack`` wrote."""
-        turns, window = _decode(text)
+        """Read what ``pack`` wrote; raises StoreCorruptError for any other text."""
+        return read_part(text, cls._of)
+
+    @classmethod
+    def _of(cls, row: Sequence[Any]) -> Strand:
+        turns, window = row
         return cls(Turns.unpack(turns), Window.unpack(window))
 
 
@@ -132,19 +136,18 @@ class SessionState:
 
         Raises StoreCorruptError where it is neither.
         """
-        if not text:
-            return cls()
-        try:
-            version, next_index, closed, ordinals, groups, threads = _decode(text)
-            kept = {thread: (last, text) for thread, (last, text) in threads.items()}
-            state = cls(next_index, closed, tuple(ordinals), tuple(groups), kept)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise StoreCorruptError(
-                "a session's state is not what hiermem wrote; the store is damaged"
-            ) from error
+        return read_part(text, cls._of) if text else cls()
+
+    @classmethod
+    def _of(cls, row: Sequence[Any]) -> SessionState:
+        version, next_index, closed, ordinals, groups, threads = row
         if version != _VERSION:
-            raise StoreCorruptError(f"a session's state is of format {version}, not {_VERSION}")
-        return state
+            raise ValueError
+        kept = {thread: (last, packed) for thread, (last, packed) in threads.items()}
+        check_types(next_index, *ordinals, *(last for last, _ in kept.values()), kind=int)
+        check_types(*groups, *(packed for _, packed in kept.values()), kind=str)
+        check_types(closed, kind=bool)
+        return cls(next_index, closed, tuple(ordinals), tuple(groups), kept)
 
     def next_ordinal(self, level: int) -> int:
         """Return the number of sealed nodes of ``level``, which is the ordinal of the next."""

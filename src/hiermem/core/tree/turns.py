@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from hiermem.core.tree.stored import check_types
 from hiermem.types import Message, Role, StoredMessage
 
 #: An exchange group of this many messages ends, answered or not.
@@ -169,6 +170,10 @@ class Turns(NamedTuple):
 
     @classmethod
     def unpack(cls, row: Sequence[Any]) -> Turns:
-        """Read the turns from their JSON row."""
+        """Read the turns from their JSON row; raises for a row that no turns have."""
         run, assistant, members, waiting, late = row
-        return cls(run, assistant, members, tuple((c, i) for c, i in waiting), tuple(late))
+        calls = tuple((call, index) for call, index in waiting)
+        check_types(run, members, *(index for _, index in calls), kind=int)
+        check_types(*(call for call, _ in calls), *late, kind=str)
+        check_types(assistant, kind=bool)
+        return cls(run, assistant, members, calls, tuple(late))

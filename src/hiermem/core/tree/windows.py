@@ -27,11 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.text import measure
+from hiermem.core.tree.stored import check_types
 from hiermem.core.tree.turns import Arrival, Boundary, Flag, Slice, Turns
 from hiermem.protocols import TokenCounter
 from hiermem.types import Message, Position, SizeUnit
@@ -65,6 +66,17 @@ def micros(at: datetime) -> int:
 def moment(at: int) -> datetime:
     """Return the time, in UTC, of ``at`` microseconds since 1970: the inverse of ``micros``."""
     return _EPOCH + timedelta(microseconds=at)
+
+
+#: The first and the last microsecond of the calendar.
+_FIRST: Final = micros(datetime.min.replace(tzinfo=UTC))
+_LAST: Final = micros(datetime.max.replace(tzinfo=UTC))
+
+
+def check_times(*times: int) -> None:
+    """Raise OverflowError where one of the times is out of the calendar."""
+    if not all(_FIRST <= at <= _LAST for at in times):
+        raise OverflowError
 
 
 def converted(size: int, tokens: int, unit: SizeUnit, to: SizeUnit) -> int:
@@ -377,9 +389,15 @@ class Window(NamedTuple):
 
     @classmethod
     def unpack(cls, row: Sequence[Any]) -> Window:
-        """Read the JSON row of a window."""
-        segments, *others = row
-        return cls(tuple([Segment(*segment) for segment in segments]), *others)
+        """Read the JSON row of a window; raises for a row that no window has."""
+        segments, last_at, char, due, linked = row
+        read = tuple([Segment(*segment) for segment in segments])
+        check_types(last_at, char, *chain.from_iterable(read), kind=int)
+        check_types(due, linked, kind=bool)
+        for segment in read:
+            check_times(segment.first_at, segment.min_at, segment.max_at)
+        check_times(last_at)
+        return cls(read, last_at, char, due, linked)
 
 
 def follow(

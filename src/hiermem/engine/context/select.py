@@ -31,7 +31,7 @@ from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.core.text.policy import check_name
 from hiermem.core.tree.state import config_from
 from hiermem.engine.calls.token_count import sizes_of
-from hiermem.engine.handle import Handle, state_from
+from hiermem.engine.handle import Handle, session_state
 from hiermem.engine.log.read import pins_of
 from hiermem.protocols import TokenCounter
 from hiermem.tracing import span
@@ -218,7 +218,7 @@ async def situation_of(
     overhead, spendable = overhead + led + notice, spendable - led - notice
     policy = handle.context_policy
     return Situation(
-        state=state_from(record.state),
+        state=session_state(record),
         budget=spendable,
         writer=writer,
         policy=policy,

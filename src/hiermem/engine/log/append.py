@@ -26,7 +26,7 @@ from hiermem.core.tree.state import SessionState, config_from
 from hiermem.core.tree.turns import Arrival
 from hiermem.core.tree.windows import cut, weight
 from hiermem.engine.calls.token_count import LONG
-from hiermem.engine.handle import Handle, state_from
+from hiermem.engine.handle import Handle, session_state
 from hiermem.types import Message, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 
@@ -247,7 +247,7 @@ class _Append:
             self.about.last_config = record.config
         # The state that the last append left need not be parsed again.
         seen = self.about.last_state
-        state = seen[1] if seen and seen[0] == record.state else state_from(record.state)
+        state = seen[1] if seen and seen[0] == record.state else session_state(record)
         if self.at is not None and self.at != state.next_index:
             raise errors.SessionChangedError(record.id)
         indices, fresh, claimed = self._place(snapshot, state.next_index)
@@ -340,7 +340,7 @@ async def tick_if_idle(handle: Handle, session_id: str) -> bool:
         record = snapshot.session
         if record is None or record.closed:
             return Changes(result=False)
-        config, state = config_from(record.config), state_from(record.state)
+        config, state = config_from(record.config), session_state(record)
         found = fold.idle_tick(state, config, when - record.last_activity)
         if found is None:
             return Changes(result=False)
@@ -374,7 +374,7 @@ async def happen(
             raise errors.SessionClosedError(session_id)
         if record.closed == closed:
             return Changes(None)
-        state = state_from(record.state)
+        state = session_state(record)
         event = LogEvent(kind, state.next_index, when, detail)
         folded = fold.happen(state, event, config_from(record.config))
         return _changes(record, folded, result=None, events=(event,))

@@ -21,7 +21,7 @@ from hiermem.core.metrics import level_metrics
 from hiermem.core.text.policy import check_name
 from hiermem.core.text.wishes import PIN
 from hiermem.core.tree.state import OpenWindow, config_from
-from hiermem.engine.handle import Handle, state_from
+from hiermem.engine.handle import Handle, session_state
 from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError, UsageError
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
 from hiermem.types.brief import Bar, Brief
@@ -96,7 +96,7 @@ class SessionStatus(Brief):
 async def status(handle: Handle, session_id: str) -> SessionStatus:
     """Return the state of the session."""
     record = await handle.record_or_new(session_id)
-    state = state_from(record.state)
+    state = session_state(record)
     tree = handle.store.tree(session_id)
     tallies = await tree.tally()
     levels = level_metrics(tallies)
@@ -221,7 +221,7 @@ async def summaries(handle: Handle, session_id: str, level: int | None) -> list[
 async def summary(handle: Handle, session_id: str) -> str:
     """Return the texts of the roots, oldest first, and of what is below a root without a text."""
     record = await handle.record_or_new(session_id)
-    known = [root.id for root in state_from(record.state).roots()]
+    known = [root.id for root in session_state(record).roots()]
     made: list[Node] = []
     async with _unchanged(handle, record):
         wanted = await handle.store.tree(session_id).nodes(known)
@@ -236,7 +236,7 @@ async def summary(handle: Handle, session_id: str) -> str:
 async def forest(handle: Handle, session_id: str) -> tuple[Tree, ...]:
     """Return the trees of the session, oldest first."""
     record = await handle.record_or_new(session_id)
-    known = [root.id for root in state_from(record.state).roots()]
+    known = [root.id for root in session_state(record).roots()]
     async with _unchanged(handle, record):
         roots = await handle.store.tree(record.id).nodes(known)
         if len(roots) != len(known):

@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 
 from hiermem.core.search import summary_index as core_index
 from hiermem.core.search.summary_index import Part, SummaryIndex, SummaryPostings, name_of
-from hiermem.core.tree.state import SessionState, config_from
-from hiermem.engine.handle import Handle, state_from
+from hiermem.core.tree.state import config_from
+from hiermem.engine.handle import Handle, session_state
 from hiermem.engine.index import KIND, STRIDE, SessionIndex, stored_blocks
 from hiermem.errors import NotFoundError, StoreError
 from hiermem.types import Node, SessionRecord, Summary
@@ -50,7 +50,7 @@ async def journal_mark(handle: Handle, record: SessionRecord) -> tuple[object, b
 async def refresh(handle: Handle, held: SessionIndex, record: SessionRecord) -> None:
     """Bring the summary index of ``held`` up to date, if it may be out of date."""
     journal, running = await journal_mark(handle, record)
-    state = state_from(record.state) if record.state else SessionState()
+    state = session_state(record)
     # A window that was sealed since has no text yet, so the ordinals of level 1 do not count.
     mark = (journal, state.ordinals[1:], record.closed)
     began = time.monotonic()
@@ -120,7 +120,7 @@ async def store_ahead(handle: Handle, record: SessionRecord) -> None:
     if not may_be_stored(record):
         return
     try:
-        for level in range(1, len(state_from(record.state).ordinals) + 1):
+        for level in range(1, len(session_state(record).ordinals) + 1):
             await _store_level(handle, record, level)
     except (StoreError, NotFoundError) as error:
         _log.info("an index was not kept: %s", type(error).__name__)
@@ -130,7 +130,7 @@ async def _store_level(handle: Handle, record: SessionRecord, level: int) -> Non
     """Store the postings of a level's made summaries, back to a stretch of which all are stored."""
     tree, stop = (
         handle.store.tree(record.id, record.tree),
-        state_from(record.state).next_ordinal(level),
+        session_state(record).next_ordinal(level),
     )
     while stop:
         start = max(0, stop - _PAGE)

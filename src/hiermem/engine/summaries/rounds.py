@@ -19,7 +19,7 @@ from hiermem.core.summaries.making import Outcome
 from hiermem.core.summaries.plan import UpdateProgress, UpdateReport
 from hiermem.core.summaries.status import is_unfinished, waits
 from hiermem.engine.calls.run import connect
-from hiermem.engine.handle import state_from
+from hiermem.engine.handle import session_state
 from hiermem.engine.summaries.node import make
 from hiermem.engine.summaries.retries import is_left_alone
 from hiermem.engine.summaries.run import UpdateRun, read_pages
@@ -402,7 +402,7 @@ async def measure_backlog(run: UpdateRun) -> dict[str, Any]:
     The count of waiting summaries is bounded, so that a run of a long session costs what it makes.
     A summary that an edit alone made dirty does not wait, nor does one with a clean stand-in.
     """
-    counts = state_from(run.record.state).ordinals
+    counts = session_state(run.record).ordinals
     levels = await asyncio.gather(*(_waiting(run, *level) for level in enumerate(counts, start=1)))
     queue, dirty = (sum(numbers) for numbers in zip((0, 0), *levels, strict=True))
     return {"queue": queue, "dirty_share": dirty / sum(counts) if queue else 0.0}

@@ -26,7 +26,7 @@ from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.core.tree.state import config_from
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.handle import Handle, state_from
+from hiermem.engine.handle import Handle, session_state
 from hiermem.engine.summaries.claim import SessionClaim
 from hiermem.engine.summaries.dry_run import plan_update
 from hiermem.engine.summaries.repack import plan_repack, repack
@@ -112,7 +112,7 @@ async def update(
     run = open_here(store.tree(session_id, record.tree))
     counts = {
         number: count
-        for number, count in enumerate(state_from(record.state).ordinals, start=1)
+        for number, count in enumerate(session_state(record).ordinals, start=1)
         if level is None or number <= level
     }
     if dry_run:

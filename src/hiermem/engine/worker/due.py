@@ -25,7 +25,7 @@ from hiermem.core.tree.fold import idle_tick
 from hiermem.core.tree.state import config_from
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.handle import Handle, Handles, every_session, state_from
+from hiermem.engine.handle import Handle, Handles, every_session, session_state
 from hiermem.engine.log.append import tick_if_idle
 from hiermem.engine.summaries.claim import SessionClaim
 from hiermem.engine.summaries.run import Shared, UpdateRun, read_outdated
@@ -173,7 +173,7 @@ def closes_by_time(handle: Handle, record: SessionRecord) -> bool:
     try:
         config = config_from(record.config)
         idle = handle.store_now() - record.last_activity
-        return idle_tick(state_from(record.state), config, idle) is not None
+        return idle_tick(session_state(record), config, idle) is not None
     except HiermemError:
         return False
 
