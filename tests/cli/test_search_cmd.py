@@ -109,6 +109,7 @@ def test_hits_are_wrapped_between_words_on_a_terminal(db, monkeypatch):
     )
     evidence = run("search", "message 7 clerk", "--db", db, "--tokens", 60).stdout
     assert "User: The lighthouse keeper is called Ottilie Brandt." in " ".join(evidence.split())
+    assert max(map(len, evidence.splitlines())) <= 46
 
 
 def test_hits_are_wrapped_in_a_pipe_too_and_end_with_a_whole_word(db):

@@ -19,7 +19,7 @@ from hiermem.core.search import evidence, ranking
 from hiermem.core.search.index import LEVELS, Index
 from hiermem.core.search.postings import ASKS, NAMES_TIME, SPEAKS_OF_SELF, collect
 from hiermem.core.search.query import read_query
-from hiermem.core.search.ranking import Leg, best
+from hiermem.core.search.ranking import WEIGHTS, Leg, best
 from hiermem.core.search.terms import FIRST_PERSON, number, terms
 from hiermem.types import ROLES, Message, StoredMessage
 
@@ -352,3 +352,8 @@ def test_what_holds_nothing_of_the_question_is_told_apart():
     index = Index(collect(session(["the red car", "a dog", "some kitten"]), count))
     assert ranking.score(index, read_query("pets"))[1].tolist() == [False, True, True]
     assert not ranking.score(index, read_query("qwertyuiop"))[1].any()
+
+
+def test_weights_are_what_the_page_says():
+    assert (WEIGHTS.context, WEIGHTS.near, WEIGHTS.lone, WEIGHTS.who) == (0.7, 0.3, 130.0, 0.3)
+    assert (WEIGHTS.form, WEIGHTS.asker, WEIGHTS.reply) == (0.3, 0.6, 0.4)

@@ -169,24 +169,6 @@ async def test_a_dry_run_of_a_full_re_pack_writes_nothing():
     assert await fixture.tenant.runs() == []
 
 
-async def test_only_a_whole_session_is_re_packed():
-    fixture = SessionFixture()
-    with pytest.raises(NotFoundError):
-        await full(fixture, SIXES)
-    await fixture.say(messages(10))
-
-
-async def test_a_closed_session_stays_closed_and_has_one_root():
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
-    await appending.happen(fixture.handle, "s", "close")
-    await full(fixture, SIXES)
-    record = await fixture.tenant.session("s")
-    assert record.closed
-    top = max(await fixture.tenant.tree("s").levels())
-    assert len(await fixture.tenant.tree("s").level(top, 0)) == 1
-
-
 # -- while the conversation goes on
 
 
