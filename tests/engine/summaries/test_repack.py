@@ -26,7 +26,6 @@ from hiermem.engine.log import change as changing
 from hiermem.engine.summaries.update import reconfigure
 from hiermem.errors import (
     MessageWithdrawnError,
-    NotFoundError,
     PermanentModelError,
     StoreCorruptError,
     TransientModelError,
