@@ -21,7 +21,7 @@ from hiermem.core.summaries.assess import Draft
 from hiermem.core.text import units
 from hiermem.core.text.excerpt import excerpt
 from hiermem.core.text.hashes import VERBATIM
-from hiermem.core.text.measure import body, day, speaker
+from hiermem.core.text.measure import body, day, speaker, without_echoes
 from hiermem.core.text.policy import lowest, trust_of
 from hiermem.protocols import SourceText
 from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, Unit
@@ -343,13 +343,7 @@ def heard(stored: StoredMessage, begin: int, end: int | None) -> str:
     if not stored.echoes:
         return text[begin:end] if begin or end is not None else text
     stop = len(text) if end is None else min(end, len(text))
-    pieces: list[str] = []
-    at = begin
-    for echo_begin, echo_end in stored.echoes:
-        pieces.append(text[at : max(at, min(echo_begin, stop))])
-        at = max(at, min(echo_end, stop))
-    pieces.append(text[at:stop])
-    return "".join(pieces)
+    return "".join(text[low:high] for low, high in without_echoes(begin, stop, stored.echoes))
 
 
 def _part(stored: StoredMessage, begin: int, end: int | None) -> str:
