@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from hiermem.core.calls.bounded_json import MAX_ANSWER, read_object, validated
-from hiermem.types.json_schema import closed_schema
+from hiermem.types.trivector import closed_schema
 
 #: The most files of one answer.
 MOST_FILES: Final = 128
