@@ -288,21 +288,25 @@ _merged = [0]
 
 def _merge(piece: bytes) -> int:
     """Return the tokens of a piece: the pair of the lowest rank is merged until no pair is one."""
-    rank = vocabulary(SHIPPED).rank
-    if rank(piece) is not None:
+    if _rank(piece) is not None:
         return 1
     _merged[0] += 1
     parts = [piece[at : at + 1] for at in range(len(piece))]
-    ranks = [rank(one + other) for one, other in pairwise(parts)]
+    ranks = [_rank(one + other) for one, other in pairwise(parts)]
     while (known := [each for each in ranks if each is not None]) and len(parts) > 1:
         at = ranks.index(min(known))
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
         del ranks[at]
         if at < len(ranks):
-            ranks[at] = rank(parts[at] + parts[at + 1])
+            ranks[at] = _rank(parts[at] + parts[at + 1])
         if at:
-            ranks[at - 1] = rank(parts[at - 1] + parts[at])
+            ranks[at - 1] = _rank(parts[at - 1] + parts[at])
     return len(parts)
+
+
+@lru_cache(4096)  # the same pairs of letters come again and again
+def _rank(token: bytes) -> int | None:
+    return vocabulary(SHIPPED).rank(token)
 
 
 def stretch_counter(text: str, count: Callable[[str], int]) -> Callable[[int, int], int]:

@@ -38,9 +38,6 @@ _READ: Final = 4_000
 _OWN: Final = 2_000
 _END: Final = 600
 _LISTS: Final = word_lists("wish_words")
-#: One of these is in every wish in lower case, or a phrase of another language that is not ASCII.
-#: Only texts with one are looked at further: each append of a user's message asks this.
-_CUES: Final = tuple(sorted(_LISTS["cues"]))
 _NOT_OWN: Final = re.compile(
     r"\[\[hiermem .*?\[\[/hiermem [^\]]*\]\]"  # rendered memory, genuine or not
     r"|```.*?(?:```|\Z)|`[^`\n]*`"
@@ -95,9 +92,7 @@ def find(text: str) -> list[tuple[int, int]]:
         text = text[:_READ] + "\n" * (len(text) - 2 * _READ) + text[-_READ:]
     plain = _plain(text)
     # Nearly all messages end here, so what is not the user's own is looked for afterwards.
-    if not _has_cue(plain) or not _found(plain):
-        return []
-    return _found(_own(plain))
+    return _found(_own(plain)) if _found(plain) else []
 
 
 def _plain(text: str) -> str:
@@ -106,20 +101,28 @@ def _plain(text: str) -> str:
     return lowered.replace("\u2019", "'") if len(lowered) == len(text) else text
 
 
-def _has_cue(text: str) -> bool:
-    for cue in _CUES:
-        if cue in text:
-            return True
-    return not text.isascii() and any(phrase in text for phrase in _LISTS["elsewhere"])
-
-
 def _found(text: str) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
-    for sentence in _SENTENCE.finditer(text):
+    for sentence in _SENTENCE.finditer(text) if _has_cue(text) else ():
         place = _wish(sentence[0]) if _has_cue(sentence[0]) else None
         if place is not None:
             found.append((sentence.start() + place[0], sentence.start() + place[1]))
     return found[:_MOST]
+
+
+def _has_cue(text: str) -> bool:
+    """Return whether a text in lower case may hold a wish: each append of a user's text asks this.
+
+    In every wish is a cue, or a phrase of another language that is not ASCII.
+    """
+    if _cue().search(text):
+        return True
+    return not text.isascii() and any(phrase in text for phrase in _LISTS["elsewhere"])
+
+
+@cache
+def _cue() -> re.Pattern[str]:
+    return re.compile(either(_LISTS["cues"]))
 
 
 def _own(text: str) -> str:
