@@ -14,7 +14,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
@@ -25,7 +25,7 @@ from hiermem.core.needs import Reading
 from hiermem.core.text.fence import tenant_key
 from hiermem.core.tree.levels import node_id
 from hiermem.core.tree.state import SessionState, config_from
-from hiermem.engine.calls.budget import JournalBudget
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.index_cache import IndexCache
 from hiermem.errors import ClockMovedError
@@ -150,10 +150,37 @@ class Handle:
         """The clock of the store, which all tenants share."""
         return StoreClock(self.store, self.clock)
 
+    def caps(self, subject: str) -> tuple[Budget, ...]:
+        """Return the budgets of a session or a space over all runs, around that of one run.
+
+        They are none where nothing is capped.
+        """
+        policy = self.update_policy
+        own, whole = (policy.session_calls, policy.session_tokens), self._tenant_caps
+        if own == (None, None) and not whole:
+            return ()
+        found = self._caps.get(subject)
+        if found is None:
+            found = self._caps[subject] = Budget(
+                max_calls=own[0],
+                max_tokens=own[1],
+                parents=whole,
+                account=partial(self.store.spent, subject),
+                scope="session",
+            )
+        return (found,)
+
     @cached_property
-    def journal_budget(self) -> JournalBudget:
-        """The caps of this tenant and of its sessions, over all runs."""
-        return JournalBudget(self.store, self.update_policy)
+    def _caps(self) -> WeakValueDictionary[str, Budget]:
+        return WeakValueDictionary()
+
+    @cached_property
+    def _tenant_caps(self) -> tuple[Budget, ...]:
+        calls, tokens = self.update_policy.tenant_calls, self.update_policy.tenant_tokens
+        if calls is None and tokens is None:
+            return ()
+        account = self.store.spent
+        return (Budget(max_calls=calls, max_tokens=tokens, account=account, scope="tenant"),)
 
     @cached_property
     def index_cache(self) -> IndexCache[SessionIndex]:

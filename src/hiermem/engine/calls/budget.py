@@ -4,12 +4,11 @@ A cap is checked before each call, against what is spent plus what the calls in 
 spend. So no cap is exceeded, not even by concurrent calls. A budget may lie inside others, such as
 the budget of the worker that runs it; a call has to fit into all of them.
 
-For the caps of a session and of the tenant the journal is the account. ``JournalBudget`` adds what
-the journal does not show yet: calls that are about to be journalled, and the difference between
-what was reserved for a call and what it really took. The journal is not read while a call is
-written to it. Within one process no cap is exceeded. The calls of another process count as soon as
-they are journalled, which for a remote model happens before the call. So these caps can be exceeded
-only by calls that two processes begin at the same instant.
+For the caps of a session and of the tenant, the journal is the account: it is read before each
+call, and what is reserved for calls that it does not show yet is added. Within one process no cap
+is exceeded. The calls of another process count as soon as they are journalled, which for a remote
+model happens before the call; so a cap can be exceeded by what other processes have in flight. A
+call that has ended counts with all that was reserved for it until its end is journalled.
 """
 
 from __future__ import annotations
@@ -19,13 +18,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
-from weakref import WeakValueDictionary
 
-from hiermem.config import UpdatePolicy
 from hiermem.errors import ModelDownError, SpendLimitError
-from hiermem.protocols import TenantStore
 from hiermem.types.prices import add_costs
-from hiermem.types.transaction import Attempt
+from hiermem.types.transaction import Spent
 
 
 @dataclass(slots=True, eq=False)
@@ -33,12 +29,11 @@ class Reservation:
     """The tokens reserved for one call, in every budget that the call is charged to.
 
     ``used`` are the tokens that the call took, None until that is known. ``journalled`` means that
-    the journal shows the call with its reserved tokens.
+    the journal shows the call, with the reserved tokens until it shows its end.
     """
 
     tokens: int
     budgets: list[Budget] = field(default_factory=list["Budget"])
-    attempt_id: str = ""
     used: int | None = None
     journalled: bool = False
 
@@ -46,6 +41,12 @@ class Reservation:
         """Cancel the reservation; the call was not made."""
         for budget in self.budgets:
             budget.calls -= 1
+            budget.drop(self)
+
+    def journal(self, *, ended: bool) -> None:
+        """Note that the journal shows the call, with what it took where it has ``ended``."""
+        self.journalled = True
+        for budget in self.budgets if ended else ():
             budget.drop(self)
 
     def settle(self, *, tokens_in: int, tokens_out: int, cost: float | None = None) -> None:
@@ -65,10 +66,9 @@ class Budget:
     from now by ``clock``. None means no cap. ``parents`` are the budgets around this one, and
     ``chain`` is the budget with all that are around it. ``retry_after`` is set where an unavailable
     provider ended the run: the seconds until it may be asked again. ``cost`` is what the calls
-    cost, None where no call had a price.
+    cost, None where no call had a price. ``account`` reads what was spent in all, from the journal;
+    without it, the calls of this budget are counted. ``scope`` begins the names of the caps.
     """
-
-    _scope = "max"
 
     def __init__(
         self,
@@ -78,6 +78,8 @@ class Budget:
         deadline: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         parents: Sequence[Budget] = (),
+        account: Callable[[], Awaitable[Spent]] | None = None,
+        scope: str = "max",
     ) -> None:
         self.calls = 0
         self.tokens_in = 0
@@ -87,6 +89,7 @@ class Budget:
         self._max_calls, self._max_tokens = max_calls, max_tokens
         self._deadline = None if deadline is None else clock() + deadline
         self._clock = clock
+        self._account, self._scope = account, scope
         self._parents = tuple(parents)
         self.chain: tuple[Budget, ...] = (self, *(one for each in parents for one in each.chain))
         self._stopped: str | None = None
@@ -132,11 +135,16 @@ class Budget:
         self.changed.set()
 
     def refuse(self, cap: str) -> NoReturn:
-        """Refuse a call because of ``cap``. Raises SpendLimitError."""
-        self.stop(cap)
+        """Refuse a call because of ``cap``. Raises SpendLimitError.
+
+        The cap of a session or a tenant may have room for a smaller call. So it stops the run that
+        asked, and no other.
+        """
+        if self._account is None:
+            self.stop(cap)
         raise SpendLimitError(
             f"{cap} was reached after {self.calls} calls and {self.tokens_in + self.tokens_out} "
-            "tokens; what was made is kept, update again to go on"
+            "tokens; what was made is kept, raise the cap or update again to go on"
         )
 
     async def reserve(self, tokens: int) -> Reservation:
@@ -157,8 +165,10 @@ class Budget:
         return reservation
 
     def settled(self, reservation: Reservation) -> None:
-        """Note that it is known what the call of ``reservation`` took."""
-        self.drop(reservation)
+        """Note what a call took; where the journal is the account, it counts until that shows."""
+        if self._account is None:
+            self._open.discard(reservation)
+        self.changed.set()
 
     def drop(self, reservation: Reservation) -> None:
         """Forget a reservation, because its call was not made or is accounted for."""
@@ -188,97 +198,21 @@ class Budget:
             return self.stopped or "deadline", True
         if self._max_calls is None and self._max_tokens is None:
             return None, True
-        calls, spent, reserved = await self._used()
-        if self._max_calls is not None and calls >= self._max_calls:
-            return f"{self._scope}_calls", True
-        if self._max_tokens is None or spent + reserved + tokens <= self._max_tokens:
+        # What is journalled while the journal is read may count twice, but counts. Whoever waits,
+        # waits for calls in flight: the end of others may be journalled with the waiting call.
+        waits = any(each.used is None for each in self._open)
+        unseen = [
+            each.tokens if each.used is None else each.used
+            for each in self._open
+            if self._account is None or not each.journalled
+        ]
+        if self._account is None:
+            calls, spent, more = self.calls, self.tokens_in + self.tokens_out, 0
+        else:
+            found = await self._account()
+            calls, spent, more = found.calls, found.tokens_in + found.tokens_out, len(unseen)
+        if self._max_calls is not None and calls + more >= self._max_calls:
+            return f"{self._scope}_calls", calls >= self._max_calls or not waits
+        if self._max_tokens is None or spent + sum(unseen) + tokens <= self._max_tokens:
             return None, True
-        return f"{self._scope}_tokens", spent + tokens > self._max_tokens
-
-    async def _used(self) -> tuple[int, int, int]:
-        """Return the calls made, the tokens spent, and those reserved for calls in flight."""
-        reserved = sum(each.tokens for each in self._open)
-        return self.calls, self.tokens_in + self.tokens_out, reserved
-
-
-class JournalBudget(Budget):
-    """The caps of a tenant or of one session, over all runs; the journal is the account."""
-
-    def __init__(
-        self,
-        store: TenantStore,
-        policy: UpdatePolicy,
-        *,
-        session: str | None = None,
-        tenants: JournalBudget | None = None,
-    ) -> None:
-        tenant = session is None
-        super().__init__(
-            max_calls=policy.tenant_calls if tenant else policy.session_calls,
-            max_tokens=policy.tenant_tokens if tenant else policy.session_tokens,
-            parents=(tenants,) if tenants else (),
-        )
-        self._scope = "tenant" if tenant else "session"
-        #: Held while the journal is read, and while a capped call is written to it.
-        self._account: asyncio.Lock = tenants._account if tenants else asyncio.Lock()  # noqa: SLF001
-        self._store, self._policy, self._session = store, policy, session
-        self._sessions: WeakValueDictionary[str, JournalBudget] = WeakValueDictionary()
-
-    def parents_of(self, session_id: str) -> tuple[Budget, ...]:
-        """Return the parents of a run's budget in a session: none where nothing is capped."""
-        policy = self._policy
-        caps = (
-            policy.session_calls, policy.session_tokens, policy.tenant_calls, policy.tenant_tokens,
-        )  # fmt: skip
-        if all(cap is None for cap in caps):
-            return ()
-        found = self._sessions.get(session_id)
-        if found is None:
-            found = JournalBudget(self._store, policy, session=session_id, tenants=self)
-            self._sessions[session_id] = found
-        return (found,)
-
-    def refuse(self, cap: str) -> NoReturn:
-        """Refuse a call because of ``cap``. Raises SpendLimitError.
-
-        The cap may have room for a smaller call. So it stops the run that asked, and no other.
-        """
-        raise SpendLimitError(f"{cap} was reached; what was made is kept, raise the cap to go on")
-
-    async def journal(
-        self, attempts: Sequence[Attempt], write: Callable[[], Awaitable[bool]]
-    ) -> bool:
-        """Keep the account right while ``write`` journals these attempts; return whether it did."""
-        outcomes = {attempt.id: attempt.outcome for attempt in attempts}
-        calls = [each for each in self._open if each.attempt_id in outcomes]
-        if not calls:
-            return await write()
-        async with self._account:
-            done = await write()
-            for call in calls:
-                call.journalled |= done
-                ended = done and outcomes[call.attempt_id] != "started"
-                for budget in call.budgets:
-                    budget.drop(call) if ended else budget.changed.set()
-        return done
-
-    def settled(self, reservation: Reservation) -> None:
-        """Keep the reservation until the journal shows what its call took."""
-        if reservation.journalled and reservation.used == reservation.tokens:
-            self.drop(reservation)
-        self.changed.set()
-
-    async def _used(self) -> tuple[int, int, int]:
-        async with self._account:
-            spent = await self._store.spent(self._session)
-            calls, tokens, reserved = spent.calls, spent.tokens_in + spent.tokens_out, 0
-            for each in self._open:
-                if each.journalled:
-                    tokens -= each.tokens
-                else:
-                    calls += 1
-                if each.used is None:
-                    reserved += each.tokens
-                else:
-                    tokens += each.used
-        return calls, tokens, reserved
+        return f"{self._scope}_tokens", not waits

@@ -358,7 +358,7 @@ async def _claim_and_journal(
         tokens_out=tokens_out,
         cost=_cost(run, tokens_in, tokens_out),
     )
-    reservation.attempt_id = attempt.id
+    run.journal.charge(attempt, reservation)
     if run.llm.remote:
         run.journal.note(attempt)
         try:

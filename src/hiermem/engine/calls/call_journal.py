@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from hiermem.core.calls.run_report import cut_off
-from hiermem.engine.calls.budget import JournalBudget
+from hiermem.engine.calls.budget import Reservation
 from hiermem.engine.calls.store_retry import retry_write
 from hiermem.protocols import TreeStore
 from hiermem.types.transaction import Attempt, DueSession, NodeWrite
@@ -33,16 +33,21 @@ class CallJournal:
         *,
         now: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]],
-        budget: JournalBudget | None = None,
     ) -> None:
         self.unknown = 0
         self._tree = tree
-        self._now, self._sleep, self._budget = now, sleep, budget
+        self._now, self._sleep = now, sleep
         self._begun: dict[str, Attempt] = {}
+        self._reservations: dict[str, Reservation] = {}
+
+    def charge(self, attempt: Attempt, reservation: Reservation) -> None:
+        """Tell the reservation of a call what the journal shows of it, from now on."""
+        self._reservations[attempt.id] = reservation
 
     def forget(self, attempt: Attempt) -> None:
         """Forget a call that was neither journalled nor made."""
         self._begun.pop(attempt.id, None)
+        self._reservations.pop(attempt.id, None)
 
     def note(self, attempt: Attempt) -> None:
         """Note a call that is about to be journalled and made, or how one ended.
@@ -84,19 +89,24 @@ class CallJournal:
         self, attempts: Sequence[Attempt], write: Callable[[], Awaitable[bool]]
     ) -> bool:
         """Have ``write`` write these attempts, if it writes at all; return whether it did."""
-        if attempts and self._budget is not None:
-            written = await self._budget.journal(attempts, write)
-        else:
-            written = await write()
-        if written:
-            for attempt in attempts:
-                if attempt.outcome != "started":
-                    self._begun.pop(attempt.id, None)
+        written = await write()
+        for attempt in attempts if written else ():
+            ended = attempt.outcome != "started"
+            if ended:
+                self._begun.pop(attempt.id, None)
+            if (reservation := self._reservations.get(attempt.id)) is not None:
+                reservation.journal(ended=ended)
+                if ended:
+                    del self._reservations[attempt.id]
         return written
 
-    def unwritten(self) -> list[Attempt]:
-        """Return the calls whose end is not written yet; those without an end are ``unknown``."""
+    async def close(self) -> None:
+        """Write the calls whose end is not written yet; those without an end are ``unknown``."""
         unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
         self.unknown += len(unknown)
         self._begun |= unknown
-        return list(self._begun.values())
+        try:
+            await self.write(list(self._begun.values()))
+        finally:
+            while self._reservations:
+                self._reservations.popitem()[1].journal(ended=True)

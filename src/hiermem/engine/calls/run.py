@@ -27,7 +27,7 @@ from typing_extensions import TypeVar
 
 from hiermem import tracing
 from hiermem.core.calls import run_report
-from hiermem.engine.calls.budget import Budget, JournalBudget
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.call_journal import ALL_ATTEMPTS, CallJournal
 from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.calls.store_retry import retry_store, shielded
@@ -84,7 +84,6 @@ class JournalledRun:
     now: Callable[[], datetime]
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    journal_budget: JournalBudget | None = None
     detail: Callable[[str], Mapping[str, Any]] = field(default=lambda _: {})
     keep_finished: Callable[[], Awaitable[None]] = field(default=do_nothing)
     compare_clocks: Callable[[], Awaitable[None]] = field(default=do_nothing)
@@ -99,9 +98,7 @@ class JournalledRun:
 
     def __post_init__(self) -> None:
         self._started_at = self.now()
-        self.journal = CallJournal(
-            self.tree, now=self.now, sleep=self.sleep, budget=self.journal_budget
-        )
+        self.journal = CallJournal(self.tree, now=self.now, sleep=self.sleep)
 
     async def __aenter__(self) -> Self:
         await self.compare_clocks()
@@ -155,7 +152,7 @@ class JournalledRun:
 
     async def release(self) -> None:
         """Give back what the run holds, and journal the calls that have no end yet."""
-        await self.journal.write(self.journal.unwritten())
+        await self.journal.close()
 
     async def _beat(self) -> None:
         while True:

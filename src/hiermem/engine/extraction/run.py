@@ -75,7 +75,7 @@ async def extract(
         max_calls=max_calls,
         max_tokens=max_tokens,
         deadline=deadline,
-        parents=handle.journal_budget.parents_of(session_id),
+        parents=handle.caps(session_id),
     )
     policy = for_model(options or ExtractionOptions(), llm)
     record = await retry_store(lambda: handle.record(session_id), sleep=asyncio.sleep)
@@ -97,7 +97,6 @@ async def extract(
         subject=record.id,
         lease=policy.lease,
         now=handle.store_now,
-        journal_budget=handle.journal_budget,
         compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
         llm=llm,
         counter=handle.counter,

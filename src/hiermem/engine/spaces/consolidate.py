@@ -89,7 +89,6 @@ async def consolidate(
         lease=policy.lease,
         now=handle.store_now,
         run_id=run_id,
-        journal_budget=handle.journal_budget,
         compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
         llm=llm,
         counter=handle.counter,
@@ -97,7 +96,7 @@ async def consolidate(
             max_calls=max_calls,
             max_tokens=max_tokens,
             deadline=deadline,
-            parents=handle.journal_budget.parents_of(subject),
+            parents=handle.caps(subject),
         ),
         rate_limiter=rate_limiter(llm, handle.update_policy),
         call_timeout=policy.call_timeout,
@@ -164,7 +163,7 @@ class _Consolidation(Run[NoteBatch]):
     async def release(self) -> None:
         """Release the claim, and journal the calls that have no end yet."""
         try:
-            await self.journal.write(self.journal.unwritten())
+            await self.journal.close()
         finally:
             if self.claim is not None:
                 await self.claim.release()

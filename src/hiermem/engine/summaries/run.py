@@ -103,7 +103,6 @@ class UpdateRun(Run[Node]):
             lease=policy.lease,
             now=handle.store_now,
             sleep=shared.sleep,
-            journal_budget=handle.journal_budget,
             compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
             llm=shared.llm,
             counter=handle.counter,

@@ -87,7 +87,7 @@ async def update(
         max_tokens=max_tokens,
         deadline=deadline,
         clock=shared.clock,
-        parents=(*shared.parents, *handle.journal_budget.parents_of(session_id)),
+        parents=(*shared.parents, *handle.caps(session_id)),
     )
     waits = claim is None
     if claim is None and shared.llm.remote:
