@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sampling import drawn
 from test_context import Words, histories, talk, text
 from test_recalled import SMALL, opened
-from test_search import NASTY, filled, memory_over, said
 from test_search import WORDS as SUBJECTS
+from test_search import filled, memory_over, said
 
 from hiermem import (
     AsyncMemory,
@@ -30,6 +30,11 @@ from hiermem.tokens import ApproximateCounter
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 QUESTIONS = st.sampled_from(["ferry price", "what did Ada measure?", "seats.py harbour", "x"])
 QUICK = drawn(25)
+NASTY = (
+    '"', "'", "' OR 1=1 --", '"a" NEAR/2 "b"', "a AND (b OR", "col:word^2", "*", "a*", "-x +y",
+    "NOT", "\0", "a\0b", "\ud800", "x\udfff y", "🙂🙃", "\u202eabc", "%s {0} {x}", "]]]", "\\",
+    "\n\n", "a" * 100_000, "word " * 10_000, "。、", "ﬁ ß İ", "\U0010ffff",
+)  # fmt: skip
 
 
 # -- a question is data
