@@ -166,6 +166,23 @@ async def test_a_model_that_always_answers_nonsense_blocks_no_note():
         assert len(await space.notes()) == 3
 
 
+async def test_a_model_that_worked_and_then_answers_nonsense_blocks_no_note():
+    broken = []
+    memory, space, _ = await space_of(lambda request: "no" if broken else answer(file(request)), 3)
+    assert (await space.consolidate()).status == "ok"
+    broken.append(True)
+    for number in range(10, 13):
+        await space.note(f"fact {number}")
+    for _ in range(20):
+        assert (await space.consolidate()).status == "error"
+    assert await space.notes("blocked") == []
+    broken.clear()
+    for _ in range(6):
+        await space.consolidate()
+    assert await space.notes() == []
+    assert (await memory.check()).findings == ()
+
+
 # ---------------------------------------------------------------------------------------------
 # One request
 
