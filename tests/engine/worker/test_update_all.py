@@ -237,6 +237,14 @@ async def test_a_session_that_fails_is_named_and_stops_no_other():
     assert (report.sessions, report.updated, report.made) == (4, 3, 18)
 
 
+async def test_a_sessions_own_cap_ends_that_session_alone():
+    archive = await Archive(3, session_calls=4).fill()
+    report = await archive.update_all(ScriptedLLM(remote=True))
+    assert report.calls == 12
+    assert set(report.failures.values()) == {"session_calls"}
+    assert report.stopped is None
+
+
 async def test_a_model_that_fails_for_good_leaves_stand_ins_everywhere():
     archive = await Archive(3).fill()
 

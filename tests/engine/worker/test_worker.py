@@ -16,7 +16,7 @@ from hiermem.engine.log.append import About, append
 from hiermem.engine.summaries.run import Shared
 from hiermem.engine.worker.due import sessions_to_update
 from hiermem.engine.worker.worker import background_worker
-from hiermem.errors import StoreError, UsageError
+from hiermem.errors import StoreBusyError, StoreError, UsageError
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
@@ -428,6 +428,24 @@ async def test_a_parent_of_a_failing_child_writes_no_endless_runs():
         await worker.drain(10)
         await asyncio.sleep(0.5)
     assert len(await office.tenant.runs(subject="s")) <= 2
+
+
+async def test_a_store_that_fails_for_a_while_is_outlived():
+    office = Office()
+    await office.say("s", 50)
+    fails = iter([True, True])
+    real = office.store.claim_due
+
+    async def claim_due(*args, **how):
+        if next(fails, False):
+            raise StoreBusyError("busy")
+        return await real(*args, **how)
+
+    office.store.claim_due = claim_due
+    async with office.worker() as worker:
+        assert await worker.drain(20)
+        assert worker.status.last_error == "StoreBusyError"
+    assert worker.status.made == 6
 
 
 @pytest.mark.thorough
