@@ -1,4 +1,4 @@
-"""Three things about a fleet of workers on PostgreSQL, whose server DSN names.
+"""Three things about a fleet of workers on PostgreSQL; DSN names a server that runs, as an owner.
 
 ``claims``: four processes claim sessions that are due, 16 at a time, through the library, and then
 with the bare statement on a table of the same shape, in turns; the ratio is that of the medians,
@@ -326,6 +326,8 @@ def report(
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     what, dsn, *rest = sys.argv[1:]
     if what == "claims":
         claims(dsn)
