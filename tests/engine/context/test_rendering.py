@@ -364,8 +364,8 @@ async def test_appending_keeps_the_earlier_anthropic_rendering_as_a_prefix(histo
         before = context
 
 
-async def test_a_long_message_is_sliced_by_what_is_heard_of_it():
-    """Broken if a record that came back made windows of its own, or weighed in their budgets."""
+async def test_a_message_that_is_too_long_without_what_came_back_is_sliced_as_any_other():
+    """Broken if a slice of it were larger than a window may be, or one of them in no window."""
     memory = AsyncMemory(store=MemoryStore())
     session = memory.session("s")
     key = await memory._handle.key()
@@ -377,10 +377,8 @@ async def test_a_long_message_is_sliced_by_what_is_heard_of_it():
     windows = await memory._handle.store.tree(session.id).level(1, 0)
     assert stored.echoes
     assert stored.size > 3_000
-    assert len(windows) == len(stored.slices) + 1 <= 5
+    assert len(windows) == len(stored.slices) + 1
     assert all(window.input_tokens <= 3_000 for window in windows)
-    weighed = sum(window.input_tokens for window in windows)
-    assert stored.size <= weighed <= stored.size + 10 * len(windows)
 
 
 def test_the_explanation_names_the_very_messages_that_are_verbatim():
