@@ -189,6 +189,18 @@ def test_an_answer_is_represented_by_its_ends_before_the_lists_in_its_middle():
         )
 
 
+def test_an_answer_that_leans_on_a_question_comes_with_it_and_an_offer_of_help_does_not_come():
+    """Broken: "It's a book by Rothfuss" stands alone, and "Feel free to ask" takes a line."""
+    units = split("What are you reading now?", index=0, role="user", speaker="Ann", date="")
+    units += split("It's by Patrick Rothfuss.", index=1, role="user", speaker="Bob", date="")
+    asked = select(units, 11, words, weights=Weights(questions=True)).units
+    assert list(asked) == units
+    assert select(units, 6, words, weights=Weights(questions=True)).units != (units[1],)
+    text = "Ship the pump to Porto. Let me know if you need any help with the Porto pump."
+    answer = split(text, index=0, role="assistant", speaker="Bob", date="")
+    assert [unit.text for unit in select(answer, 90, words).units] == ["Ship the pump to Porto."]
+
+
 def test_a_repetition_is_kept_once():
     kept = select(talk(*[("Ann", "We leave on Friday at 9.")] * 500), 1000, quarter)
     assert len(kept.units) == 1

@@ -28,7 +28,7 @@ import heapq
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -38,6 +38,7 @@ from hiermem.core.text.lexicon import (
     DECISION,
     PLAIN,
     is_back_channel,
+    is_closing,
     is_heading,
     is_item,
     leans,
@@ -89,7 +90,9 @@ class Weights:
 
     ``anchor`` and ``decision`` are the weights of such terms, where a plain word weighs 1: 4 suits
     assistants and chats, 1 or 2 the gist of long meetings. ``other_role`` scales units of any
-    speaker but the user: a lower value favours the user, 1.0 treats all alike.
+    speaker but the user: a lower value favours the user, 1.0 treats all alike. With ``questions``,
+    a first sentence that leans on another speaker's question comes with it, and no other that leans
+    leads its message: where few messages have a line, a reader cannot tell what it is about.
     """
 
     anchor: float = 4.0
@@ -99,6 +102,7 @@ class Weights:
     code: float = 0.7
     repeat: float = 0.3
     cost_power: float = 0.9
+    questions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +167,12 @@ class _Pool:
         self._notes = notes
         self._weights = weights
         self._message = _message_numbers(units)
-        self._company = _company(units, self._message)
+        self._company = _company(units, self._message, questions=weights.questions)
         self._terms: list[tuple[int, ...]] = []
         self._tokens: list[int] = []
         self._worth: list[float] = []
         self._score(known)
-        self._prior = _priors(units, self._message, weights)
+        self._prior = _priors(units, self._message, weights, self._company)
         self._floors = _floors(units, self._message, budget)
         self._scales: dict[int, float] = {}
         self._added: dict[int, list[tuple[int, list[int]]]] = {}
@@ -189,10 +193,11 @@ class _Pool:
         notes = self._notes
         found: list[UnitNote] = []
         said: set[tuple[str, str]] = set()
+        names = _own_names(self._units)
         for unit in (*known, *self._units):
             text = unit.text
             key = unit.speaker, text.casefold()
-            idle = key in said or (unit.ordinal == 0 and is_back_channel(text))
+            idle = key in said or is_back_channel(text, names)
             said.add(key)
             found.append(_NOTHING if idle else notes.get(text) or self._read(text))
         frequency = Counter(chain.from_iterable([note.terms for note in found]))
@@ -201,7 +206,7 @@ class _Pool:
         kinds |= dict.fromkeys(decisions, DECISION)
         anchors = chain.from_iterable([note.anchors for note in found])
         kinds |= dict.fromkeys(anchors, ANCHOR)
-        kinds |= dict.fromkeys(_own_names(self._units) & kinds.keys(), _NO_KIND)
+        kinds |= dict.fromkeys(names & kinds.keys(), _NO_KIND)
         by_kind = {
             _NO_KIND: 0.0,
             PLAIN: 1.0,
@@ -451,18 +456,27 @@ class _Pool:
         return Selection((replace(unit, text=text, speaker="", date=""),), text, self._count(text))
 
 
-def _priors(units: Sequence[Unit], message: Sequence[int], weights: Weights) -> list[float]:
+def _priors(
+    units: Sequence[Unit],
+    message: Sequence[int],
+    weights: Weights,
+    company: Mapping[int, Sequence[int]],
+) -> list[float]:
     """Return each unit's worth by its speaker, its position and its form.
 
     An answer is represented by how it begins and ends rather than by the lists in its middle: a
-    heading there comes only with what it announces.
+    heading there comes only with what it announces. The offers of help at its end are worth
+    nothing.
     """
     priors: list[float] = []
     for at, unit in enumerate(units):
         answer = unit.role == "assistant"
         prior = 1.0 if unit.role == "user" else weights.other_role
-        if unit.ordinal == 0:
-            prior *= 1 + weights.lead
+        if answer and is_closing(unit.text):
+            prior = 0.0
+        elif unit.ordinal == 0:
+            if at in company or not (weights.questions and leans(unit.text)):
+                prior *= 1 + weights.lead
         elif answer and is_heading(unit.text):
             prior = 0.0
         elif answer and is_item(unit.text):
@@ -496,12 +510,15 @@ def _message_numbers(units: Iterable[Unit]) -> list[int]:
     return numbers
 
 
-def _company(units: Sequence[Unit], message: Sequence[int]) -> dict[int, tuple[int, ...]]:
+def _company(
+    units: Sequence[Unit], message: Sequence[int], *, questions: bool
+) -> dict[int, tuple[int, ...]]:
     """Return, by a unit's position, the units without which the unit says too little.
 
     A heading comes with the next unit of its message, an item of a list with the heading of the
-    list, and a sentence that leans on the one before with that sentence. Only members of ``units``
-    can come; a unit without such a member stands by itself.
+    list, a sentence that leans on the one before with that sentence, and with ``questions`` an
+    answer that leans on a question with that question. Only members of ``units`` can come; a unit
+    without such a member stands by itself.
     """
     company: dict[int, tuple[int, ...]] = {}
     heading: int | None = None
@@ -521,7 +538,17 @@ def _company(units: Sequence[Unit], message: Sequence[int]) -> dict[int, tuple[i
         elif inside and leans(unit.text):
             before = company.get(at - 1, ()) if not is_heading(units[at - 1].text) else ()
             company[at] = (*before[-_CHAIN:], at - 1)
+        elif questions and _answers(units, at) and leans(unit.text):
+            company[at] = (at - 1,)
     return company
+
+
+def _answers(units: Sequence[Unit], at: int) -> bool:
+    """Return whether a unit begins the message after one that ends in a question."""
+    unit = units[at]
+    if at == 0 or unit.ordinal or unit.index is None:
+        return False
+    return units[at - 1].index == unit.index - 1 and units[at - 1].text.endswith("?")
 
 
 def _own_names(units: Iterable[Unit]) -> frozenset[str]:

@@ -84,6 +84,7 @@ _LEANING: Final = re.compile(
     rf"|(?:(?!{either(_WORDS['between clauses'])} )[\w'’]+ ){{1,4}}"  # noqa: RUF001
     rf"{either(_WORDS['objects'])}(?=[ .!?…]|$))"
 )
+_CLOSING: Final = re.compile(rf"{either(_WORDS['closing'])}\b[^\d`]*$", re.IGNORECASE)
 #: The longest word whose reading is kept, since longer strings are no words, and the most readings.
 _LONGEST_KEPT: Final = 24
 _MOST_KEPT: Final = 32_768
@@ -191,8 +192,10 @@ def _words(text: str) -> list[str]:
     return words_of(text)
 
 
-def is_back_channel(text: str) -> bool:
+def is_back_channel(text: str, names: frozenset[str] = frozenset()) -> bool:
     """Return whether ``text`` only keeps a conversation going ("Wow, thanks!"), without content.
+
+    The ``names``, in lower case, are those of the speakers, who are only addressed.
 
     >>> [is_back_channel(text) for text in ("Sounds good!", "No worries, John!", "No new bugs.")]
     [True, True, False]
@@ -202,6 +205,8 @@ def is_back_channel(text: str) -> bool:
     words = words_of(text.lower())
     if len(words) > 1 and _ADDRESS.search(text) and words[-1] not in _TIME:
         del words[-1]
+    if names:
+        words = [word for word in words if word not in names]
     return 0 < len(words) <= 10 and _BACK_CHANNEL.issuperset(words)
 
 
@@ -212,6 +217,15 @@ def is_heading(text: str) -> bool:
     (True, False)
     """
     return text.endswith((":", "："))  # noqa: RUF001
+
+
+def is_closing(text: str) -> bool:
+    """Return whether ``text`` only offers more help, as answers do at their end.
+
+    >>> is_closing("Let me know if you need more!"), is_closing("Let me know by 18:00.")
+    (True, False)
+    """
+    return _CLOSING.match(text) is not None
 
 
 def is_item(text: str) -> bool:
