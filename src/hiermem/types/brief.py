@@ -82,7 +82,8 @@ class Brief:
         if is_dataclass(self):
             own = [each.name for each in fields(self) if each.repr]
         for name in named or own:
-            value = getattr(self, name)
+            # What a traceback shows may not be made yet.
+            value = getattr(self, name, None)
             if value or ((named or name == "index") and value == 0):
                 yield name, _short(value)
 
