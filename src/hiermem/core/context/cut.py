@@ -119,6 +119,13 @@ class Situation:
         """Return the tokens of the notice if no block is a record, and so none needs it, else 0."""
         return 0 if any(block.text for block in blocks) else self.notice
 
+    def free(self, blocks: Iterable[Block]) -> int:
+        """Return what blocks leave of the budget; below 0 if they take of what recall has."""
+        taken = [(block.tokens, block.text.startswith(NOTICE)) for block in blocks]
+        # The budget is what the notice leaves; the tokens of a block that bears it include it.
+        notice = self.notice if any(bears for _, bears in taken) else 0
+        return self.budget + notice - sum(tokens for tokens, _ in taken)
+
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
@@ -718,9 +725,7 @@ def pins_beside(at: Situation, found: Cut) -> tuple[Piece, ...]:
     """
     missing = pins.hidden(at.pins, found.shown, pins.indices_of(found.view.pins))
     room = at.pin_room - sum(piece.tokens for piece in found.view.pins)
-    # The budget is what the notice leaves; the tokens of a cut that bears it include it.
-    has_notice = any(block.text.startswith(NOTICE) for block in found.blocks)
-    room = min(room, at.budget + (at.notice if has_notice else 0) - found.tokens)
+    room = min(room, at.free(found.blocks))
     return pins.records(at.writer, missing, room, name=lambda: _BESIDE, at=1)
 
 

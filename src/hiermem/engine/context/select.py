@@ -170,7 +170,7 @@ async def _select(handle: Handle, session_id: str, request: Request) -> ContextS
             else:
                 # What grows with the budget must not count in the minimum that the error states.
                 least = True
-    recall = await _recalled(handle, request, decided, room)
+    recall = await _recalled(handle, request, decided)
     shared = await _compared(handle, request, decided, recall.block) if decided.name else 0
     return chosen(handle, request, decided, recall, shared=shared)
 
@@ -340,8 +340,8 @@ class Recalled:
     beside: tuple[Shown, ...] = ()
 
 
-async def _recalled(handle: Handle, request: Request, decided: Decided, room: int) -> Recalled:
-    """Find evidence that is not verbatim in the cut already, in at most ``room`` tokens.
+async def _recalled(handle: Handle, request: Request, decided: Decided) -> Recalled:
+    """Find evidence that is not verbatim in the cut already, in the room that is kept for it.
 
     The newest messages that are not verbatim fill the rest of the room.
     """
@@ -351,12 +351,15 @@ async def _recalled(handle: Handle, request: Request, decided: Decided, room: in
     spans = recalled.shown_spans(
         [item for item in decided.cut.shown if item.message.index not in decided.excerpted]
     )
-    # While the turn goes on, as in a loop of tool calls, the record stays as it is.
+    kept = decided.situation.recall
+    room = min(kept, kept + decided.situation.free(decided.cut.blocks))
+    # While the turn goes on, as in a loop of tool calls, the record stays as it is, if it fits.
     turn = cut.turn_of(decided.cut)
-    key = (decided.record.id, decided.name, request.query, turn, room, decided.record.epoch)
+    key = (decided.record.id, decided.name, request.query, turn, kept, decided.record.epoch)
     known: dict[Any, Recalled] = handle.recalled
-    if turn is not None and decided.name and key in known:
-        return known[key]
+    before = known.get(key) if turn is not None and decided.name else None
+    if before is not None and (before.block is None or before.block.tokens <= room):
+        return before
     found = Recalled()
     if request.query.strip():
         from hiermem.engine.search import search
@@ -366,7 +369,7 @@ async def _recalled(handle: Handle, request: Request, decided: Decided, room: in
         async def find(tokens: int) -> Evidence:
             return await search.recall(handle, question, tokens, shown=spans)
 
-        last = max((span.stop for span in spans), default=1)
+        last = decided.record.messages
         found = Recalled(*await in_record(handle, find, room, messages=last))
     if decided.situation.recent is None:
         found = await _filled(handle, decided, found, room)
