@@ -28,8 +28,9 @@ from hiermem import AsyncMemory, ContextPolicy, ContextSelection
 BUDGETS = (4_000, 6_000, 8_000, 16_000)
 GOVERNING = ("instruction_following", "preference_following")
 #: What the shares at 4,000 tokens have to reach where no question is given. Evidence that
-#: asks for something once ("Can you show me an example?") is no wish, and is missing there.
-WANTED = {"instruction_following": 0.90, "preference_following": 0.74}
+#: asks for something once ("Can you show me an example?") is no wish, and is missing there: the
+#: first figure is not reached.
+WANTED = {"instruction_following": 0.95, "preference_following": 0.74}
 Table = dict[str, list[list[float]]]
 
 
