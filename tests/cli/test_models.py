@@ -108,7 +108,7 @@ def test_every_command_that_asks_a_model_says_how_it_is_asked(command, db, tmp_p
         ).output  # fmt: skip
 
     with Provider(lambda served: "hang") as provider:
-        ask(provider, "--retries", 0, "--timeout", 0.3, "--concurrency", 2)
+        ask(provider, "--retries", 0, "--timeout", 3, "--concurrency", 2)
         assert [one.body["model"] for one in provider.served] == ["tiny"]
     with Provider(lambda served: "500") as provider:
         ask(provider, "--retries", 0, "--temperature", 0.7)
