@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import types
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -124,10 +124,9 @@ class Pages:
     def add(self, item: Item) -> list[tx.StoredRow] | None:
         """Add an item; return the page if it is full."""
         kind, at, value = item
-        free = _without_claim(value)
-        if free is None:
-            return None
-        self._page.append({"kind": kind, "at": at, "value": _plain(free)})
+        if isinstance(value, tx.Record) and read_claim(value.body) is not None:
+            return None  # a claim is of a run at this store
+        self._page.append({"kind": kind, "at": at, "value": _plain(value)})
         self._count += 1
         if len(self._page) < _PAGE:
             return None
@@ -137,15 +136,6 @@ class Pages:
     def end(self) -> list[tx.StoredRow]:
         """Return the last page."""
         return [*self._page, {"kind": "end", "rows": self._count}]
-
-
-def _without_claim(value: Any) -> Any:
-    """Return the value as if no run worked on it; None for a record that is a claim."""
-    if isinstance(value, Node) and value.status == "generating":
-        return replace(value, status="pending")
-    if isinstance(value, tx.Record) and read_claim(value.body) is not None:
-        return None
-    return value
 
 
 def _plain(value: Any) -> Any:

@@ -169,20 +169,17 @@ class DumpConditions(Conditions):
 
     @path_condition
     async def test_claims_stay_behind(self, path: Path) -> None:
-        """A node that is being made is pending in the copy, and a claim is in no record of it."""
+        """A claim is in no record of a copy."""
         async with self.opened(path) as source:
             tenant = source.tenant("t")
-            held = node(0, status="generating")
-            await write(tenant, "s", nodes=(held, node(1)))
+            await write(tenant, "s", nodes=(node(0),))
             claim = write_claim(Claim("run", NOW, "item"))
             for key, body in (("held", claim), ("made", "{}")):
                 await tenant.put_records([tx.RecordWrite("chunk", "s", key, body)])
             rows = await _dumped(tenant)
-            assert await tenant.tree("s").nodes(["L1.0"]) == [held]
         async with self.opened(path.with_name("other")) as target:
             tenant = target.tenant("t")
             await tenant.restore(_in_pages(rows))
-            assert await tenant.tree("s").nodes(["L1.0", "L1.1"]) == [node(0), node(1)]
             assert [one.key for one in await tenant.records("chunk")] == ["made"]
 
     @store_condition
