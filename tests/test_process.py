@@ -1,10 +1,12 @@
 """A mark tells whether a process has ended, and says nothing of what cannot be known."""
 
+import asyncio
 import subprocess
 import sys
 
 import pytest
 
+from hiermem.api.loop_thread import LoopThread
 from hiermem.process import has_ended, process_mark
 
 pytestmark = pytest.mark.skipif(not process_mark(), reason="this platform shows no processes")
@@ -33,3 +35,22 @@ def test_of_a_process_elsewhere_nothing_is_known():
 def test_a_number_that_another_process_has_now_is_not_the_same():
     place, _, _ = process_mark().rpartition(":")
     assert has_ended(f"{place}:1")
+
+
+def test_on_windows_a_blocking_memory_and_the_server_have_a_loop_that_psycopg_takes(monkeypatch):
+    """Broken, no PostgreSQL store opens there: psycopg refuses the loop that is the default."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(asyncio, "new_event_loop", _no_loop)
+    loop = LoopThread()
+
+    async def running():
+        return asyncio.get_running_loop()
+
+    try:
+        assert isinstance(loop.call(running()), asyncio.SelectorEventLoop)
+    finally:
+        loop.close()
+
+
+def _no_loop():
+    raise AssertionError("the default loop is taken")

@@ -71,6 +71,17 @@ class BadEmbedder:
         raise AssertionError("nothing is asked of it")
 
 
+class BadLLM:
+    """Has what a model has, and something wrong with it."""
+
+    def __init__(self, name="bad", context_window=None, overhead_tokens=None, prices=None):
+        self.name, self.context_window, self.remote = name, context_window, False
+        self.overhead_tokens, self.prices = overhead_tokens, prices
+
+    async def complete(self, request):
+        raise AssertionError("nothing is asked of it")
+
+
 SESSION_CALLS = {
     "set_metadata": {"metadata": (*NOT_METADATA, None)},
     "set_title": {"title": (5, b"x", "\ud800", "\0", "n" * 513)},
@@ -311,7 +322,14 @@ MEMORY_CALLS = {
 }
 PARTS = {
     "tenant": NOT_A_NAME,
-    "llm": (5, "gpt"),
+    "llm": (
+        5,
+        "gpt",
+        *(BadLLM(name=name) for name in NOT_A_NAME),
+        *(BadLLM(context_window=number) for number in (0, *NOT_A_COUNT)),
+        *(BadLLM(overhead_tokens=number) for number in NOT_A_COUNT),
+        BadLLM(prices=5),
+    ),
     "embedder": (
         5,
         "minilm",

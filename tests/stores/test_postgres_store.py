@@ -760,6 +760,23 @@ async def test_an_empty_schema_of_another_role_is_refused(schema):
     postgres_server.run(f"DROP SCHEMA {schema}", f"DROP ROLE {schema}_x")
 
 
+async def test_the_schema_public_is_that_of_the_databases_owner(schema):
+    """Broken, nobody who owns the database may keep a store in the schema that comes with it."""
+    role, fresh = (
+        f"{schema}_x",
+        psycopg.conninfo.make_conninfo(postgres_server.dsn(), dbname=schema),
+    )
+    postgres_server.run(f"CREATE ROLE {role}", f"CREATE DATABASE {schema} TEMPLATE template0")
+    try:
+        postgres_server.run(f"ALTER DATABASE {schema} OWNER TO {role}")
+        with pytest.raises(ConfigError, match="belongs to another role"):
+            await PostgresStore.open(fresh, schema="public")
+        postgres_server.run(f"ALTER DATABASE {schema} OWNER TO CURRENT_USER")
+        await (await PostgresStore.open(fresh, schema="public")).close()
+    finally:
+        postgres_server.run(f"DROP DATABASE {schema} WITH (FORCE)", f"DROP ROLE {role}")
+
+
 def test_a_full_disk_is_named_with_what_may_help():
     full = translate(psycopg.errors.DiskFull(), "host/db")
     assert "disk is full" in str(full)

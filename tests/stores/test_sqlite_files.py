@@ -213,19 +213,18 @@ async def test_flipped_bytes_give_a_typed_error_or_whole_data(tmp_path, share):
 
 
 async def test_every_connection_has_the_safe_settings(tmp_path):
+    """Broken, a power cut on macOS takes an acknowledged message, or a file's own code runs."""
+    names = "journal_mode synchronous fullfsync checkpoint_fullfsync secure_delete trusted_schema"
     store = await SQLiteStore.open(tmp_path / "x.db")
 
     def settings(connection):
-        return [
-            connection.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("journal_mode", "synchronous", "secure_delete", "trusted_schema")
-        ]
+        return [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names.split()]
 
     for found in (
         await store.read(settings),
         await store.write(lambda transaction: settings(transaction.connection)),
     ):
-        assert found == ["wal", 2, 1, 0]
+        assert found == ["wal", 2, 1, 1, 1, 0]
     await store.close()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.core.text import policy
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts import load
@@ -50,12 +51,7 @@ def as_llm(given: Any) -> LLM:
 
         return model_by_name(given)
     if offers(given, LLM):
-        prices = getattr(given, "prices", None)
-        if prices is not None and not isinstance(prices, Prices):
-            raise UsageError(
-                f"the prices of model {given.name!r} are {type(prices).__name__}; they must be a "
-                "hiermem.Prices or None"
-            )
+        _check_model(given)
         return given
     if callable(given):
         from hiermem.models.function import FunctionLLM
@@ -66,6 +62,21 @@ def as_llm(given: Any) -> LLM:
         f"llm is {type(given).__name__}; it must be a model with complete(), a function, a name "
         'such as "openai:gpt-5-mini", or None'
     )
+
+
+def _check_model(llm: LLM) -> None:
+    """Raise UsageError where a model says of itself what no run could calculate with or store."""
+    name = policy.check_name(llm.name, what="the name of the model")
+    prices = getattr(llm, "prices", None)
+    if prices is not None and not isinstance(prices, Prices):
+        raise UsageError(
+            f"the prices of model {name!r} are {type(prices).__name__}; they must be a "
+            "hiermem.Prices or None"
+        )
+    for member, least in (("context_window", 1), ("overhead_tokens", 0)):
+        number = getattr(llm, member, None)
+        if number is not None:
+            arguments.whole(number, f"{member} of model {name!r}", least=least)
 
 
 def as_prompts(given: Any, config: HierarchyConfig) -> dict[str, PromptTemplate | str]:

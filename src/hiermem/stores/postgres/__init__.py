@@ -37,10 +37,13 @@ _OLDEST: Final = 160_000
 #: The length of a store's secret, in bytes.
 _SECRET: Final = 32
 _VERSION: Final = "SELECT version FROM {}.store"
-#: A row where the schema's owner is this role, one that it belongs to, or a superuser.
+#: A row where the schema's owner is this role, one that it belongs to, or a superuser. The schema
+#: public belongs to whoever owns the database.
 _TRUSTED: Final = (
-    "SELECT 1 FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner WHERE n.nspname = $1 "
-    "AND (r.rolsuper OR pg_has_role(current_user, n.nspowner, 'MEMBER') AND NOT ("
+    "SELECT 1 FROM pg_namespace n JOIN pg_database d ON d.datname = current_database() "
+    "JOIN pg_roles r ON r.oid = CASE n.nspowner WHEN 'pg_database_owner'::regrole THEN d.datdba "
+    "ELSE n.nspowner END WHERE n.nspname = $1 "
+    "AND (r.rolsuper OR pg_has_role(current_user, r.oid, 'MEMBER') AND NOT ("
     "SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR r.rolname = current_user)"
 )
 _NAMED: Final = "current_setting('hiermem.tenant'::text)"
