@@ -1,11 +1,16 @@
 """A mark tells whether a process has ended, and says nothing of what cannot be known."""
 
 import asyncio
+import errno
+import fcntl
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from hiermem import Memory, Message
 from hiermem.api.loop_thread import LoopThread
 from hiermem.process import has_ended, process_mark
 
@@ -54,3 +59,29 @@ def test_on_windows_a_blocking_memory_and_the_server_have_a_loop_that_psycopg_ta
 
 def _no_loop():
     raise AssertionError("the default loop is taken")
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_copies_and_exports_reach_the_disk_on_macos(has_it, tmp_path, monkeypatch):
+    """Broken, a backup or a bank that is said to be durable is lost in a power cut there."""
+    fully, plainly = set(), set()
+
+    def full(number, command):
+        assert command == 51
+        fully.add(str(Path(f"/proc/self/fd/{number}").readlink()))
+        if not has_it:
+            raise OSError(errno.ENOTSUP, "not on this file system")
+
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", full)
+    monkeypatch.setattr(os, "fsync", plainly.add)
+    (tmp_path / "backup").mkdir()
+    with Memory.open(tmp_path / "a.db") as memory:
+        memory.session("s").append(Message.user("x"))
+        memory.backup(tmp_path / "backup" / "b.db")
+        space = memory.space("s", rules="- progress.md: what works")
+        space.note("It works.")
+        space.consolidate()
+        space.export(tmp_path / "bank")
+    assert {str(tmp_path / "backup"), str(tmp_path / "bank")} <= fully
+    assert bool(plainly) is not has_it

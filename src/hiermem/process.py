@@ -16,7 +16,12 @@ from pathlib import Path
 
 from hiermem.errors import ForkedProcessError
 
-__all__ = ["HomeProcess", "at_fork", "has_ended", "new_event_loop", "process_mark"]
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["HomeProcess", "at_fork", "has_ended", "new_event_loop", "process_mark", "sync"]
 
 
 class HomeProcess:
@@ -94,3 +99,13 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     if sys.platform == "win32":
         return asyncio.SelectorEventLoop()
     return asyncio.new_event_loop()
+
+
+def sync(number: int) -> None:
+    """Make durable what was written to an open file or folder. Raises OSError."""
+    full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is not None:  # on macOS a plain sync may leave data in the disk's cache
+        with suppress(OSError):  # not every file system has it
+            fcntl.fcntl(number, full)
+            return
+    os.fsync(number)

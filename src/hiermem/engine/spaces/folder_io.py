@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Final
 
+from hiermem import process
 from hiermem.core.spaces import exchange
 from hiermem.core.spaces.exchange import Entry, ExchangedBank, Plan, Pointer
 from hiermem.errors import FolderError, UsageError
@@ -122,13 +123,13 @@ class _Folder:
                 before = self._stat(name)
                 if before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
                     os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
-                os.fsync(file.fileno())
+                process.sync(file.fileno())
             os.replace(
                 self._at(temporary), self._at(name),
                 src_dir_fd=self._handle, dst_dir_fd=self._handle,
             )  # fmt: skip
             if self._handle is not None:
-                os.fsync(self._handle)
+                process.sync(self._handle)
         except BaseException:
             with contextlib.suppress(OSError):
                 self.remove(temporary)

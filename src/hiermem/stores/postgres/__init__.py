@@ -302,8 +302,8 @@ async def _created(connection: Connection, name: str, secret: bytes) -> int:
             await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(owned))
         elif not await (await connection.execute(_TRUSTED, (name,))).fetchone():
             raise errors.ConfigError(
-                f"the schema {name} is empty and belongs to another role, which could drop the "
-                "tables of a store in it; let this role own it, or name another schema"
+                f"the schema {name} belongs to another role, which could drop the tables of a "
+                "store in it; let this role own it, or name another schema"
             )
         others = await connection.execute(
             "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "

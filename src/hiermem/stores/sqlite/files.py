@@ -15,6 +15,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from hiermem import process
 from hiermem.errors import (
     HiermemError,
     NotFoundError,
@@ -183,7 +184,7 @@ def sync(path: Path) -> None:
     except FileNotFoundError:
         return
     try:
-        os.fsync(number)
+        process.sync(number)
     finally:
         os.close(number)
 
