@@ -116,6 +116,33 @@ def test_an_answer_goes_with_each_message_that_it_was_made_from_and_with_no_othe
         assert made_from(unknown, {7})
 
 
+def test_an_oversized_chunk_fails_before_anything_is_paid():
+    parts = chunks(60, 600, 60)
+    make, _, fail = plan.chunk_agenda(parts, {}, ExtractionOptions())
+    assert [(f.id, f.reason, f.attempts) for f in fail] == [("s:chunk:1", "oversized", 0)]
+    assert make == ()
+    make, _, _ = plan.chunk_agenda(parts, {}, ExtractionOptions(on_chunk_failure="partial"))
+    assert [c.number for c in make] == [0, 2]
+    make, _, fail = plan.chunk_agenda(parts, {}, ExtractionOptions(oversized="slice"))
+    assert fail == ()
+    assert len(make) == 3
+
+
+def test_an_extraction_is_whole_partial_or_nothing():
+    failure = Failure("s:chunk:0", "map", "schema", 1)
+    abort, partial = ExtractionOptions(), ExtractionOptions(on_chunk_failure="partial")
+
+    def of(done, failures, options):
+        return plan.outcome_of(chunks=2, done=done, failures=failures, options=options)
+
+    assert of(["a", "b"], [], abort) == "ok"
+    assert of(["a"], [failure], abort) == "error"
+    assert of(["a"], [], abort) == "error", "a capped run has no result"
+    assert of(["a"], [failure], partial) == "partial"
+    assert of(["a"], [], partial) == "partial"
+    assert of([], [failure], partial) == "error"
+
+
 def test_a_step_of_the_reduction_is_known_by_its_texts():
     template = load_named("extract.reduce")
 

@@ -60,6 +60,14 @@ def test_a_file_that_is_not_in_the_answer_is_as_it_was() -> None:
     assert "+- use uv" in diff("decisions.md", DECISIONS, applied.texts["decisions.md"])
 
 
+def test_a_file_that_comes_back_as_it_was_counts_as_unchanged() -> None:
+    """Broken, the history names files that nothing changed."""
+    for same in (DECISIONS, DECISIONS.strip(), DECISIONS.replace("\n", "\r\n") + "\n\n"):
+        applied = taken(whole("decisions.md", same))
+        assert applied.texts == {}
+        assert (applied.created, applied.updated) == ((), ())
+
+
 def test_a_file_that_is_too_long_to_be_written_anew_is_only_added_to() -> None:
     """Or a bank could hold no file longer than an answer."""
     bank = ALL | {"decisions.md": DECISIONS + "- use another broker for it\n" * 1_000}

@@ -240,6 +240,73 @@ async def test_never_more_calls_in_flight_than_allowed(concurrency):
 # -- several workers
 
 
+def held_back(llm):
+    """Hold the model's answers back until the event is set that is returned."""
+    gate, inner = asyncio.Event(), llm.complete
+
+    async def late(request):
+        answer = await inner(request)
+        await gate.wait()
+        return answer
+
+    llm.complete = late
+    return gate
+
+
+async def test_a_worker_whose_leases_were_given_away_commits_nothing_over_the_other():
+    """It slept through its leases, another one made the nodes, and then its answers came."""
+    # Within the test nothing is renewed, however slow the machine is.
+    office = Office(concurrency=3, lease=3600)
+    await office.say("s", 50)
+    slow, quick = ScriptedLLM(remote=True), ScriptedLLM(remote=True, name="quick-1")
+    gate = held_back(slow)
+    async with office.worker(slow) as first:
+        await until(lambda: slow.calls >= 3)
+        # It looks for no work, and so does not take its own session again.
+        asleep = asyncio.create_task(first.pause())
+        await asyncio.sleep(0)
+        office.ahead += timedelta(seconds=3601)
+        async with office.worker(quick) as second:
+            assert await second.drain(120)
+        before = await texts(office, "s")
+        gate.set()
+        await asleep
+        first.resume()
+        assert await first.drain(120)
+        assert first.status.made == 0
+    assert await texts(office, "s") == before
+    assert quick.calls == 6
+    outcomes = Counter(each.outcome for each in await office.tenant.attempts())
+    # Nobody can say whether the three slept-through calls were paid for, until they came back.
+    assert outcomes["ok"] + outcomes["unknown"] == 9
+
+
+async def test_a_worker_that_slept_past_its_leases_goes_on_with_what_it_has_in_hand():
+    """It claims its own session anew; broken, it then pays once more for the calls in flight."""
+    office = Office(concurrency=3, lease=3600)
+    await office.say("s", 50)
+    llm = ScriptedLLM(remote=True)
+    gate = held_back(llm)
+    async with office.worker(llm) as worker:
+        await until(lambda: llm.calls >= 3)
+        office.ahead += timedelta(seconds=3601)
+        while await office.store.claim_due(1, lease=0.0):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        gate.set()
+        assert await worker.drain(120)
+        assert worker.status.made == 6
+    assert llm.calls == 6
+    assert {each.outcome for each in await office.tenant.attempts()} == {"ok"}
+
+
+async def texts(office, session):
+    nodes = await office.nodes(session)
+    found = await office.tenant.tree(session).revisions(
+        [(node.id, node.revision) for node in nodes]
+    )
+    return [(r.node_id, r.number, r.text, r.model) for r in found]
+
+
 # -- pause, stop, drain
 
 
@@ -380,6 +447,16 @@ async def test_the_tenants_cap_holds_over_sessions_and_over_workers(remote):
             assert worker.status.stopped == "tenant_calls"
         office.ahead += timedelta(minutes=6)
     assert (await office.tenant.spent()).calls == 17
+
+
+@pytest.mark.parametrize("cap", ["session_tokens", "tenant_tokens"])
+async def test_caps_on_tokens_are_never_passed(cap):
+    office = Office(**{cap: 4000})
+    await office.say("s", 150)
+    async with office.worker(ScriptedLLM(remote=True)) as worker:
+        assert not await worker.drain(120)
+    spent = await office.tenant.spent()
+    assert 2000 < spent.tokens_in + spent.tokens_out <= 4000
 
 
 # -- trouble

@@ -43,7 +43,7 @@ from hiermem.engine.calls.run import CallState
 from hiermem.engine.handle import PendingText
 from hiermem.engine.summaries.retries import count_attempts, forget_failures, note_failure
 from hiermem.engine.summaries.run import UpdateRun, read_inputs
-from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
+from hiermem.errors import ModelError, PermanentModelError, SpendLimitError
 from hiermem.protocols import ChatMessage, LLMRequest, TokenCounter
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import NeedNodes, NeedRevisions
@@ -86,7 +86,7 @@ class _NodeTask:
             reply, error = None, None
             try:
                 reply = await self._answer(request)
-            except (UnfitError, SpendLimitError, ClaimLostError, StoreError) as failure:
+            except (UnfitError, SpendLimitError, ClaimLostError) as failure:
                 error = failure
 
     async def _answer(self, request: Request | tuple[Request, ...]) -> Any:
