@@ -156,3 +156,14 @@ async def test_a_message_missing_from_the_middle_is_damage(tmp_path):
     await refused(path, lambda session: session.context(100_000))
     await refused(path, lambda session: session.messages())
     await refused(path, lambda session: session.expand("L2.0", None))
+
+
+async def test_a_message_whose_count_is_below_zero_is_read_and_a_check_names_it(tmp_path):
+    """Broken, what a faulty counter once said of a message takes the message away."""
+    path = tmp_path / "memory.db"
+    await make(path)
+    edit(path, "UPDATE messages SET tokens = -1 WHERE message & 4294967295 = 7")
+    assert len(await reads(path, lambda session: session.messages())) == 60
+    async with AsyncMemory.open(path, config=CONFIG) as memory:
+        assert "message 7" in {each.where for each in (await memory.check()).findings}
+        assert (await memory.session("s").context(1_500)).messages
