@@ -15,6 +15,7 @@ import variants
 from chat_files import NOON
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from linear import is_linear
 from sampling import params
 from typer.testing import CliRunner
 
@@ -454,3 +455,15 @@ def test_an_item_longer_than_what_is_read_at_once_is_whole(value, tmp_path):
     path = chat_files.dump(tmp_path / "l.json", [value, value])
     found = [item for _, item, _ in values_of(File("l.json", lambda: path.open("rb")))]
     assert found == [value, value]
+
+
+def test_a_line_of_blanks_before_a_mark_is_read_in_linear_time(tmp_path):
+    """Broken, one message of a chat of WhatsApp keeps an import busy for hours."""
+    path = tmp_path / "chat.txt"
+
+    def write(size):
+        line = "[01.02.25, 10:00:01] Anna: " + " " * size + "x>\n"
+        path.write_text(line + "[01.02.25, 10:01:01] Bob: ok\n" * 3, encoding="utf-8")
+        return path
+
+    assert is_linear(write, lambda file: survey(read_chats(file)), size=10_000, slack=0.1)

@@ -60,7 +60,9 @@ _QUOTES = re.compile('["\u201c\u201d\u201e\u00ab\u00bb]')
 #: How a line of the program begins that stands under a member's name.
 _NOTICE = re.compile(r"You \w+ed\b|Messages and calls are")
 #: A mark that the message was edited.
-_EDITED = re.compile("(?:\\s*\u200e<[^<>:\n]{3,80}>|\\s*<This message was edited>)\\s*$")
+_EDITED = re.compile(  # from the first blank of a run only, so that a long one is read once
+    "(?<!\\s)\\s*+(?:\u200e<[^<>:\n]{3,80}>|<This message was edited>)\\s*$"
+)
 
 
 class _Line(NamedTuple):
