@@ -459,9 +459,9 @@ def test_an_item_longer_than_what_is_read_at_once_is_whole(value, tmp_path):
 
 def test_a_line_of_blanks_before_a_mark_is_read_in_linear_time(tmp_path):
     """Broken, one message of a chat of WhatsApp keeps an import busy for hours."""
-    path = tmp_path / "chat.txt"
 
     def write(size):
+        path = tmp_path / f"{size}.txt"
         line = "[01.02.25, 10:00:01] Anna: " + " " * size + "x>\n"
         path.write_text(line + "[01.02.25, 10:01:01] Bob: ok\n" * 3, encoding="utf-8")
         return path
