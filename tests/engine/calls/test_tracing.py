@@ -43,7 +43,7 @@ async def test_a_tracer_is_told_of_what_is_done_and_never_of_what_is_said(told):
         session = memory.session("s")
         await session.append(Message.user(f"{CANARY} {n} ran well. " * 40) for n in range(12))
         await session.update(concurrency=1)
-        context = await session.context(3_000, query=f"{CANARY} 3", system=CANARY)
+        context = await session.context(1_500, query=f"{CANARY} 3", system=CANARY)
         await memory.search(f"{CANARY} 3")
         with pytest.raises(BudgetTooSmallError):
             await session.context(20)
