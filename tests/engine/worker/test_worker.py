@@ -253,25 +253,38 @@ def held_back(llm):
     return gate
 
 
+class Asleep:
+    """The store of a worker that finds nothing to do while it is ``asleep``."""
+
+    asleep = False
+
+    def __init__(self, store):
+        self._store = store
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def claim_due(self, limit, **how):
+        return [] if self.asleep else await self._store.claim_due(limit, **how)
+
+
 async def test_a_worker_whose_leases_were_given_away_commits_nothing_over_the_other():
     """It slept through its leases, another one made the nodes, and then its answers came."""
     # Within the test nothing is renewed, however slow the machine is.
     office = Office(concurrency=3, lease=3600)
     await office.say("s", 50)
     slow, quick = ScriptedLLM(remote=True), ScriptedLLM(remote=True, name="quick-1")
-    gate = held_back(slow)
-    async with office.worker(slow) as first:
+    gate, store = held_back(slow), Asleep(office.store)
+    async with office.worker(slow, store=store) as first:
         await until(lambda: slow.calls >= 3)
-        # It looks for no work, and so does not take its own session again.
-        asleep = asyncio.create_task(first.pause())
-        await asyncio.sleep(0)
+        # Otherwise it may take its own session again before the other one does.
+        store.asleep = True
         office.ahead += timedelta(seconds=3601)
         async with office.worker(quick) as second:
             assert await second.drain(120)
         before = await texts(office, "s")
         gate.set()
-        await asleep
-        first.resume()
+        store.asleep = False
         assert await first.drain(120)
         assert first.status.made == 0
     assert await texts(office, "s") == before
