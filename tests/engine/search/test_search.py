@@ -392,6 +392,26 @@ async def test_a_fork_is_searched_by_itself():
 # -- blocks
 
 
+async def test_an_index_grown_bit_by_bit_is_the_one_built_at_once():
+    store = MemoryStore()
+    memory = memory_over(store)
+    session = memory.session("s")
+    for start in range(0, 3 * STRIDE, 100):
+        await session.append([said(n) for n in range(start, start + 100)])
+        await session.search("violin")
+    kept = await memory._handle.store.blocks("s", KIND)
+    assert [block.start for block in kept] == [0, STRIDE, 2 * STRIDE]
+    cold = memory_over(store)
+    report = await cold.rebuild_index()
+    assert (report.sessions, report.messages) == (1, 800)
+    assert [block.data for block in await memory._handle.store.blocks("s", KIND)] == [
+        block.data for block in kept
+    ]
+    assert told(await session.search("violin ferry")) == told(
+        await cold.session("s").search("violin ferry")
+    )
+
+
 async def test_full_strides_are_kept_and_serve_a_new_process(tmp_path):
     store = await SQLiteStore.open(tmp_path / "chat.db")
     memory, session = await filled(store, 2 * STRIDE + 10)
