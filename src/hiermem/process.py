@@ -104,8 +104,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def sync(number: int) -> None:
     """Make durable what was written to an open file or folder. Raises OSError."""
     full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
-    if fcntl is not None and full is not None:  # on macOS a plain sync may leave data in the disk's cache
+    if full is not None:  # on macOS a plain sync may leave data in the disk's cache
         with suppress(OSError):  # not every file system has it
-            fcntl.fcntl(number, full)
+            fcntl.fcntl(number, full)  # pyright: ignore[reportOptionalMemberAccess]
             return
     os.fsync(number)
