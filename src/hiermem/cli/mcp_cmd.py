@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
@@ -18,7 +19,6 @@ from hiermem import AsyncMemory, ConfigError, HierarchyConfig, UpdatePolicy
 from hiermem.cli.options import Caps, Model, Place
 from hiermem.cli.output import hint
 from hiermem.cli.screen import clean
-from hiermem.process import new_event_loop
 
 #: The variable with the token that clients must bear over HTTP.
 VARIABLE: Final = "HIERMEM_MCP_TOKEN"
@@ -86,7 +86,9 @@ def mcp(
         work = serve_http(opening, served, **settings)
     else:
         work = serve_stdio(opening, **settings)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    # psycopg does not work in the default loop of Windows.
+    loop = asyncio.SelectorEventLoop if sys.platform == "win32" else None
+    with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(work)
 
 

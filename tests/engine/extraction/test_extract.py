@@ -185,9 +185,8 @@ async def test_a_limit_without_room_or_over_the_window_is_refused_before_anythin
         with pytest.raises(ConfigError):
             await session.extract(options(safe_processing_tokens=asked))
     for window in (0, -1, 2.5, True):
-        broken = scripted(context_window=window)
-        with pytest.raises(ConfigError):
-            await memory(store, broken).session("s").extract(options())
+        with pytest.raises(UsageError, match="context_window"):
+            memory(store, scripted(context_window=window))
     assert llm.calls == 0
     assert await session.runs() == []
     with pytest.raises(NotFoundError):
