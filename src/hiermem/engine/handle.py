@@ -33,6 +33,24 @@ from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
 
+if TYPE_CHECKING:
+    from hiermem.engine.calls.embedder_client import EmbedderClient
+    from hiermem.engine.index import Indexes, SessionIndex
+
+T = TypeVar("T")
+_log = logging.getLogger("hiermem.sessions")
+#: Bits of the number that a session begins at; it counts up from there, in 63 bits.
+_BITS: Final = 62
+#: The number of sessions that are read at once.
+_PAGE: Final = 500
+#: A text that is being made: what may be reused of it once it is there, or None.
+PendingText: TypeAlias = "asyncio.Future[Revision | None]"
+
+
+def utc_now() -> datetime:
+    """Return the current time."""
+    return datetime.now(UTC)
+
 
 @dataclass(slots=True)
 class StoreClock:
@@ -75,25 +93,6 @@ class StoreClock:
         before = self.clock()
         there = await self.store.now()
         return there - before - (self.clock() - before) / 2
-
-
-if TYPE_CHECKING:
-    from hiermem.engine.calls.embedder_client import EmbedderClient
-    from hiermem.engine.index import Indexes, SessionIndex
-
-T = TypeVar("T")
-_log = logging.getLogger("hiermem.sessions")
-#: Bits of the number that a session begins at; it counts up from there, in 63 bits.
-_BITS: Final = 62
-#: The number of sessions that are read at once.
-_PAGE: Final = 500
-#: A text that is being made: what may be reused of it once it is there, or None.
-PendingText: TypeAlias = "asyncio.Future[Revision | None]"
-
-
-def utc_now() -> datetime:
-    """Return the current time."""
-    return datetime.now(UTC)
 
 
 @dataclass

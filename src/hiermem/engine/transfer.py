@@ -146,7 +146,8 @@ class _TenantCopy:
         """Return whether the source has anything of the tenant but notes of copies."""
         if await self.source.sessions(limit=1):
             return True
-        return any([len(page) > 2 async for page in _carried(self.source, NO_SESSION)])
+        async with aclosing(_rows(self.source)) as rows:
+            return await anext(rows, None) is not None
 
     async def everything(self) -> None:
         """Copy all sessions, and what belongs to none."""

@@ -1,4 +1,4 @@
-"""Decides how much of a model's window one request and one answer may take, and which counts count.
+"""Decides what a request and an answer may take of a model's window, and which counts to believe.
 
 An impossible count that a provider or an adapter reports is treated as no count, and replaced by
 our own. It would otherwise stand in every journal and count against every cap: a negative count

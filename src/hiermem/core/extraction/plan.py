@@ -18,8 +18,7 @@ failed    it is oversized and may not be sliced, or its answer    a later run as
           could not be used after all attempts
 ========  ======================================================  =================================
 
-While another run holds the claim on a chunk, this run waits: for the answer, or until that run's
-lease is over.
+While another run extracts the session, this one waits for it, at most until its deadline.
 """
 
 from __future__ import annotations

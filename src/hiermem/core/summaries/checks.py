@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from operator import add
 from typing import Final, NamedTuple
 
+from hiermem.core.summaries.terms import begins_a_word, plain_text, terms
 from hiermem.core.text import language
 from hiermem.core.text.anchors import Fidelity
 from hiermem.core.text.reasoning import holds_reasoning
-from hiermem.core.text.stemming import root
 from hiermem.core.text.units import prose
 from hiermem.data import word_lists
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText
@@ -133,7 +133,7 @@ def _is_unrelated(answer: Answer) -> bool:
     shared = 0
     for term in terms(answer.text):
         found.append(term)
-        shared += stands_in(term, stated)
+        shared += begins_a_word(term, stated)
         if shared == _SHARED_TERMS:
             return False
     if shared and len(found) <= _FEW_TERMS:
@@ -377,10 +377,10 @@ def repeats(answer: str, record: str) -> bool:
     said = [each for each in statements(answer) if not each.startswith("#")]
     found = [_terms(each) for each in said]
     plain = _WORDS["plain"]
-    terms = [tuple(word for word in own if word not in plain) for own in found]
+    telling = [tuple(word for word in own if word not in plain) for own in found]
     seen: set[tuple[str, ...]] = set()
     repeated = again = 0
-    for each, own in zip(said, terms, strict=True):
+    for each, own in zip(said, telling, strict=True):
         if len(own) > 1 and own in seen:
             repeated, again = repeated + len(each), again + 1
         seen.add(own)
@@ -390,7 +390,7 @@ def repeats(answer: str, record: str) -> bool:
         return True
     longer = [
         (each, frozenset(own))
-        for each, own in zip(said, terms, strict=True)
+        for each, own in zip(said, telling, strict=True)
         if len(set(own)) >= _TELLING
     ]
     if len(longer) < _LONG:
@@ -675,64 +675,3 @@ MENDABLE: Final = frozenset(
 )
 #: What can be said of an answer that says nothing.
 _OF_NOTHING: Final = ("truncated", "refused", "error_text", "empty")
-
-
-#: The most terms of an answer that are looked up.
-MOST_TERMS: Final = 400
-_WHOLE_WORD: Final = re.compile(r"\w+")
-_UNSPACED: Final = re.compile(
-    "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f]+"
-)
-#: Letters from here on (Hebrew, Arabic, Indic, ...) form words that are short or take prefixes.
-_COMPACT: Final = "\u0530"
-#: Letters of a word that are compared: endings differ between a conversation and its summary.
-_TERM_HEAD: Final = 5
-#: Words of any conversation, and words of any remark about a summary.
-_CONTENTLESS: Final = word_lists("answer_words")["contentless"]
-
-
-def terms(text: str, *, most: int = MOST_TERMS) -> Iterator[str]:
-    """Yield the first ``most`` terms of a text that could only come from its subject, each once.
-
-    They are the heads of words of four letters or more, of names of three, figures, and the pairs
-    of characters of scripts without spaces.
-    """
-    seen: set[str] = set()
-    for term in _candidates(text):
-        if term not in seen:
-            seen.add(term)
-            yield term
-        if len(seen) == most:
-            return
-
-
-def _candidates(text: str) -> Iterator[str]:
-    if not text.isascii():
-        for run in _UNSPACED.findall(text):
-            yield from (run[at : at + 2] for at in range(max(1, len(run) - 1)))
-        text = _UNSPACED.sub(" ", text)
-    for match in _WHOLE_WORD.finditer(text):
-        word = match.group()
-        plain = plain_text(word)
-        figure = not word.isalpha() and any(map(str.isdigit, word))
-        shortest = 2 if figure or word[0] >= _COMPACT else 3 if word[0].isupper() else 4
-        if len(plain) >= shortest and plain not in _CONTENTLESS:
-            yield plain if figure else root(plain)[:_TERM_HEAD]
-
-
-def plain_text(text: str) -> str:
-    """Return ``text`` in the form that is compared: whole code points, without case."""
-    return text.lower() if text.isascii() else unicodedata.normalize("NFC", text).casefold()
-
-
-def stands_in(term: str, stated: str) -> bool:
-    """Return whether a word of ``stated`` begins with ``term``.
-
-    In a compact script the word may contain it anywhere.
-    """
-    at = stated.find(term)
-    while at >= 0:
-        if term[0] >= _COMPACT or at == 0 or not stated[at - 1].isalnum():
-            return True
-        at = stated.find(term, at + 1)
-    return False

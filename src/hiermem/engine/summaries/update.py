@@ -3,7 +3,8 @@
 Nothing is lost and nothing is made twice. Whoever asks a remote model holds the session's claim;
 every commit is a compare-and-swap. A run that ends early, by a cap, an error, a
 cancellation or a kill, leaves its nodes where the next run finds them. ``core.summaries`` decides
-which node is next, what it needs and what a failure means.
+which node is next, what it needs and what a failure means. New texts for summaries, and another
+configuration for a session, are asked for here too.
 """
 
 from __future__ import annotations
