@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from copy import copy
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partialmethod
 from typing import ClassVar
 
@@ -21,6 +21,8 @@ from hypothesis import Phase, settings
 from rerunning import OptimisticTenant
 
 from hiermem.errors import HiermemError
+from hiermem.stores.contract import check_record_writes
+from hiermem.stores.dump import RowReader
 from hiermem.stores.memory import MemoryStore, MemoryTenant, MemoryTree
 from hiermem.stores.memory.data import SessionData, TenantData
 from hiermem.testing import StoreConformance
@@ -245,6 +247,21 @@ class ForgetsEvents(Rewrites):
 
 
 @mutant
+class CommitsBeforeChecking(MemoryTenant):
+    """Writes the nodes before it finds that the changes are refused."""
+
+    async def mutate(self, session_id, decide, *, keys=()):
+        def eager(snapshot):
+            changes = decide(snapshot)
+            found = self._session(session_id)
+            if found and changes.session:
+                found.tree().nodes.update({node.id: node for node in changes.nodes})
+            return changes
+
+        return await super().mutate(session_id, eager, keys=keys)
+
+
+@mutant
 class WritesWithoutRecord(MemoryTenant):
     """Appends messages although the changes have no session record."""
 
@@ -266,6 +283,18 @@ class WritesEveryCall(MemoryTenant):
     async def mutate(self, session_id, decide, *, keys=()):
         await super().mutate(session_id, decide, keys=keys)
         return await super().mutate(session_id, decide, keys=keys)
+
+
+@mutant
+class ReturnsTheFirstCall(MemoryTenant):
+    """Calls the decision twice, writes what the second gives and returns what the first gave."""
+
+    async def mutate(self, session_id, decide, *, keys=()):
+        def twice(snapshot):
+            result = decide(snapshot).result
+            return replace(decide(snapshot), result=result)
+
+        return await super().mutate(session_id, twice, keys=keys)
 
 
 @mutant
@@ -339,6 +368,15 @@ class ReusesAcrossTenants(MemoryTenant):
 
 
 @mutant
+class SharesViews(MemoryTenant):
+    """Keeps views by name alone."""
+
+    async def view(self, session_id, name):
+        kept = self._kept()
+        return next((view for (_, n), view in kept.views.items() if n == name), None)
+
+
+@mutant
 class CachesViews(MemoryTenant):
     """Keeps the views that it has read, and does not look for changes that drop them."""
 
@@ -385,6 +423,24 @@ class FindsRecordsByKeyEverywhere(MemoryTenant):
         for name in list(self._store._tenants):
             found += await MemoryTenant(self._store, name).records(kind, key=key, limit=limit)
         return sorted(found, key=lambda one: (one.scope, one.key))[: max(limit, 0)]
+
+
+@mutant
+class ListsAttemptsByTheirIds(MemoryTenant):
+    """Gives attempts in the order of their ids."""
+
+    async def attempts(self, *, run_id=None, session_id=None, limit=1000):
+        found = await super().attempts(run_id=run_id, session_id=session_id, limit=10_000)
+        return sorted(found, key=lambda one: one.id)[: max(limit, 0)]
+
+
+@mutant
+class ListsRunsByTheirIds(MemoryTenant):
+    """Gives runs in the reverse order of their ids."""
+
+    async def runs(self, *, subject=None, limit=100):
+        found = await super().runs(subject=subject, limit=10_000)
+        return sorted(found, key=lambda one: one.id, reverse=True)[: max(limit, 0)]
 
 
 @mutant
@@ -472,6 +528,18 @@ class PagesByTimeOfCreation(Lists):
 
 
 @mutant
+class SkipsSessionsOfTheSameTime(Lists):
+    """Begins a page with what was active before the last session of the page before."""
+
+    def listed(self, records, *, after, metadata, order_by):
+        last = next((one for one in records if one.id == after), None)
+        begun = self.begun(records, after)
+        if last is not None and order_by == "last_activity":
+            begun = [one for one in records if one.last_activity < last.last_activity]
+        return self.holding(begun, metadata)
+
+
+@mutant
 class ListsTheLeastActiveFirst(Lists):
     """Gives the session that was active longest ago first."""
 
@@ -482,11 +550,32 @@ class ListsTheLeastActiveFirst(Lists):
 
 
 @mutant
+class TakesWritesForActivity(Rewrites):
+    """Sets the last activity at every write."""
+
+    def rewrite(self, changes):
+        record = changes.session
+        if record is None:
+            return changes
+        later = record.last_activity + timedelta(hours=record.version)
+        return replace(changes, session=replace(record, last_activity=later))
+
+
+@mutant
 class CountsOnePage(MemoryTenant):
     """Counts the sessions that a page can hold."""
 
     async def count_sessions(self, *, metadata=None):
         return len(await self.sessions(metadata=metadata))
+
+
+@mutant
+class CountsByOnePair(MemoryTenant):
+    """Counts the sessions that hold the last of the pairs."""
+
+    async def count_sessions(self, *, metadata=None):
+        last = dict(list((metadata or {}).items())[-1:])
+        return await super().count_sessions(metadata=last)
 
 
 @mutant
@@ -499,6 +588,15 @@ class FoldsMetadata(Lists):
 
         begun = self.begun(records, after)
         return [one for one in begun if fold(metadata) <= fold(one.metadata)]
+
+
+@mutant
+class FiltersThePage(MemoryTenant):
+    """Cuts the page off before it looks at the metadata."""
+
+    async def sessions(self, *, after=None, limit=100, metadata=None, order_by="created"):
+        page = await super().sessions(after=after, limit=limit, order_by=order_by)
+        return Lists.holding(page, metadata or {})
 
 
 @mutant
@@ -528,6 +626,33 @@ class CutsLongRecordKeys(MemoryTenant):
     async def records(self, kind, *, scope=None, key=None, limit=10_000):
         found = await super().records(kind, scope=scope)
         return [one for one in found if key is None or _cut(one.key) == _cut(key)][:limit]
+
+
+@mutant
+class StoresLongRecordKeysCut(MemoryTenant):
+    """Writes the first 2,000 bytes of a record's key."""
+
+    async def put_records(self, writes, *, epochs=None, standing=()):
+        cut = [replace(write, key=_cut(write.key)) for write in writes]
+        return await super().put_records(cut, epochs=epochs, standing=standing)
+
+
+@mutant
+class CutsLongSessionIds(MemoryTenant):
+    """Compares the first 2,000 bytes of a session's id."""
+
+    async def mutate(self, session_id, decide, *, keys=()):
+        like = [id_ for id_ in self._kept().sessions if _cut(id_) == _cut(session_id)]
+        if not like or session_id in like:
+            return await super().mutate(session_id, decide, keys=keys)
+
+        def changed(snapshot):
+            changes = decide(snapshot)
+            return replace(
+                changes, session=changes.session and replace(changes.session, id=like[0])
+            )
+
+        return await super().mutate(like[0], changed, keys=keys)
 
 
 class Dumps(MemoryTenant):
@@ -641,6 +766,24 @@ def _batched_delete(name):
 
 
 @mutant
+class TakesAnySecret(MemoryTenant):
+    """Restores under a secret that is not the one of the rows."""
+
+    async def restore(self, rows, **how):
+        own = await self.secret()
+
+        async def ours():
+            async for page in rows:
+                yield [
+                    {**row, "secret": base64.b64encode(own).decode()}
+                    if row.get("kind") == "dump" and "secret" in row else row
+                    for row in page
+                ]  # fmt: skip
+
+        await super().restore(ours(), **how)
+
+
+@mutant
 class ReplacesItsSecret(MemoryTenant):
     """Takes the secret of every restored session over, whatever the store holds."""
 
@@ -668,11 +811,47 @@ class AddsToWhatBelongsToNoSession(MemoryTenant):
 
 
 @mutant
+class ShowsWhatWasCutOff(MemoryTenant):
+    """Shows a session of which only a part has come."""
+
+    async def restore(self, rows, **how):
+        taken = []
+        try:
+            async for page in rows:
+                taken += page
+        except ConnectionResetError:
+            self._kept().sessions["s"] = SessionData(_record_of(taken))
+            raise
+
+        async def again():
+            yield taken
+
+        self._kept().sessions.pop("s", None)
+        await super().restore(again(), **how)
+
+
+def _record_of(rows):
+    reader = RowReader("t")
+    for row in rows:
+        reader.take(row)
+    return reader.record
+
+
+@mutant
 class TellsNaiveTimes(MemoryTenant):
     """Gives a time without a zone."""
 
     async def now(self):
         return (await super().now()).replace(tzinfo=None)
+
+
+@mutant
+class TellsTheTimeOfItsOpening(KeepingStore):
+    """Has a clock that stands still."""
+
+    def __init__(self):
+        began = datetime.now(UTC)
+        super().__init__(clock=lambda: began)
 
 
 @mutant
@@ -827,6 +1006,17 @@ class NotesWhatTheHolderWrites(MemoryTree):
 
 
 @mutant
+class TakesWhatIsHeld(MemoryTenant):
+    """Gives a session that another holds to whoever asks for it by name."""
+
+    async def take_due(self, session_id, *, lease, held=None):
+        found = self._session(session_id)
+        if held is None and found and found.due:
+            found.due.claimed = False
+        return await super().take_due(session_id, lease=lease, held=held)
+
+
+@mutant
 class RenewsWhatWasTaken(MemoryTenant):
     """Renews a claim after somebody else took the session over."""
 
@@ -855,11 +1045,67 @@ class ListsEveryTenant(KeepingStore):
 
 
 @mutant
+class ListsNothingAhead(KeepingStore):
+    """Lists what is due now alone."""
+
+    async def claim_due(self, limit, *, ahead=0.0, **how):
+        return await super().claim_due(limit, **how)
+
+
+@mutant
 class ClaimsWhatItLists(KeepingStore):
     """Claims what it was asked to list."""
 
     async def claim_due(self, limit, *, lease, ahead=0.0, **how):
         return await super().claim_due(limit, lease=lease or 60.0, **how)
+
+
+@mutant
+class AppliesAllOrNone(MemoryTree):
+    """Applies no write of a call where one does not hold."""
+
+    async def write_nodes(self, writes, **journalled):
+        found = self._session()
+        nodes = found.tree(self._number).nodes if found else {}
+        if any(
+            one.node.id not in nodes or nodes[one.node.id].version != one.expected
+            for one in writes
+            if one.node.version == one.expected + 1
+        ):
+            writes = [replace(one, inputs=(("nothing", -1),)) for one in writes]
+        return await super().write_nodes(writes, **journalled)
+
+
+@mutant
+class KeepsVersionOfChildren(MemoryTenant):
+    """Sets a parent without counting it as a write to the node."""
+
+    async def mutate(self, session_id, decide, *, keys=()):
+        children = []
+
+        def noted(snapshot):
+            changes = decide(snapshot)
+            children.extend(child for child, _ in changes.parents)
+            return changes
+
+        result = await super().mutate(session_id, noted, keys=keys)
+        nodes = self._session(session_id).tree().nodes if children else {}
+        for child in children:
+            nodes[child] = replace(nodes[child], version=nodes[child].version - 1)
+        return result
+
+
+@mutant
+class KeepsForgottenRevisions(MemoryTenant):
+    """Forgets what a node said, and leaves it in the tree."""
+
+    async def mutate(self, session_id, decide, *, keys=()):
+        found = self._session(session_id)
+        before = dict(found.tree().revisions) if found else {}
+        result = await super().mutate(session_id, decide, keys=keys)
+        if found:
+            found.tree().revisions |= before
+        return result
 
 
 @mutant
@@ -938,6 +1184,18 @@ class AnswersAfterClosing(KeepingStore):
 
 
 @mutant
+class WritesRecordsOneByOne(MemoryTenant):
+    """Applies the writes of records whose own expectation holds."""
+
+    async def put_records(self, writes, **conditions):
+        check_record_writes(writes)
+        done = True
+        for one in writes:
+            done = await super().put_records([one], **conditions) and done
+        return done
+
+
+@mutant
 class DropsTheAttemptsOfRecords(MemoryTenant):
     """Writes records without the attempts that go with them."""
 
@@ -964,6 +1222,14 @@ class KeepsEmptyRecords(MemoryTenant):
 
 
 @mutant
+class WritesRecordsWhateverStands(MemoryTenant):
+    """Writes records without a look at those that they go with."""
+
+    async def put_records(self, writes, *, epochs=None, standing=(), attempts=()):
+        return await super().put_records(writes, epochs=epochs, attempts=attempts)
+
+
+@mutant
 class LooksAtTheVersionOfWhatStands(MemoryTenant):
     """Takes a record of the same version for the one that is meant."""
 
@@ -981,6 +1247,14 @@ class KeepsDroppedJournals(MemoryTenant):
 
     async def transact(self, decide):
         return await super().transact(_batched(decide, drop_journals=()))
+
+
+@mutant
+class KeepsDroppedRecords(MemoryTenant):
+    """Leaves the records that a decision drops."""
+
+    async def transact(self, decide):
+        return await super().transact(_batched(decide, drop_records=()))
 
 
 def _batched(decide, **fields):
@@ -1068,6 +1342,28 @@ class TransactsOneByOne(MemoryTenant):
 
 
 @mutant
+class TransactsOnAnOldState(MemoryTenant):
+    """Lets others write between what a transaction reads and what it writes."""
+
+    async def transact(self, decide):
+        batch = None
+
+        def noted():
+            nonlocal batch
+            batch = yield from decide()
+            return Batch(None)
+
+        await super().transact(noted)
+        await asyncio.sleep(0)
+
+        def again():
+            yield "s", NeedSession()
+            return batch
+
+        return await super().transact(again)
+
+
+@mutant
 class TransactsEveryRun(MemoryTenant):
     """Runs a decision twice and writes the effects of both runs."""
 
@@ -1123,6 +1419,25 @@ class ClaimsToBeConcurrent(KeepingStore):
         return super().capabilities | {"concurrent"}
 
 
+@mutant
+class DeletesLast(MemoryTenant):
+    """Writes the runs of a transaction before it deletes sessions."""
+
+    async def transact(self, decide):
+        deleted = ()
+
+        def noted():
+            nonlocal deleted
+            batch = yield from decide()
+            deleted = batch.delete
+            return batch
+
+        result = await super().transact(noted)
+        kept = self._kept()
+        kept.runs = {id_: run for id_, run in kept.runs.items() if run.subject not in deleted}
+        return result
+
+
 class AnswersOtherwise(MemoryTenant):
     """Gives a decision another answer than it should."""
 
@@ -1166,11 +1481,27 @@ class AnswersWithTheServingTree(AnswersOtherwise):
 
 
 @mutant
+class AnswersTheFirstAlone(AnswersOtherwise):
+    """Answers the first of several needs, and none of the others."""
+
+    def several(self, asked, replies):
+        return (*replies[:1], *([] for _ in replies[1:]))
+
+
+@mutant
 class AnswersRepeatedNeedsOnce(AnswersOtherwise):
     """Gives one answer for two needs that are alike."""
 
     def several(self, asked, replies):
         return tuple(dict(zip(asked, replies, strict=True)).values())
+
+
+@mutant
+class TakesOneOfSeveralForOne(AnswersOtherwise):
+    """Gives a tuple of one need the bare answer."""
+
+    def several(self, asked, replies):
+        return replies[0] if len(replies) == 1 else replies
 
 
 @mutant
@@ -1182,6 +1513,18 @@ class OverlooksEarlierEchoes(AnswersOtherwise):
             return reply
         kept = self._kept().sessions
         return [index for index in reply if kept[session_id].messages[index].echoes]
+
+
+@mutant
+class TakesMetadataForEchoes(AnswersOtherwise):
+    """Looks for memory that came back by what a row looks like."""
+
+    def other(self, session_id, need, reply):
+        if not isinstance(need, NeedEchoes) or session_id not in self._kept().sessions:
+            return reply
+        messages = self._kept().sessions[session_id].messages
+        looks = [one.index for one in messages if "echoes" in str(one.message.metadata)]
+        return sorted({*reply, *looks})
 
 
 @mutant
@@ -1220,6 +1563,18 @@ class KeepsStaleBlocks(Meddles):
     def spoil(self, before, kept, session_id, changes):
         old = before.sessions.get(session_id)
         kept.sessions[session_id].blocks |= old.blocks if old else {}
+
+
+@mutant
+class DropsBlocksByTheirStart(Meddles):
+    """Drops the blocks that begin at a rewritten message alone."""
+
+    def spoil(self, before, kept, session_id, changes):
+        old = before.sessions.get(session_id)
+        places = {one.message.index for one in changes.rewrites}
+        blocks = old.blocks if old else {}
+        left = {place: block for place, block in blocks.items() if block.start not in places}
+        kept.sessions[session_id].blocks |= left
 
 
 @mutant
@@ -1273,6 +1628,27 @@ class KeepsForgottenTexts(Meddles):
 
 
 @mutant
+class ForgetsTheLastTextAlone(Meddles):
+    """Leaves what a forgotten node said before."""
+
+    def spoil(self, before, kept, session_id, changes):
+        old = before.sessions.get(session_id)
+        for (id_, number), made in (old.tree(changes.tree).revisions if old else {}).items():
+            if id_ in changes.forget and number < old.tree(changes.tree).nodes[id_].revision:
+                kept.sessions[session_id].tree(changes.tree).revisions[id_, number] = made
+
+
+@mutant
+class ForgetsNodes(Meddles):
+    """Drops a node whose texts shall be forgotten."""
+
+    def spoil(self, before, kept, session_id, changes):
+        tree = kept.sessions[session_id].tree(changes.tree)
+        for id_ in {*changes.forget} - {one.id for one in changes.nodes}:
+            tree.nodes.pop(id_, None)
+
+
+@mutant
 class KeepsDroppedTrees(Meddles):
     """Drops the nodes of a tree and leaves what they said."""
 
@@ -1289,6 +1665,15 @@ class DropsViewsOfAll(Meddles):
 
     def spoil(self, before, kept, session_id, changes):
         kept.views = {at: v for at, v in kept.views.items() if at[1] not in changes.drop_views}
+
+
+@mutant
+class DropsRecordsOfAll(Meddles):
+    """Drops records by kind and key, whatever their scope."""
+
+    def spoil(self, before, kept, session_id, changes):
+        gone = changes.drop_records
+        kept.records = {at: r for at, r in kept.records.items() if (at[0], at[2]) not in gone}
 
 
 class Deletes(MemoryTenant):
@@ -1407,6 +1792,15 @@ class KnowsOneTree(MemoryTree):
 
 
 @mutant
+class ServesTheFirstTree(MemoryTree):
+    """Takes tree 0 for the one that serves."""
+
+    async def level(self, level, start, stop=None):
+        first = MemoryTree(self._tenant, self._session_id, self._number or 0)
+        return await first.level(level, start, stop)
+
+
+@mutant
 class WritesTheServingTree(MemoryTree):
     """Commits the texts of a tree that is being built to the one that serves."""
 
@@ -1422,6 +1816,15 @@ class ResolvesTheTreeOnce(MemoryTenant):
     def tree(self, session_id, number=None):
         found = self._session(session_id)
         return super().tree(session_id, found.record.tree if found and number is None else number)
+
+
+@mutant
+class FindsOutdatedWhereItServes(MemoryTree):
+    """Looks for texts of another strategy in the tree that serves, whichever is asked."""
+
+    async def outdated(self, level, strategies, after, limit):
+        serving = MemoryTree(self._tenant, self._session_id, None)
+        return await serving.outdated(level, strategies, after, limit)
 
 
 @mutant
@@ -1441,6 +1844,18 @@ class CountsUnmadeAsOutdated(MemoryTree):
         return [
             one for one in await self.level(level, after + 1) if one.id in ids or not one.revision
         ][: max(limit, 0)]
+
+
+@mutant
+class LooksAtEveryText(MemoryTree):
+    """Takes any revision of a node for what it says now."""
+
+    async def outdated(self, level, strategies, after, limit):
+        found = self._session()
+        made = found.tree(self._number).revisions if found else {}
+        ids = {id_ for (id_, _), one in made.items() if one.strategy not in strategies}
+        nodes = await self.level(level, after + 1)
+        return [one for one in nodes if one.id in ids][: max(limit, 0)]
 
 
 @mutant
@@ -1482,12 +1897,40 @@ class LooksAtOneEpoch(MemoryTenant):
 
 
 @mutant
+class PutsLateBlocks(MemoryTenant):
+    """Stores blocks in any epoch that was once the session's."""
+
+    async def put_blocks(self, session_id, blocks, *, epoch):
+        found = self._session(session_id)
+        now = found.record.epoch if found and epoch <= found.record.epoch else epoch
+        return await super().put_blocks(session_id, blocks, epoch=now)
+
+
+@mutant
 class TakesGoneSessionsForFresh(MemoryTenant):
     """Holds a session that is gone for one of epoch 0."""
 
     async def put_view(self, view, *, epoch=None):
         gone = self._session(view.session_id) is None
         return await super().put_view(view, epoch=None if gone and epoch == 0 else epoch)
+
+
+@mutant
+class FoldsKindsOfBlocks(MemoryTenant):
+    """Compares the kinds of blocks without regard to case."""
+
+    async def blocks(self, session_id, kind, start=0, stop=None):
+        found = self._session(session_id)
+        blocks = found.blocks.values() if found else ()
+        return sorted(
+            (
+                one
+                for one in blocks
+                if one.kind.casefold() == kind.casefold()
+                and start <= one.start < (10**9 if stop is None else stop)
+            ),
+            key=lambda one: one.start,
+        )
 
 
 @mutant
@@ -1530,6 +1973,19 @@ class PutsLateSegments(MemoryTenant):
             for one in blocks
         ]
         return await super().put_segment(now, pages, replaces=replaces)
+
+
+@mutant
+class UsesNumbersAgain(MemoryTenant):
+    """Gives a segment the number of one that was dissolved."""
+
+    async def put_segment(self, blocks, pages, *, replaces=()):
+        kept = self._kept()
+        done = await super().put_segment(blocks, pages, replaces=replaces)
+        if done and blocks:
+            segment = kept.segments.pop(max(kept.segments))
+            kept.segments[len(kept.segments) + 1] = segment
+        return done
 
 
 @mutant
