@@ -143,6 +143,27 @@ def test_an_unclean_finish_is_refused_whatever_the_text(reason, kind):
 @pytest.mark.parametrize(
     "text",
     [
+        "I'm sorry, but I can't help with that.",
+        "I\u2019m sorry, I cannot assist with this request.",
+        "Sorry, I am unable to summarize this conversation.",
+        "I cannot help with that.",
+        "I can't comply with this request.",
+        "As an AI language model, I cannot process personal data.",
+        "I apologize, but I won't be able to do that.",
+        "Unfortunately, I'm not able to provide a summary of this content.",
+        "Lo siento, pero no puedo ayudar con eso.",
+        "Es tut mir leid, aber ich kann dabei nicht helfen.",
+        "Je suis désolé, mais je ne peux pas vous aider.",
+        "抱歉,我无法提供帮助。",
+    ],
+)
+def test_a_refusal_is_refused(text):
+    assert "refused" in kinds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         '{"error": {"message": "overloaded", "type": "server_error"}}',
         '{"detail": "Not authenticated"}',
         "<!DOCTYPE html><html><body>" + "x" * 900,
@@ -186,6 +207,18 @@ def test_a_short_quotation_and_an_extracted_text_are_no_echo():
     assert kinds(TALK[:120]) == []
     unit = Unit(0, 0, "user", "Ann", "", TALK[:400])
     assert kinds(LLMResponse(TALK[:400], units=(unit,))) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wir haben uns mit der Bank und dem Makler auf die Wohnung geeinigt, die sie zeigten.",
+        "Они решили снять квартиру в Порту за 900 и попросить деньги у банка до конца мая.",  # noqa: RUF001
+        "他们决定以九百的价格租下波尔图的公寓并在五月底之前向银行申请贷款双方都同意了这个计划。",
+    ],
+)
+def test_an_answer_in_another_language_is_refused(text):
+    assert kinds(text) == ["wrong_language"]
 
 
 def test_a_conversation_in_two_languages_may_be_told_in_either():

@@ -113,6 +113,52 @@ async def test_without_a_number_that_was_shown_and_a_reason_no_note_is_dropped(d
     assert "fact 2" in await texts(space)
 
 
+async def test_a_note_that_a_refused_file_names_is_not_dropped_either():
+    """A part of what it says was meant for the file."""
+
+    def script(request):
+        bad = file(request, "b.md", notes=[2]) | {"content": ""}
+        drops = [{"note": 2, "reason": "b.md has it"}]
+        return answer(file(request, notes=[1]), bad, dropped=drops)
+
+    _, space, _ = await space_of(script, 2)
+    done = await space.consolidate()
+    assert (done.status, done.dropped) == ("partial", ())
+    assert await texts(space) == ["fact 2"]
+    assert [note.unplaced for note in await space.notes()] == [0], "a file named it"
+
+
+async def test_of_a_refused_answer_that_named_one_note_none_is_consumed():
+    """The loss check refuses the file; the other notes were named by nothing."""
+    lossy = []
+
+    def script(request):
+        return answer(*(lossy or [file(request)]))
+
+    _, space, _ = await space_of(script, 20)
+    assert (await space.consolidate()).status == "ok"
+    for number in range(10):
+        await space.note(f"later {number}")
+    lossy.append({"filename": "a.md", "content": "# A\n", "notes": [1]})
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed, done.notes_remaining) == ("error", 0, 10)
+
+
+async def test_a_note_left_unplaced_twice_queues_behind_newer_ones():
+    def script(request):
+        left = [n for n, note in enumerate(request.bank.notes, 1) if note.text != "fact 1"]
+        return answer(file(request, notes=left)) if left else "no"
+
+    _, space, llm = await space_of(script, 1, max_notes=2)
+    for number in range(2, 5):
+        await space.note(f"fact {number}")
+        await space.consolidate()
+    shown = [[note.text for note in each.bank.notes] for each in llm.requests]
+    assert shown[:2] == [["fact 1", "fact 2"], ["fact 1", "fact 3"]]
+    assert shown[2] == ["fact 4"], "and by itself, after them"
+    assert await texts(space) == ["fact 1"]
+
+
 # ---------------------------------------------------------------------------------------------
 # The published answer format
 
@@ -128,6 +174,36 @@ async def test_the_published_answer_format_takes_in_the_whole_request():
     await space.note("one more")
     done = await space.consolidate()
     assert (done.status, done.files_updated, done.files_unchanged) == ("ok", ("a.md",), ("b.md",))
+    assert (await memory.check()).findings == ()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        lambda request: published(request, "c.md"),
+        lambda request: published(request, "../a.md"),
+        lambda request: published(request, "a.md", synthesis=" "),
+        lambda request: published(request, "a.md", more=1),
+        lambda request: json.dumps({"bank_files": json.loads(published(request))["bank_files"]}),
+    ],
+    ids=["a file of its own", "a path", "no synthesis", "a field", "synthesis missing"],
+)  # fmt: skip
+async def test_a_published_answer_without_a_taken_file_takes_in_no_note(script):
+    memory, space, llm = await space_of(script, 4)
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed, done.notes_remaining) == ("error", 0, 4)
+    assert llm.calls == 2
+    assert await space.files() == []
+    assert (await memory.check()).findings == ()
+
+
+async def test_a_published_answer_with_one_taken_file_takes_in_the_whole_request():
+    """It names no note, so nothing says which went into the file that is refused."""
+    memory, space, llm = await space_of(lambda request: published(request, "a.md", "c.md"), 4)
+    done = await space.consolidate()
+    assert (done.status, done.notes_processed, llm.calls) == ("partial", 4, 2)
+    assert [each.partition(":")[0] for each in done.failed] == ["c.md"]
+    assert {note.files for note in await space.notes("consumed")} == {("a.md",)}
     assert (await memory.check()).findings == ()
 
 
@@ -181,6 +257,42 @@ async def test_a_model_that_worked_and_then_answers_nonsense_blocks_no_note():
         await space.consolidate()
     assert await space.notes() == []
     assert (await memory.check()).findings == ()
+
+
+async def test_after_another_model_failed_a_lone_failure_does_not_count():
+    """Nothing says that the new model could take in any note at all."""
+    store = MemoryStore()
+    good = ScriptedLLM(name="good", script=lambda request: answer(file(request)))
+    space = AsyncMemory(store=store, llm=good).space("x", rules=RULES)
+    await space.note("one")
+    await space.consolidate()
+    bad = AsyncMemory(store=store, llm=ScriptedLLM(name="bad", script=lambda _: "no")).space("x")
+    await bad.note("two")
+    for _ in range(6):
+        assert (await bad.consolidate()).status == "error"
+    assert [(note.state, note.failures) for note in await bad.notes()] == [("live", 0)]
+
+
+async def test_a_note_that_fails_alone_while_others_succeed_is_blocked():
+    """And it holds nothing up on the way."""
+
+    def script(request):
+        poisoned = any("poison" in note.text for note in request.bank.notes)
+        return "no" if poisoned else answer(file(request))
+
+    _, space, llm = await space_of(script)
+    await space.note("poison")
+    for number in range(9):
+        await space.note(f"fact {number}")
+        await space.consolidate()
+    assert [(n.text, n.state, n.blocked_for) for n in await space.notes()] == [
+        ("poison", "blocked", "failed")
+    ]
+    assert len(await space.notes("consumed")) == 9
+    assert llm.calls < 30
+    assert await space.unblock() == 1
+    (note,) = await space.notes()
+    assert (note.state, note.failures, note.unplaced) == ("live", 0, 0)
 
 
 # ---------------------------------------------------------------------------------------------
