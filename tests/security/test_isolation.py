@@ -259,3 +259,18 @@ async def test_two_tenants_with_names_alike_never_see_each_other(kind, steps):
                 record = await memory.session(session_id).status()
                 assert record.closed == ((tenant, session_id) in closed)
         await store.close()
+
+
+async def test_every_name_is_a_tenant_of_its_own(store, every):
+    """All of them live in one store; each reads its own mark and nobody else's."""
+    memories = {name: memory_over(store, name) for name in NAMES[:: every(2)]}
+    for number, memory in enumerate(memories.values()):
+        assert await memory.sessions() == []
+        await fill(memory, "s", f"mark{number:03}")
+    for number, (name, memory) in enumerate(memories.items()):
+        assert memory.tenant == name
+        assert [record.id for record in await memory.sessions()] == ["s"]
+        assert len(await memory.runs()) == 1
+        seen = await everything(memory, "s")
+        assert f"mark{number:03}" in seen
+        assert seen.count("mark") == seen.count(f"mark{number:03}"), f"{name!r} sees another's"

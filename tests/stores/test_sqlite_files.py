@@ -317,3 +317,15 @@ async def test_a_store_that_sqlite_cannot_open_is_named(tmp_path):
     (tmp_path / "chat.db-wal").mkdir()
     with pytest.raises(StoreError, match=f"^the store at {path} cannot be opened"):
         await SQLiteStore.open(path)
+
+
+async def test_deleted_text_is_not_in_the_file(tmp_path):
+    """secure_delete: what was removed is not left in free pages once the log is folded in."""
+    path = tmp_path / "x.db"
+    store = await SQLiteStore.open(path)
+    tenant = store.tenant("t")
+    await write(tenant, "s", nodes=(node(0),))
+    await tenant.tree("s").write_nodes([remade(node(0), text="CANARY " * 3000)])
+    await write(tenant, "s", forget=("L1.0",))
+    await store.close()
+    assert b"CANARY" not in path.read_bytes()
