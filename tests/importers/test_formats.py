@@ -178,7 +178,8 @@ def test_an_image_that_is_too_large_is_left_out_and_its_message_kept(tmp_path):
     """Broken if one screenshot refused a whole session."""
     source = {"type": "base64", "media_type": "image/png", "data": "A" * 4_500_000}
     content = [{"type": "text", "text": "See"}, {"type": "image", "source": source}]
-    path = chat_files.dump(tmp_path / "big.json", [{"role": "user", "content": content}])
+    given = {"role": "user", "content": content, "created_at": "2026-01-02T08:00:00Z"}
+    path = chat_files.dump(tmp_path / "big.json", [given])
     (chat,) = read_chats(path)
     assert chat.messages[0].content[1].text == "[image or file left out]"
     assert chat.notes == {"images and files that are too large left out": 1}
@@ -213,3 +214,13 @@ def test_a_time_without_a_zone_is_said_and_no_other(at, told, tmp_path):
     for path in (talk, listed):
         assert survey(read_chats(path)).notes == ({note: 1} if told else {})
         assert survey(read_chats(path, timezone="Europe/Berlin")).notes == {}
+
+
+def test_times_that_are_not_read_are_told(tmp_path):
+    """Broken if a chat whose dates are written otherwise were dated today without a word."""
+    said = {"role": "user", "content": "Hi", "date": "4:04 pm on 20 January, 2023"}
+    (chat,) = read_chats(chat_files.dump(tmp_path / "talk.json", [said, said | {"content": "So"}]))
+    assert chat.notes == {
+        "times in 'date' not understood": 2,
+        "messages without a time, dated when they are imported": 2,
+    }

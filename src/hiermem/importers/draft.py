@@ -156,6 +156,8 @@ class Draft:
         known = (m.created_at for m in messages if m.created_at is not None)
         last = next(known, otherwise)
         if last is None:
+            if messages:
+                self.note("messages without a time, dated when they are imported", len(messages))
             return tuple(messages)
         for number, message in enumerate(messages):
             if message.created_at is None:

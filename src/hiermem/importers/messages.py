@@ -158,5 +158,7 @@ def _time(draft: Draft, given: dict[str, Any], options: Options) -> datetime | N
             return at
         if field == "created_at":
             draft.miss("times not understood")
+        elif isinstance(given[field], (str, int, float)):
+            draft.note(f"times in '{field}' not understood")
     given.pop("created_at", None)
     return None
