@@ -23,7 +23,7 @@ from hiermem.models.function import FunctionLLM
 from hiermem.stores import memory as memory_store
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.types import Message, ToolCall
-from hiermem.types.transaction import Scrubbed, ViewRecord
+from hiermem.types.transaction import NeedMessages, Scrubbed, ViewRecord
 
 SHALLOW = HierarchyConfig.by_tokens(
     target=400,
@@ -459,6 +459,40 @@ async def test_an_erasure_in_forks_asks_for_ranges_and_not_for_messages(how, mon
     assert 10 < len(asked) < 500, "questions about three sessions of 1,000 messages"
 
 
+@pytest.mark.parametrize(("pace", "most"), [(1e-6, 10), (1e-3, 80)], ids=["fast", "slow"])
+async def test_a_transaction_of_an_erasure_is_short_whatever_the_pace_of_the_store(
+    pace, most, monkeypatch
+):
+    """Broken, other processes wait long on a slow machine, or the call pauses often on a fast one.
+
+    ``pace`` is the seconds that a message takes.
+    """
+    now, taken, plain = 0.0, [], memory_store.answer_to
+
+    def answer_to(need, *rest):
+        nonlocal now
+        if isinstance(need, NeedMessages):
+            now += pace * (need.stop - need.start)
+        return plain(need, *rest)
+
+    async def paused(seconds):
+        assert 0 < seconds < 0.05
+        taken.append(now)
+
+    memory = AsyncMemory(store=memory_store.MemoryStore(), token_counter=COUNTER)
+    session = memory.session("s")
+    await session.append([Message.user(f"entry {n} on the pier") for n in range(2_000)])
+    for name in ("f", "g"):
+        await session.fork(name)
+    monkeypatch.setattr(memory_store, "answer_to", answer_to)
+    monkeypatch.setattr(change, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(change, "asyncio", SimpleNamespace(sleep=paused))
+    await session.delete()
+    assert 1 < len(taken) <= most
+    # The first transaction knows no pace yet, and what the overlap may show is read too.
+    assert all(after - before <= 2 * erasing.HELD for before, after in itertools.pairwise(taken))
+
+
 @pytest.mark.parametrize("whole", [True, False], ids=["session", "messages"])
 async def test_a_large_erasure_lets_others_write_and_goes_on_where_it_was_cut_off(
     whole, monkeypatch
@@ -490,7 +524,7 @@ async def test_a_large_erasure_lets_others_write_and_goes_on_where_it_was_cut_of
         if steps == cut:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(erasing, "STEP", 7)
+    monkeypatch.setattr(erasing, "STEPS", (7, 7, 7))
     monkeypatch.setattr(change, "asyncio", SimpleNamespace(sleep=between))
     with pytest.raises(asyncio.CancelledError):
         await erase()

@@ -6,8 +6,9 @@ summary that was made from it, views and records. From then on the message has n
 trees. Everything that may have been made from the message goes; where that cannot be decided
 exactly, more goes rather than less.
 
-A transaction takes at most STEP messages, because nobody else can write meanwhile. After each one
-the sessions are whole. The same call goes on where one was cut off.
+Nobody else can write while a transaction runs. So each takes only as many messages as fit into HELD
+seconds at the pace of the transaction before it. After each one the sessions are whole. The same
+call goes on where one was cut off.
 
 Memory that was put into a prompt may have come back inside a later message, which then quotes what
 the memory was made from. Such a message belongs to the caller and stays; the receipt names it.
@@ -57,10 +58,12 @@ _COUNTED: Final = {
     spaces.BANK: "files",
     spaces.REVISION: "revisions",
 }
-#: Summaries counted, and messages read, at once.
+#: Messages read at once.
 _PAGE: Final = 256
-#: The number of messages, over all sessions, that one transaction erases or quarantines.
-STEP: Final = 256
+#: The seconds that one transaction may take.
+HELD: Final = 0.1
+#: The least, the first and the most number of messages, over all sessions, of a transaction.
+STEPS: Final = (64, 256, 4096)
 
 
 def tombstone(stored: StoredMessage) -> StoredMessage:
@@ -253,7 +256,7 @@ class Withdrawal:
     """The state of one erasure or quarantine, over all the sessions that it reaches.
 
     ``done`` and what is counted are of all its transactions so far, ``changes`` and ``records`` of
-    the present one.
+    the present one, which takes at most ``step`` messages over all sessions.
     """
 
     def __init__(
@@ -261,6 +264,7 @@ class Withdrawal:
     ) -> None:
         self.kind: WithdrawalKind = kind
         self.now, self.counter, self.run_id = now, counter, run_id
+        self.step = STEPS[1]
         self.changes: list[tuple[str, Changes[None]]] = []
         self.records: dict[str, SessionRecord] = {}
         self.done: dict[str, Runs] = {}
@@ -274,11 +278,18 @@ class Withdrawal:
     def following(self) -> Withdrawal:
         """Return a copy for the next transaction, which a store may decide more than once."""
         after = Withdrawal(self.kind, self.now, self.counter, self.run_id)
+        after.step = self.step
         after.done, after.removed = dict(self.done), Counter(self.removed)
         after.remake, after.links = dict(self.remake), list(self.links)
         after._uncounted = self._uncounted
         after._reached = dict(self._reached)
         return after
+
+    def pace(self, seconds: float) -> None:
+        """Choose how many messages the next transaction takes; this one took so many seconds."""
+        # The pace is noisy, so the step at most doubles.
+        fitting = self.step * min(2.0, HELD / max(seconds, 1e-6))
+        self.step = min(max(STEPS[0], int(fitting)), STEPS[2])
 
     def receipt(self) -> Receipt:
         """Return what was done so far, as a receipt that does not yet name its session."""
@@ -301,8 +312,8 @@ class Withdrawal:
     def withdraw_some(
         self, records: Mapping[str, SessionRecord], reach: Mapping[str, Runs]
     ) -> Asking[bool]:
-        """Take out the next STEP messages; return whether there are more."""
-        left = STEP
+        """Take out the next ``step`` messages; return whether there are more."""
+        left = self.step
         for one, runs in reach.items():
             if not runs:
                 continue
@@ -385,7 +396,7 @@ class Withdrawal:
     def count_some(self, record: SessionRecord) -> Asking[bool]:
         """Count what is stored of a session that is erased whole; return whether there is more.
 
-        Of many nodes about a page is counted at a time.
+        Of many nodes about ``step`` are counted at a time.
         """
         if self._uncounted is None:
             self.removed.update(sessions=1, messages=record.messages)
@@ -401,10 +412,10 @@ class Withdrawal:
                 for tree_state in tree_states(record)
                 for level, count in enumerate(tree_state.state.ordinals, start=1)
             )
-        room = _PAGE
+        room = self.step
         while self._uncounted and room > 0:
             left, *others = self._uncounted
-            need = replace(left, stop=min(left.stop, left.start + _PAGE))
+            need = replace(left, stop=min(left.stop, left.start + room))
             page: list[Node] = yield record.id, need
             self.removed["summaries"] += sum(node.revision > 0 for node in page)
             room -= need.stop - need.start

@@ -186,12 +186,19 @@ class TreeState:
             starts = [node.span.start for node in windows]
             stops = [node.span.stop for node in windows]
             own: set[int] = set()
+            location, until = None, -1  # where each message up to ``until`` is, if it is known
             for stored in stretch:
-                first = bisect_right(stops, stored.index)
-                places = range(first, bisect_right(starts, stored.index, first))
-                own.update(places)
-                over = windows[places.start : places.stop]
-                found[stored.index] = _located(stored.index, over, opening)
+                if location is None or stored.index > until:
+                    first = bisect_right(stops, stored.index)
+                    places = range(first, bisect_right(starts, stored.index, first))
+                    own.update(places)
+                    over = windows[places.start : places.stop]
+                    location = _located(stored.index, over, opening)
+                    until = -1
+                    # The last message of a window may reach into the next, or the open one.
+                    if len(over) == 1 and not location.opened:
+                        until = over[0].span.stop - 2
+                found[stored.index] = location
             # The last message of the stretch before each of the other windows.
             indices = [stored.index for stored in stretch]
             others: list[tuple[Node, int]] = []

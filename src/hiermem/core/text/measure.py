@@ -259,6 +259,8 @@ def message_size(
     if not echoes and unit == "tokens":
         return message_tokens(message, counter)
     size, heard = _frame(message, unit=unit, counter=counter), (0, len(body(message)))
+    if not echoes:
+        return max(1, size + heard[1])
     pieces = _pieces(message, counter) if unit == "tokens" else ()
     for low, high in without_echoes(*heard, sorted(echoes)):
         size += _weigh(pieces, low, high, counter) if unit == "tokens" else high - low

@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 
 from hiermem.core import arguments
 from hiermem.core.log import edit as change
@@ -33,6 +32,9 @@ from hiermem.types import Content, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, Deciding, Snapshot
 
 _FORKS = ("all", "keep")
+#: Seconds between two transactions of an erasure. Another process that waits for the lock of an
+#: SQLite file only looks for it now and then: each 25 ms, once it has waited for about so long.
+_PAUSE = 0.03
 #: Why nothing is scrubbed after a quarantine.
 _STAYS = "a quarantined message stays for the record"
 #: The next step for a caller if the bytes could not be cleaned.
@@ -143,12 +145,17 @@ async def _withdraw(
     state: Withdrawal | Receipt
     state = Withdrawal(kind, handle.clock(), handle.counter, uuid.uuid4().hex)
     while isinstance(state, Withdrawal):
-        began = time.monotonic()
-        state = await handle.store.transact(partial(decide, state))
+        began = 0.0
+
+        def decided(earlier: Withdrawal = state) -> Deciding[Withdrawal | Receipt]:
+            nonlocal began
+            began = time.monotonic()  # the store may have waited for others before
+            return decide(earlier)
+
+        state = await handle.store.transact(decided)
         if isinstance(state, Withdrawal):
-            # Another process that waits for the lock of a file only looks for it now and then, so
-            # the lock is left free for as long as it was held.
-            await asyncio.sleep(time.monotonic() - began)
+            state.pace(time.monotonic() - began)
+            await asyncio.sleep(_PAUSE)
     return state
 
 
