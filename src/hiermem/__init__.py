@@ -129,6 +129,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.errors import UnreadableFileError as UnreadableFileError
     from hiermem.errors import UsageError as UsageError
     from hiermem.models.anthropic import AnthropicChat as AnthropicChat
+    from hiermem.models.litellm import LiteLLMChat as LiteLLMChat
     from hiermem.models.named import model_by_name as model_by_name
     from hiermem.models.openai import OpenAIChat as OpenAIChat
     from hiermem.protocols import LLM as LLM
@@ -237,6 +238,7 @@ else:  # at run time, the same names by module
             "UsageError"
         ),
         "hiermem.models.anthropic": "AnthropicChat",
+        "hiermem.models.litellm": "LiteLLMChat",
         "hiermem.models.named": "model_by_name",
         "hiermem.models.openai": "OpenAIChat",
         "hiermem.protocols": (

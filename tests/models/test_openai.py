@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from hiermem import (
     AnthropicChat,
     ConfigError,
+    LiteLLMChat,
     Memory,
     Message,
     OpenAIChat,
@@ -184,6 +185,7 @@ def test_a_client_and_an_address_contradict_each_other(provider):
         ("openai", "openai", lambda: OpenAIChat("m", api_key="k")),
         ("openai", "openai", lambda: OpenAIEmbedder("m", dimension=3, api_key="k")),
         ("anthropic", "anthropic", lambda: AnthropicChat("m", api_key="k")),
+        ("litellm", "litellm", lambda: LiteLLMChat("m")),
         (
             "sentence_transformers",
             "sentence-transformers",
@@ -208,7 +210,7 @@ def test_nothing_of_a_provider_is_loaded_until_it_is_called():
         "import hiermem\n"
         "hiermem.OpenAIChat('m', api_key='k'), hiermem.AnthropicChat('m', api_key='k')\n"
         "hiermem.OpenAIEmbedder('m', dimension=3, api_key='k')\n"
-        "known = {'openai', 'anthropic', 'httpx', 'httpx2', 'sentence_transformers'}\n"
+        "known = {'openai', 'anthropic', 'litellm', 'httpx', 'httpx2', 'sentence_transformers'}\n"
         "assert not known & set(sys.modules), known & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

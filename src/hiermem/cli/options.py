@@ -305,7 +305,7 @@ class Model:
         str | None,
         Option(
             "--model", envvar="HIERMEM_MODEL", metavar="PROVIDER:MODEL",
-            help="Use this model (openai:NAME, anthropic:NAME), not the offline one.",
+            help="Use this model (openai:NAME, anthropic:NAME, litellm:NAME), not the offline one.",
         ),
     ] = None  # fmt: skip
     model_url: Annotated[

@@ -31,7 +31,7 @@ _OF_CALLS = {
     "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
-_PROVIDERS = {"OpenAIChat": "openai", "AnthropicChat": "anthropic"}
+_PROVIDERS = {"OpenAIChat": "openai", "AnthropicChat": "anthropic", "LiteLLMChat": "litellm"}
 
 
 def instrument(tracer_provider: trace.TracerProvider | None = None) -> None:

@@ -11,7 +11,7 @@ from hiermem.protocols import LLM
 def model_by_name(name: str, **settings: Any) -> LLM:
     """Return the model that ``PROVIDER:MODEL`` names, such as "openai:gpt-5-mini".
 
-    The provider is openai or anthropic; ``settings`` are further arguments of its class.
+    The provider is openai, anthropic or litellm; ``settings`` are further arguments of its class.
 
     Raises UsageError for another name, and ConfigError where the provider's extra is not installed
     or a setting is wrong.
@@ -25,7 +25,11 @@ def model_by_name(name: str, **settings: Any) -> LLM:
         from hiermem.models.anthropic import AnthropicChat
 
         return AnthropicChat(model, **settings)
+    if model and provider == "litellm":
+        from hiermem.models.litellm import LiteLLMChat
+
+        return LiteLLMChat(model, **settings)
     raise UsageError(
-        f"model {name!r} is unknown; a name is PROVIDER:MODEL with openai or "
-        "anthropic, such as openai:gpt-5-mini"
+        f"model {name!r} is unknown; a name is PROVIDER:MODEL with one of openai, anthropic, "
+        "litellm, such as openai:gpt-5-mini"
     )

@@ -94,18 +94,7 @@ class OpenAIChat(RemoteChat):
 
     async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
-        fields: dict[str, Any] = {capabilities.limit: self._limit(request)}
-        if self._stream and capabilities.stream_options:
-            fields["stream_options"] = {"include_usage": True}
-        temperature = self._temperature_of(request, capabilities)
-        if temperature is not None:
-            fields["temperature"] = temperature
-        schema = self._schema(request, capabilities)
-        if schema is not None:
-            fields["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {"name": "answer", "schema": schema, "strict": True},
-            }
+        fields = self._completion_fields(request, capabilities)
         answer = await self._server.ask(
             lambda client: client.chat.completions,
             content="choices",
@@ -113,7 +102,7 @@ class OpenAIChat(RemoteChat):
             model=self._model,
             messages=messages_of(self._messages(request, capabilities)),
             # As an extra body, fields that this version of the SDK does not know pass through.
-            extra_body=fields | self._extra,
+            extra_body=fields,
             timeout=self._timeout * request.patience,
         )
         return read_answer(answer, asked=self._model)

@@ -276,6 +276,24 @@ class RemoteChat(ABC):
         taken: dict[str, Any] = _common_schema(request.schema)
         return taken
 
+    def _completion_fields(
+        self, request: LLMRequest, capabilities: ServerCapabilities
+    ) -> dict[str, Any]:
+        """Return the fields of a chat completion, without its model and messages."""
+        fields: dict[str, Any] = {capabilities.limit: self._limit(request)}
+        if self._stream and capabilities.stream_options:
+            fields["stream_options"] = {"include_usage": True}
+        temperature = self._temperature_of(request, capabilities)
+        if temperature is not None:
+            fields["temperature"] = temperature
+        schema = self._schema(request, capabilities)
+        if schema is not None:
+            fields["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": schema, "strict": True},
+            }
+        return fields | self._extra
+
     async def _check_size(self, request: LLMRequest) -> None:
         if self._window is None:
             return

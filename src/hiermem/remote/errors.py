@@ -101,6 +101,8 @@ def _error_of(body: object) -> Mapping[str, Any]:
 def _headers(error: BaseException) -> dict[str, str]:
     """Return the headers of the answer that an error is about, with names in lower case."""
     headers = getattr(getattr(error, "response", None), "headers", None)
+    # LiteLLM keeps the headers of the real answer in an attribute, next to a made-up response.
+    headers = getattr(error, "litellm_response_headers", None) or headers
     if headers is None:
         return {}
     return {str(name).lower(): str(value) for name, value in headers.items()}

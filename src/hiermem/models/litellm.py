@@ -1,0 +1,108 @@
+"""Many more providers, through LiteLLM: a thin layer over its one function.
+
+It adds only the errors and counts that the engine needs. LiteLLM brings some sixty packages and
+needs an older openai SDK; where a server speaks OpenAI's or Anthropic's protocol, the adapters for
+those are lighter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Literal
+
+from hiermem.protocols import LLMRequest, LLMResponse
+from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
+from hiermem.remote.completions import joined_events, messages_of, read_answer
+from hiermem.remote.errors import MiscastError
+from hiermem.remote.settings import key_of, require
+from hiermem.types.prices import Prices
+
+__all__ = ["LiteLLMChat"]
+
+
+class LiteLLMChat(RemoteChat):
+    """A model of any provider that LiteLLM knows. Needs the extra ``litellm``.
+
+    ``model`` is LiteLLM's name of it, such as ``mistral/mistral-small-latest``. ``base_url`` and
+    ``api_key`` may be left out where LiteLLM finds them in the environment. ``structured`` is as
+    for ``OpenAIChat``, and so are the sizes, ``timeout``, ``temperature`` and ``stream``. ``extra``
+    are further arguments of ``litellm.acompletion``.
+
+    Raises ConfigError for impossible settings, and where the extra is missing.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        name: str | None = None,
+        context_window: int | None = None,
+        max_output_tokens: int | None = None,
+        reasoning_tokens: int = 0,
+        timeout: float | None = None,
+        temperature: float | Literal["auto"] | None = "auto",
+        structured: Structured = "auto",
+        stream: bool = False,
+        extra: Mapping[str, Any] | None = None,
+        remote: bool = True,
+        prices: Prices | None = None,
+    ) -> None:
+        require("litellm", extra="litellm", what=type(self).__name__)
+        super().__init__(
+            model,
+            name=name,
+            context_window=context_window,
+            max_output_tokens=max_output_tokens,
+            reasoning_tokens=reasoning_tokens,
+            timeout=timeout,
+            temperature=temperature,
+            structured=structured,
+            extra=extra,
+            remote=remote,
+            prices=prices,
+            base_url=base_url,
+            stream=stream,
+            capabilities=ServerCapabilities(),
+        )
+        self._base_url, self._key = base_url, key_of(api_key)
+
+    async def disconnect(self) -> None:
+        """Do nothing: LiteLLM keeps its connections for the whole process, and closes them itself.
+
+        Its own way to close them leaves closed ones for the next call.
+        """
+
+    async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
+        """Send one request, whole or as a stream, and read its answer."""
+        package = await asyncio.to_thread(import_module, "litellm")
+        fields = self._completion_fields(request, capabilities)
+        if self._base_url is not None:
+            fields["base_url"] = self._base_url
+        if self._key:
+            fields["api_key"] = self._key
+        answer = await package.acompletion(
+            model=self._model,
+            messages=messages_of(self._messages(request, capabilities)),
+            timeout=self._timeout * request.patience,
+            num_retries=0,
+            max_retries=0,
+            stream=self._stream,
+            **fields,
+        )
+        if self._stream:
+            whole = joined_events([_plain(event) async for event in answer])
+        else:
+            whole = _plain(answer)
+        return read_answer(whole, asked=self._model)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Return LiteLLM's answer as plain values. Raises MiscastError where it is not an object."""
+    dumped = value.model_dump(warnings=False) if hasattr(value, "model_dump") else value
+    if not isinstance(dumped, dict):
+        raise MiscastError("LiteLLM answered something that is no completion")
+    return dumped
