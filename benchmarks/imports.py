@@ -16,10 +16,10 @@ import tempfile
 import time
 from statistics import median
 
-AIM = 1.5
+#: The most that each import of ours may cost, as a multiple of the import beside it.
 PAIRS = (
-    ("import hiermem", "import pydantic", f"≤ {AIM}"),
-    ("from hiermem import Memory, Message", "from pydantic import BaseModel, Field", ""),
+    ("import hiermem", "import pydantic", 1.5),
+    ("from hiermem import Memory, Message", "from pydantic import BaseModel, Field", 2.0),
 )
 
 
@@ -58,7 +58,7 @@ def main() -> None:
         walls = median(one[0] / two[0] for one, two in zip(took[ours], took[theirs], strict=True))
         print(
             f"| `{ours}` | `{theirs}` | {mine:.0f} | {other:.0f} | {mine / other:.2f} "
-            f"| {walls:.2f} | {aim} |"
+            f"| {walls:.2f} | ≤ {aim} |"
         )
 
 

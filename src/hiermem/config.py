@@ -1,13 +1,15 @@
 """The configuration of sessions and the policies of runs.
 
 A configuration that cannot converge or fit is refused when it is constructed, so other code need
-not check it. It is frozen, compares by value and is stored with the session as canonical JSON.
+not check it. It is frozen, compares by value and is stored with the session as canonical JSON. A
+model is built at its first use, not at import.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import cache
 from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -47,7 +49,7 @@ _LOCAL_SERVER: Final[Mapping[str, Any]] = {"concurrency": 1, "call_timeout": 600
 class _Policy(BaseModel):
     """A frozen set of settings that raises ConfigError where pydantic finds a fault."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     def __init__(self, **settings: Any) -> None:
         try:
@@ -264,33 +266,39 @@ class SearchPolicy(_Policy):
         return self.candidates[min(level, len(self.candidates) - 1)]
 
 
-_TOKEN_LEVELS = (
-    LevelConfig(target_ratio=0.50, style="detailed"),
-    LevelConfig(
-        target_ratio=0.30, style="thematic", fan_in=5, max_size=4000, tolerance=0.25,
-        max_messages=100,
-    ),
-    LevelConfig(
-        target_ratio=0.20, style="executive", fan_in=3, max_size=6000, tolerance=0.25,
-        max_messages=500, floor=200, cap=400,
-    ),
-    # From here on a node is somewhat longer than a node of level 3: as it covers more and more, a
-    # shorter one would say nothing that any other node of its level does not say.
-    LevelConfig(
-        target_ratio=0.42, style="executive", fan_in=3, max_size=6000, tolerance=0.25,
-        max_messages=2500, floor=200, cap=500,
-    ),
-)  # fmt: skip
-_CHAR_LEVELS = (
-    LevelConfig(target_ratio=0.10, style="detailed"),
-    LevelConfig(
-        target_ratio=0.10, style="thematic", fan_in=40, max_size=10_000, tolerance=0.2
-    ),
-    LevelConfig(
-        target_ratio=0.10, style="executive", fan_in=40, max_size=10_000, tolerance=0.2,
-        floor=200, cap=1200,
-    ),
-)  # fmt: skip
+@cache
+def _token_levels() -> tuple[LevelConfig, ...]:
+    return (
+        LevelConfig(target_ratio=0.50, style="detailed"),
+        LevelConfig(
+            target_ratio=0.30, style="thematic", fan_in=5, max_size=4000, tolerance=0.25,
+            max_messages=100,
+        ),
+        LevelConfig(
+            target_ratio=0.20, style="executive", fan_in=3, max_size=6000, tolerance=0.25,
+            max_messages=500, floor=200, cap=400,
+        ),
+        # From here on a node is somewhat longer than a node of level 3: as it covers more and more,
+        # a shorter one would say nothing that any other node of its level does not say.
+        LevelConfig(
+            target_ratio=0.42, style="executive", fan_in=3, max_size=6000, tolerance=0.25,
+            max_messages=2500, floor=200, cap=500,
+        ),
+    )  # fmt: skip
+
+
+@cache
+def _char_levels() -> tuple[LevelConfig, ...]:
+    return (
+        LevelConfig(target_ratio=0.10, style="detailed"),
+        LevelConfig(
+            target_ratio=0.10, style="thematic", fan_in=40, max_size=10_000, tolerance=0.2
+        ),
+        LevelConfig(
+            target_ratio=0.10, style="executive", fan_in=40, max_size=10_000, tolerance=0.2,
+            floor=200, cap=1200,
+        ),
+    )  # fmt: skip
 
 
 class HierarchyConfig(_Policy):
@@ -314,7 +322,7 @@ class HierarchyConfig(_Policy):
     boundary: Literal["turn", "message"] = "turn"
     seal_policy: Literal["hybrid", "size", "time"] = "hybrid"
     hard_limit: int = Field(default=0, ge=0, description="0 means 1.5 times the target")
-    levels: tuple[LevelConfig, ...] = Field(default=_TOKEN_LEVELS, min_length=1)
+    levels: tuple[LevelConfig, ...] = Field(default_factory=_token_levels, min_length=1)
     verbatim_tokens: int = Field(default=200, ge=1)
     tool_result_tokens: int | None = Field(default=400, ge=20)
     ratio_only: bool = False
@@ -394,7 +402,7 @@ class HierarchyConfig(_Policy):
         }
         settings: dict[str, Any] = {names.get(name, name): v for name, v in overrides.items()}
         group_chars, wiggle = settings.pop("group_chars", None), settings.pop("wiggle", None)
-        levels: tuple[LevelConfig, ...] = settings.pop("levels", _CHAR_LEVELS)
+        levels: tuple[LevelConfig, ...] = settings.pop("levels", _char_levels())
         if wiggle is not None:
             settings.setdefault("tolerance", wiggle)
         if levels and not (group_chars is None and wiggle is None):

@@ -1,5 +1,6 @@
-"""Which process an object belongs to: a child of ``os.fork()`` gets the object without its threads.
+"""The process that a program runs in: its clock, its event loops, and the objects made in it.
 
+A child of ``os.fork()`` gets the object without its threads.
 The threads that would answer exist in the parent only, so a call in the child would wait for ever.
 Connections and locks are the parent's, too.
 """
@@ -11,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +23,20 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["HomeProcess", "at_fork", "has_ended", "new_event_loop", "process_mark", "sync"]
+__all__ = [
+    "HomeProcess",
+    "at_fork",
+    "has_ended",
+    "new_event_loop",
+    "process_mark",
+    "sync",
+    "utc_now",
+]
+
+
+def utc_now() -> datetime:
+    """Return the current time."""
+    return datetime.now(UTC)
 
 
 class HomeProcess:

@@ -9,8 +9,6 @@ import inspect
 import os
 import pydoc
 import re
-import subprocess
-import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import get_type_hints, is_typeddict
@@ -218,21 +216,6 @@ def test_every_public_call_is_documented(owner):
 @pytest.mark.parametrize("name", sorted(set(hiermem.__all__) - {"__version__"}))
 def test_every_public_thing_is_documented(name):
     assert inspect.getdoc(getattr(hiermem, name)), name
-
-
-def test_importing_hiermem_imports_no_extra_and_no_adapter():
-    """typer, rich, pytest and the adapters are asked for when they are needed."""
-    code = (
-        "import sys, hiermem; "
-        "print(*sorted({name.split('.')[0] for name in sys.modules} & "
-        "{'typer', 'rich', 'pytest', 'hypothesis', 'numpy', 'sqlite3', 'tiktoken', 'tenacity'}), "
-        "*[name for name in sys.modules if name.startswith(('hiermem.stores', 'hiermem.models', "
-        "'hiermem.testing', 'hiermem.cli'))])"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert ran.stdout.split() == []
 
 
 def test_every_error_is_of_one_family():

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core import arguments
-from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
-from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.text.policy import check_name
-from hiermem.engine.extraction.run import extract
-from hiermem.engine.handle import Handle, utc_now
+from hiermem.lazy import LazyModule
+from hiermem.process import utc_now
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, Store, TokenCounter
 from hiermem.tokens import as_counter
+
+if TYPE_CHECKING:
+    from hiermem.core.extraction import plan
+    from hiermem.core.summaries import prompt
+    from hiermem.engine.handle import Handle
+else:
+    plan = LazyModule("hiermem.core.extraction.plan")
+    prompt = LazyModule("hiermem.core.summaries.prompt")
 
 #: A model, its name such as "openai:gpt-5-mini", or a function that answers a request with text.
 ModelLike: TypeAlias = (
@@ -36,10 +42,11 @@ class SemanticGraphExtractor:
         *,
         tenant: str = "default",
         token_counter: TokenCounter | str | None = None,
-        prompts: Mapping[str, PromptTemplate | str] | None = None,
+        prompts: Mapping[str, prompt.PromptTemplate | str] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         from hiermem.api.defaults import as_llm, named_prompts
+        from hiermem.engine.handle import Handle
 
         self._llm = as_llm(llm)
         self._prompts = named_prompts(prompts)
@@ -53,7 +60,7 @@ class SemanticGraphExtractor:
 
     @classmethod
     def over(
-        cls, handle: Handle, llm: LLM, prompts: Mapping[str, PromptTemplate | str]
+        cls, handle: Handle, llm: LLM, prompts: Mapping[str, prompt.PromptTemplate | str]
     ) -> SemanticGraphExtractor:
         """Return an extractor that uses a memory's handle, model and prompts."""
         extractor = cls.__new__(cls)
@@ -66,11 +73,11 @@ class SemanticGraphExtractor:
         session_id: str,
         options: ExtractionOptions | None = None,
         *,
-        on_progress: Callable[[ExtractionProgress], object] | None = None,
+        on_progress: Callable[[plan.ExtractionProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
-    ) -> ExtractionReport:
+    ) -> plan.ExtractionReport:
         """Extract the session as it is now, store the result, and return what was done.
 
         A chunk that an earlier run extracted is not sent again. ``on_progress`` is called as chunks
@@ -81,6 +88,8 @@ class SemanticGraphExtractor:
         that no request can meet, UsageError and InvalidTextError for invalid arguments, and
         StoreError where the store or the run's record could not be written.
         """
+        from hiermem.engine.extraction.run import extract
+
         arguments.run(
             max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, on_progress=on_progress
         )

@@ -26,31 +26,19 @@ from hiermem.config import (
 )
 from hiermem.core import arguments
 from hiermem.core.calls.run_report import RunReport
-from hiermem.core.check import CheckReport
 from hiermem.core.log.branches import ImportReport
-from hiermem.core.log.erase import ForkHandling
-from hiermem.core.log.receipts import Receipt, StoreCopy
+from hiermem.core.log.receipts import ForkHandling, Receipt, StoreCopy
 from hiermem.core.search.embedding_state import EmbeddingReport, IndexReport
 from hiermem.core.search.filters import TenantFilters, read_filters
 from hiermem.core.search.hits import Evidence, Hit
-from hiermem.core.summaries.plan import UpdatePlan
-from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.core.summaries.reports import BatchProgress, BatchReport
 from hiermem.core.text.policy import MAX_NAME, check, check_name
-from hiermem.core.transfer import CopyReport
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.check import check as run_check
 from hiermem.engine.context.manager import ContextWindowManager, manager_over
 from hiermem.engine.extraction.graph import AsyncGraph
-from hiermem.engine.handle import Handle, every_session, utc_now
-from hiermem.engine.log import change, read
-from hiermem.engine.log import copies as copying
-from hiermem.engine.log.append import About
-from hiermem.engine.summaries.update import UpdateStrategy
-from hiermem.engine.worker.due import sweep
-from hiermem.engine.worker.update_all import update_all as run_update_all
 from hiermem.engine.worker.worker import AsyncWorker, background_worker
 from hiermem.errors import ForkedProcessError, UsageError
+from hiermem.lazy import LazyModule
+from hiermem.process import utc_now
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import as_counter
 from hiermem.types import SessionRecord
@@ -59,7 +47,26 @@ from hiermem.types.message import Conversation
 from hiermem.types.transaction import DueSession, RunRecord, Scrubbed, SessionOrder
 
 if TYPE_CHECKING:
+    from hiermem.core import check as checks
+    from hiermem.core import transfer
+    from hiermem.core.summaries import plan, prompt, reports
+    from hiermem.engine import handle as handles
+    from hiermem.engine.log import append as ingest
+    from hiermem.engine.log import change, copies, read
     from hiermem.engine.search.search import Question
+    from hiermem.engine.summaries import update as updating
+else:
+    checks = LazyModule("hiermem.core.check")
+    transfer = LazyModule("hiermem.core.transfer")
+    plan = LazyModule("hiermem.core.summaries.plan")
+    prompt = LazyModule("hiermem.core.summaries.prompt")
+    reports = LazyModule("hiermem.core.summaries.reports")
+    handles = LazyModule("hiermem.engine.handle")
+    ingest = LazyModule("hiermem.engine.log.append")
+    change = LazyModule("hiermem.engine.log.change")
+    copies = LazyModule("hiermem.engine.log.copies")
+    read = LazyModule("hiermem.engine.log.read")
+    updating = LazyModule("hiermem.engine.summaries.update")
 
 
 class AsyncMemory(Brief):
@@ -90,7 +97,7 @@ class AsyncMemory(Brief):
         context_policy: ContextPolicy | None = None,
         search_policy: SearchPolicy | None = None,
         bank_policy: BankPolicy | None = None,
-        prompts: Mapping[str, PromptTemplate | str] | None = None,
+        prompts: Mapping[str, prompt.PromptTemplate | str] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         from hiermem.api.defaults import as_llm, as_prompts
@@ -99,7 +106,7 @@ class AsyncMemory(Brief):
         model = as_llm(llm)
         settled = arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens)
         templates = as_prompts(prompts, settled)
-        handle = Handle(
+        handle = handles.Handle(
             store=store.tenant(check_name(tenant, what="tenant")),
             counter=as_counter(token_counter),
             config=settled,
@@ -220,7 +227,7 @@ class AsyncMemory(Brief):
         arguments.one_of(on_bad_text, "on_bad_text", ("refuse", "replace"))
         if title is not None:
             title = check(title, what="title", cap=MAX_NAME, on_bad=on_bad_text)
-        about = About(
+        about = ingest.About(
             id=check_name(session_id, what="session id"),
             title=title,
             participants=arguments.names(participants, "participants"),
@@ -339,39 +346,39 @@ class AsyncMemory(Brief):
     async def update_all(
         self,
         *,
-        strategy: UpdateStrategy = "incremental",
-        on_progress: Callable[[BatchProgress], object] | None = None,
+        strategy: updating.UpdateStrategy = "incremental",
+        on_progress: Callable[[reports.BatchProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
         search_index: bool = False,
         dry_run: Literal[False] = False,
-    ) -> BatchReport: ...
+    ) -> reports.BatchReport: ...
 
     @overload
     async def update_all(
         self,
         *,
-        strategy: UpdateStrategy = "incremental",
-        on_progress: Callable[[BatchProgress], object] | None = None,
+        strategy: updating.UpdateStrategy = "incremental",
+        on_progress: Callable[[reports.BatchProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
         search_index: bool = False,
         dry_run: Literal[True],
-    ) -> UpdatePlan: ...
+    ) -> plan.UpdatePlan: ...
 
     async def update_all(
         self,
         *,
-        strategy: UpdateStrategy = "incremental",
-        on_progress: Callable[[BatchProgress], object] | None = None,
+        strategy: updating.UpdateStrategy = "incremental",
+        on_progress: Callable[[reports.BatchProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
         search_index: bool = False,
         dry_run: bool = False,
-    ) -> BatchReport | UpdatePlan:
+    ) -> reports.BatchReport | plan.UpdatePlan:
         """Update every session that needs it; with ``strategy="full"`` re-pack every session.
 
         Several sessions are updated at once, level 1 first. ``max_calls``, ``max_tokens`` and
@@ -386,6 +393,8 @@ class AsyncMemory(Brief):
         loop's thread. In the blocking API that is a thread of the memory's own, from which any call
         of the memory raises UsageError.
         """
+        from hiermem.engine.worker.update_all import update_all
+
         arguments.one_of(strategy, "strategy", ("incremental", "full"))
         arguments.run(
             max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, on_progress=on_progress
@@ -393,7 +402,7 @@ class AsyncMemory(Brief):
         arguments.switch(search_index, "search_index")
         arguments.switch(dry_run, "dry_run")
         resources = self._resources
-        return await run_update_all(
+        return await update_all(
             resources.opened(),
             resources.shared,
             resources.store,
@@ -469,6 +478,8 @@ class AsyncMemory(Brief):
         one each hour. Returns the number of sessions that have something to make. It takes its
         time, and a memory that opened its store; otherwise it raises UsageError.
         """
+        from hiermem.engine.worker.due import sweep
+
         return await sweep(self._whole_store("looks at other tenants"), self._resources.handles)
 
     def _whole_store(self, what: str) -> Store:
@@ -572,7 +583,7 @@ class AsyncMemory(Brief):
         from hiermem.engine.search.embed import reembed
 
         handle = self._resources.opened()
-        return [await reembed(handle, one.id) async for one in every_session(handle.store)]
+        return [await reembed(handle, one.id) async for one in handles.every_session(handle.store)]
 
     async def scrub(self) -> Scrubbed:
         """Remove erased text from the store's files, where an erasure could not do so.
@@ -597,7 +608,7 @@ class AsyncMemory(Brief):
         ReadOnlyError, and StoreError where the copy cannot be written; then nothing is left of it.
         """
         handle = self._resources.opened()
-        return await copying.backup(self._resources.store, path, tenant=handle.store)
+        return await copies.backup(self._resources.store, path, tenant=handle.store)
 
     async def copy_to(
         self,
@@ -605,8 +616,8 @@ class AsyncMemory(Brief):
         *,
         session: str | None = None,
         all_tenants: bool = False,
-        on_progress: Callable[[CopyReport], object] | None = None,
-    ) -> CopyReport:
+        on_progress: Callable[[transfer.CopyReport], object] | None = None,
+    ) -> transfer.CopyReport:
         """Copy this tenant to another store: a file, a ``postgresql://`` URL, or a store of yours.
 
         Everything arrives as it is: keys, earlier versions, summaries, the journal, spaces. With
@@ -648,13 +659,15 @@ class AsyncMemory(Brief):
                 on_progress=on_progress,
             )
 
-    async def check(self) -> CheckReport:
+    async def check(self) -> checks.CheckReport:
         """Read everything that is kept for this tenant, and return the promises it breaks, if any.
 
         Nothing is written. ``not_shown`` in the report names the promises that stored data cannot
         show.
         """
-        return await run_check(self._resources.opened())
+        from hiermem.engine.check import check as check_tenant
+
+        return await check_tenant(self._resources.opened())
 
     async def to_html(self, *, text: bool = True, query: str | None = None) -> str:
         """Return a page that shows all sessions and spaces of this tenant in a browser.
@@ -699,7 +712,7 @@ class AsyncMemory(Brief):
             await self.close()
 
     @property
-    def _handle(self) -> Handle:
+    def _handle(self) -> handles.Handle:
         return self._resources.handle
 
     @property

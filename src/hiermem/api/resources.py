@@ -6,18 +6,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from hiermem.config import BankPolicy
-from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.handle import Handle, Handles
-from hiermem.engine.summaries.run import Shared
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.process import HomeProcess
 from hiermem.protocols import LLM, Store
+
+if TYPE_CHECKING:
+    from hiermem.core.summaries.prompt import PromptTemplate
+    from hiermem.engine.handle import Handle, Handles
+    from hiermem.engine.summaries.run import Shared
 
 _log = logging.getLogger("hiermem.memory")
 
@@ -47,6 +49,8 @@ class Resources:
     handles: Handles = field(init=False)
 
     def __post_init__(self) -> None:
+        from hiermem.engine.handle import Handles
+
         self.handles = (
             Handles(self.handle, self.store) if self.parent is None else self.parent.handles
         )
@@ -80,6 +84,8 @@ class Resources:
     @property
     def shared(self) -> Shared:
         """The models and prompts of an update."""
+        from hiermem.engine.summaries.run import Shared
+
         return Shared(self.llm, self.fallback, self.prompts)
 
     def embed_behind(self, session_id: str) -> None:

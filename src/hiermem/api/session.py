@@ -11,50 +11,59 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
-from hiermem.api.extractor import SemanticGraphExtractor
-from hiermem.api.resources import Resources
 from hiermem.config import ExtractionOptions, HierarchyConfig, replaced
 from hiermem.core import arguments
-from hiermem.core.context.pins import Pin
 from hiermem.core.context.profile import ContextProfile
-from hiermem.core.context.selection import (
-    ContextBudget,
-    ContextSelection,
-    ShownSummary,
-)
-from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
-from hiermem.core.log.alignment import SyncReport
-from hiermem.core.log.erase import ForkHandling
-from hiermem.core.log.receipts import EditReport, Receipt
+from hiermem.core.log.receipts import EditReport, ForkHandling, Receipt
 from hiermem.core.metrics import Metrics
 from hiermem.core.search.embedding_state import EmbeddingReport
 from hiermem.core.search.filters import RecallFilters, SearchFilters, read_filters
 from hiermem.core.search.hits import Evidence, Hit
-from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.text.policy import MAX_NAME, check, check_name
-from hiermem.engine import metrics as measuring
-from hiermem.engine.context import select
-from hiermem.engine.context.manager import manager_over
-from hiermem.engine.extraction.graph import tri_vector
-from hiermem.engine.handle import Handle
-from hiermem.engine.log import append as ingest
-from hiermem.engine.log import change, read
-from hiermem.engine.log import fork as forking
-from hiermem.engine.log import sync as syncing
-from hiermem.engine.log.append import About, Messages
-from hiermem.engine.log.read import SessionStatus, Tree
-from hiermem.engine.log.sync import OnRewrite
-from hiermem.engine.search.ahead import share_index, with_index
-from hiermem.engine.summaries import update as updating
-from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.errors import UsageError
+from hiermem.lazy import LazyModule
 from hiermem.types import Content, Message, Span, StoredMessage, Summary
 from hiermem.types.brief import Brief
 from hiermem.types.prices import Prices
 from hiermem.types.transaction import RunRecord
 from hiermem.types.trivector import TriVector
+
+if TYPE_CHECKING:
+    from hiermem.api.resources import Resources
+    from hiermem.core.context import pins as pinned
+    from hiermem.core.context import selection
+    from hiermem.core.extraction import plan as extraction
+    from hiermem.core.log import alignment
+    from hiermem.core.summaries import plan
+    from hiermem.engine import metrics as measuring
+    from hiermem.engine.context import manager, select
+    from hiermem.engine.extraction import graph
+    from hiermem.engine.handle import Handle
+    from hiermem.engine.log import append as ingest
+    from hiermem.engine.log import change, read
+    from hiermem.engine.log import fork as forking
+    from hiermem.engine.log import sync as syncing
+    from hiermem.engine.search import ahead
+    from hiermem.engine.summaries import update as updating
+else:
+    pinned = LazyModule("hiermem.core.context.pins")
+    selection = LazyModule("hiermem.core.context.selection")
+    extraction = LazyModule("hiermem.core.extraction.plan")
+    alignment = LazyModule("hiermem.core.log.alignment")
+    plan = LazyModule("hiermem.core.summaries.plan")
+    measuring = LazyModule("hiermem.engine.metrics")
+    manager = LazyModule("hiermem.engine.context.manager")
+    select = LazyModule("hiermem.engine.context.select")
+    graph = LazyModule("hiermem.engine.extraction.graph")
+    ingest = LazyModule("hiermem.engine.log.append")
+    change = LazyModule("hiermem.engine.log.change")
+    read = LazyModule("hiermem.engine.log.read")
+    forking = LazyModule("hiermem.engine.log.fork")
+    syncing = LazyModule("hiermem.engine.log.sync")
+    ahead = LazyModule("hiermem.engine.search.ahead")
+    updating = LazyModule("hiermem.engine.summaries.update")
 
 
 class AsyncSession(Brief):
@@ -71,7 +80,7 @@ class AsyncSession(Brief):
 
     _brief = "id"
 
-    def __init__(self, resources: Resources, about: About) -> None:
+    def __init__(self, resources: Resources, about: ingest.About) -> None:
         self._resources = resources
         self._about = about
 
@@ -86,7 +95,7 @@ class AsyncSession(Brief):
 
     # -- Writing
 
-    async def append(self, *messages: Messages) -> list[int]:
+    async def append(self, *messages: ingest.Messages) -> list[int]:
         """Append messages, or iterables of messages, and return their indices in order.
 
         A message is a Message or a dict of OpenAI's chat or Responses shape or of Anthropic's.
@@ -100,7 +109,9 @@ class AsyncSession(Brief):
         """
         return await ingest.append(self._handle, self._about, messages)
 
-    async def sync(self, messages: Messages, *, on_rewrite: OnRewrite = "report") -> SyncReport:
+    async def sync(
+        self, messages: ingest.Messages, *, on_rewrite: syncing.OnRewrite = "report"
+    ) -> alignment.SyncReport:
         """Append what is new of a whole history, and return what was appended.
 
         For clients that hand over all of a conversation each time, from its beginning or only its
@@ -180,9 +191,9 @@ class AsyncSession(Brief):
         self,
         level: int | None = None,
         *,
-        strategy: UpdateStrategy = "incremental",
+        strategy: updating.UpdateStrategy = "incremental",
         wait: bool = True,
-        on_progress: Callable[[UpdateProgress], object] | None = None,
+        on_progress: Callable[[plan.UpdateProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -190,16 +201,16 @@ class AsyncSession(Brief):
         batch_delay: float | None = None,
         config: HierarchyConfig | None = None,
         dry_run: Literal[False] = False,
-    ) -> UpdateReport: ...
+    ) -> plan.UpdateReport: ...
 
     @overload
     async def update(
         self,
         level: int | None = None,
         *,
-        strategy: UpdateStrategy = "incremental",
+        strategy: updating.UpdateStrategy = "incremental",
         wait: bool = True,
-        on_progress: Callable[[UpdateProgress], object] | None = None,
+        on_progress: Callable[[plan.UpdateProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -207,15 +218,15 @@ class AsyncSession(Brief):
         batch_delay: float | None = None,
         config: HierarchyConfig | None = None,
         dry_run: Literal[True],
-    ) -> UpdatePlan: ...
+    ) -> plan.UpdatePlan: ...
 
     async def update(
         self,
         level: int | None = None,
         *,
-        strategy: UpdateStrategy = "incremental",
+        strategy: updating.UpdateStrategy = "incremental",
         wait: bool = True,
-        on_progress: Callable[[UpdateProgress], object] | None = None,
+        on_progress: Callable[[plan.UpdateProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -223,7 +234,7 @@ class AsyncSession(Brief):
         batch_delay: float | None = None,
         config: HierarchyConfig | None = None,
         dry_run: bool = False,
-    ) -> UpdateReport | UpdatePlan:
+    ) -> plan.UpdateReport | plan.UpdatePlan:
         """Make the summaries that are missing or out of date, and return what was done.
 
         Level 1 is made first. ``level`` limits the update to that level and those below.
@@ -268,10 +279,10 @@ class AsyncSession(Brief):
         if dry_run:
             return await run(resources.shared, level=level, dry_run=True)
 
-        async def made(level: int | None, **caps: Any) -> UpdateReport:
-            updating = run(resources.shared, level=level, on_progress=on_progress, **caps)
-            report = cast("Awaitable[UpdateReport]", updating)
-            return await with_index(handle, self.id, report, within=caps.get("deadline"))
+        async def made(level: int | None, **caps: Any) -> plan.UpdateReport:
+            updated = run(resources.shared, level=level, on_progress=on_progress, **caps)
+            report = cast("Awaitable[plan.UpdateReport]", updated)
+            return await ahead.with_index(handle, self.id, report, within=caps.get("deadline"))
 
         async def made_and_embedded(**caps: Any) -> None:
             await made(level, **caps)
@@ -326,7 +337,7 @@ class AsyncSession(Brief):
 
     async def feedback(
         self,
-        target: Hit | Summary | ShownSummary | StoredMessage | str,
+        target: Hit | Summary | selection.ShownSummary | StoredMessage | str,
         *,
         score: float,
         note: str = "",
@@ -358,7 +369,7 @@ class AsyncSession(Brief):
         allow_omission: bool = False,
         reserve_for_messages: int | None = None,
         reserve_for_output: int = 0,
-    ) -> ContextSelection:
+    ) -> selection.ContextSelection:
         """Return the best context within ``max_tokens`` that covers every message exactly once.
 
         Newer messages stand verbatim, older ones as summaries. With a ``query``, the messages that
@@ -376,14 +387,14 @@ class AsyncSession(Brief):
         Raises BudgetTooSmallError where the budget cannot hold the context, unless
         ``allow_omission`` is set: then ``omitted`` lists what was left out.
         """
-        budget = ContextBudget(
+        budget = selection.ContextBudget(
             max_tokens=max_tokens,
             reserve_for_messages=reserve_for_messages,
             reserve_for_output=reserve_for_output,
             system=system,
             tools=arguments.tool_schemas(tools),
         )
-        return await manager_over(self._handle).select_optimal_context(
+        return await manager.manager_over(self._handle).select_optimal_context(
             self.id,
             budget,
             strategy=strategy,
@@ -422,7 +433,7 @@ class AsyncSession(Brief):
         max_tokens: int = 1_000,
         *,
         neighbours: int = 0,
-        beside: ContextSelection | None = None,
+        beside: selection.ContextSelection | None = None,
         **filters: Unpack[RecallFilters],
     ) -> Evidence:
         """Return the messages that answer ``query`` best, verbatim, in at most ``max_tokens``.
@@ -445,7 +456,7 @@ class AsyncSession(Brief):
         """Return what a context shows verbatim. Raises UsageError for another session's."""
         if beside is None:
             return ()
-        if not isinstance(beside, ContextSelection):
+        if not isinstance(beside, selection.ContextSelection):
             raise UsageError(
                 f"beside is {type(beside).__name__}; it must be what context() gives, or None"
             )
@@ -466,7 +477,7 @@ class AsyncSession(Brief):
         return await embedding.embed(self._handle, self.id)
 
     async def expand(
-        self, node: Summary | ShownSummary | Hit | str, depth: int | None = 1
+        self, node: Summary | selection.ShownSummary | Hit | str, depth: int | None = 1
     ) -> tuple[Summary | StoredMessage, ...]:
         """Return what a summary was made from, ``depth`` levels down; None means the messages.
 
@@ -483,17 +494,19 @@ class AsyncSession(Brief):
         self,
         options: ExtractionOptions | None = None,
         *,
-        on_progress: Callable[[ExtractionProgress], object] | None = None,
+        on_progress: Callable[[extraction.ExtractionProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
-    ) -> ExtractionReport:
+    ) -> extraction.ExtractionReport:
         """Extract one TriVector from the session: its graph, its open points and its direction.
 
         See ``SemanticGraphExtractor.execute_tri_vector_extraction`` for the parameters and errors.
         In the blocking API, ``on_progress`` is called on a thread of the memory's own, from which
         any call of the memory raises UsageError.
         """
+        from hiermem.api.extractor import SemanticGraphExtractor
+
         resources = self._resources
         extractor = SemanticGraphExtractor.over(self._handle, resources.llm, resources.prompts)
         return await extractor.execute_tri_vector_extraction(
@@ -507,7 +520,7 @@ class AsyncSession(Brief):
 
     async def tri_vector(self) -> TriVector | None:
         """Return the newest result of ``extract``, or None where there is none."""
-        return await tri_vector(self._handle, self.id)
+        return await graph.tri_vector(self._handle, self.id)
 
     # -- Editing, erasing, forking
 
@@ -550,7 +563,7 @@ class AsyncSession(Brief):
         """
         await change.set_pin(self._handle, self.id, index, pinned=False)
 
-    async def pins(self) -> tuple[Pin, ...]:
+    async def pins(self) -> tuple[pinned.Pin, ...]:
         """Return the pinned messages, the newest first; at most the newest 64.
 
         A message of a user's in which a standing wish is found ("always …", "from now on …", "I
@@ -595,7 +608,7 @@ class AsyncSession(Brief):
         about = replace(about, title=title, participants=())
         source = await self._handle.record(self.id)
         await forking.fork(self._handle, self.id, about.id, at=at, title=about.title)
-        await share_index(self._handle, source, about.id)
+        await ahead.share_index(self._handle, source, about.id)
         return AsyncSession(self._resources, about)
 
     # -- Reading
@@ -620,11 +633,11 @@ class AsyncSession(Brief):
         """Return the summaries of a level, in order; None returns all levels, lowest first."""
         return await read.summaries(self._handle, self.id, level)
 
-    async def forest(self) -> tuple[Tree, ...]:
+    async def forest(self) -> tuple[read.Tree, ...]:
         """Return the trees of summaries, oldest first."""
         return await read.forest(self._handle, self.id)
 
-    async def status(self) -> SessionStatus:
+    async def status(self) -> read.SessionStatus:
         """Return the session's state: its counts, open windows, unfinished work and last error."""
         return await read.status(self._handle, self.id)
 

@@ -10,15 +10,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
+from typing import TYPE_CHECKING
 
-from hiermem.api.resources import Resources
 from hiermem.core import arguments
-from hiermem.core.spaces.record import subject_of
-from hiermem.core.spaces.rules import Rules
-from hiermem.engine.log import read
-from hiermem.engine.spaces import space as space_engine
-from hiermem.engine.spaces.records import SpaceContext
-from hiermem.remote.object_storage import open_storage
+from hiermem.lazy import LazyModule
 from hiermem.types.bank import (
     BankRevision,
     ConsolidationResult,
@@ -30,6 +25,16 @@ from hiermem.types.bank import (
 )
 from hiermem.types.brief import Brief
 from hiermem.types.transaction import RunRecord
+
+if TYPE_CHECKING:
+    from hiermem.api.resources import Resources
+    from hiermem.core.spaces.rules import Rules
+    from hiermem.engine.spaces import space as space_engine
+    from hiermem.engine.spaces.records import SpaceContext
+    from hiermem.remote import object_storage
+else:
+    space_engine = LazyModule("hiermem.engine.spaces.space")
+    object_storage = LazyModule("hiermem.remote.object_storage")
 
 
 class AsyncSpace(Brief):
@@ -53,6 +58,8 @@ class AsyncSpace(Brief):
 
     @property
     def _context(self) -> SpaceContext:
+        from hiermem.engine.spaces.records import SpaceContext
+
         resources = self._resources
         return SpaceContext(
             resources.opened(), self._name, self._given, resources.bank_policy, self._arrivals
@@ -194,7 +201,9 @@ class AsyncSpace(Brief):
         Raises FolderError, and UsageError where the place holds the bank of another space, or a
         file that somebody changed.
         """
-        return await space_engine.export(self._context, folder, overwrite, options, open_storage)
+        return await space_engine.export(
+            self._context, folder, overwrite, options, object_storage.open_storage
+        )
 
     async def load(
         self,
@@ -212,8 +221,13 @@ class AsyncSpace(Brief):
         Raises FolderError, SpaceBusyError, and UsageError for a file that is not text or too long,
         or that changed both there and in the bank since the export, unless ``overwrite`` is set.
         """
-        return await space_engine.load(self._context, folder, overwrite, options, open_storage)
+        return await space_engine.load(
+            self._context, folder, overwrite, options, object_storage.open_storage
+        )
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """Return the journalled runs of this space, newest first."""
+        from hiermem.core.spaces.record import subject_of
+        from hiermem.engine.log import read
+
         return await read.runs(self._resources.opened(), limit, subject=subject_of(self._name))

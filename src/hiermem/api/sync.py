@@ -14,7 +14,17 @@ from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from inspect import signature
 from types import FunctionType, MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    cast,
+    get_type_hints,
+)
 
 from hiermem.api.extractor import ModelLike
 from hiermem.api.loop_thread import LoopThread
@@ -22,14 +32,20 @@ from hiermem.api.memory import AsyncMemory
 from hiermem.api.session import AsyncSession
 from hiermem.api.space import AsyncSpace
 from hiermem.config import HierarchyConfig
-from hiermem.core.summaries.reports import WorkerStatus
 from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.extraction.graph import AsyncGraph
-from hiermem.engine.log.append import Messages, flatten
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import ForkedProcessError, MemoryClosedError
+from hiermem.lazy import LazyModule
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.types.brief import Brief
+
+if TYPE_CHECKING:
+    from hiermem.core.summaries import reports
+    from hiermem.engine.log import append as ingest
+else:
+    reports = LazyModule("hiermem.core.summaries.reports")
+    ingest = LazyModule("hiermem.engine.log.append")
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -145,7 +161,7 @@ class Session(BlockingFacade[AsyncSession]):
         """The session's id."""
         return self._inner.id
 
-    def append(self, *messages: Messages) -> list[int]:
+    def append(self, *messages: ingest.Messages) -> list[int]:
         """Append messages, or iterables of messages, and return their indices in order.
 
         A message is a Message or a dict of OpenAI's chat or Responses shape or of Anthropic's.
@@ -159,7 +175,7 @@ class Session(BlockingFacade[AsyncSession]):
         """
         # Waking two threads takes as long as the write, so the store writes on this one if it can.
         self._thread.check_thread()
-        given = flatten(messages)
+        given = ingest.flatten(messages)
         done = self._inner._append_here(given)  # noqa: SLF001 - the other half of this class
         return self._thread.call(self._inner.append(given)) if done is None else done
 
@@ -260,7 +276,7 @@ class Worker(BlockingFacade[AsyncWorker]):
     """
 
     @property
-    def status(self) -> WorkerStatus:
+    def status(self) -> reports.WorkerStatus:
         """The state of the worker and the work it has done."""
         return self._thread.call(_called(lambda: self._inner.status))
 

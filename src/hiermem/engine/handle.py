@@ -13,7 +13,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
@@ -29,6 +29,7 @@ from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.index_cache import IndexCache
 from hiermem.errors import ClockMovedError
+from hiermem.process import utc_now
 from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
@@ -45,11 +46,6 @@ _BITS: Final = 62
 _PAGE: Final = 500
 #: A text that is being made: what may be reused of it once it is there, or None.
 PendingText: TypeAlias = "asyncio.Future[Revision | None]"
-
-
-def utc_now() -> datetime:
-    """Return the current time."""
-    return datetime.now(UTC)
 
 
 @dataclass(slots=True)

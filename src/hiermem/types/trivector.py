@@ -53,7 +53,9 @@ Share: TypeAlias = Annotated[float, Field(ge=0.0, le=1.0)]
 class _AnswerModel(BaseModel):
     """A part of an answer: no unknown field, no coercion, no figure that is not finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 #: The most characters of a name; of a tag or the word of a relation; of a line that says one thing;
@@ -172,7 +174,7 @@ def _schema() -> str:
 class _ResultModel(BaseModel):
     """A part of a result."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Provenance(_ResultModel):
@@ -272,7 +274,7 @@ class TriVector(Brief, _ResultModel):
     deltas: tuple[Delta, ...] = ()
     strategy: tuple[Strategy, ...] = ()
     missing: tuple[str, ...] = ()
-    stats: Stats = Stats()
+    stats: Stats = Field(default_factory=Stats)
 
 
 def closed_schema(model: type[BaseModel]) -> str:

@@ -29,7 +29,7 @@ from hiermem.core.extraction.stored_answer import made_from
 from hiermem.core.log.edit import check_index, known_session
 from hiermem.core.log.events import edits_of, joined
 from hiermem.core.log.propagate import Propagated, changes_of, propagate
-from hiermem.core.log.receipts import Receipt
+from hiermem.core.log.receipts import ForkHandling, Receipt
 from hiermem.core.log.trees import MessageChange, TreeState, tree_states
 from hiermem.core.log.weights import NOTHING, Weigher
 from hiermem.core.needs import inside
@@ -48,8 +48,6 @@ CHUNK: Final = "chunk"
 DERIVED: Final = (CHUNK, "entity", "feedback", "join", RETRY, "trivector")
 #: The hash of every message that was erased.
 ERASED: Final = "erased"
-#: "all": sessions that share a message lose it too; "keep": they keep it, and are named.
-ForkHandling: TypeAlias = Literal["all", "keep"]
 WithdrawalKind: TypeAlias = Literal["erase", "quarantine"]
 #: The name in the receipt for the records of each kind; a note is live or consumed, never both.
 _COUNTED: Final = {

@@ -21,6 +21,8 @@ from hiermem.types.transaction import Record, RecordWrite
 ReceiptKind: TypeAlias = Literal[
     "erase", "quarantine", "erase_session", "erase_space", "erase_tenant"
 ]
+#: "all": sessions that share a message lose it too; "keep": they keep it, and are named.
+ForkHandling: TypeAlias = Literal["all", "keep"]
 _NONE: Mapping[str, int] = FrozenDict()
 
 

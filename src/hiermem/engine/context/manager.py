@@ -5,22 +5,29 @@ The manager makes no decisions. Each call hands its checked arguments to ``selec
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from hiermem.config import HierarchyConfig, SearchPolicy
 from hiermem.core import arguments
 from hiermem.core.context.profile import ContextProfile
-from hiermem.core.context.selection import ContextBudget, ContextSelection, ShownSummary
 from hiermem.core.search.filters import SearchFilters, read_filters
 from hiermem.core.search.hits import Hit
 from hiermem.core.text.policy import check_name
-from hiermem.engine.context.select import Request, Strategy, context
-from hiermem.engine.handle import Handle
-from hiermem.engine.log.read import expand
 from hiermem.errors import UsageError
+from hiermem.lazy import LazyModule
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import as_counter
 from hiermem.types import StoredMessage, Summary
+
+if TYPE_CHECKING:
+    from hiermem.core.context import selection
+    from hiermem.engine.context import select
+    from hiermem.engine.handle import Handle
+    from hiermem.engine.log import read
+else:
+    selection = LazyModule("hiermem.core.context.selection")
+    select = LazyModule("hiermem.engine.context.select")
+    read = LazyModule("hiermem.engine.log.read")
 
 
 class ContextWindowManager:
@@ -40,6 +47,8 @@ class ContextWindowManager:
         embedder: Embedder | None = None,
         search_policy: SearchPolicy | None = None,
     ) -> None:
+        from hiermem.engine.handle import Handle
+
         self._handle = Handle(
             store=arguments.store_of(store).tenant(check_name(tenant, what="tenant")),
             counter=as_counter(token_counter),
@@ -52,9 +61,9 @@ class ContextWindowManager:
     async def select_optimal_context(
         self,
         session_id: str,
-        budget: ContextBudget | None = None,
+        budget: selection.ContextBudget | None = None,
         *,
-        strategy: Strategy = "cut",
+        strategy: select.Strategy = "cut",
         view: str = "default",
         sticky: bool = True,
         cache_cold: bool = False,
@@ -62,7 +71,7 @@ class ContextWindowManager:
         query: str | None = None,
         recall_tokens: int | None = None,
         profile: ContextProfile | None = None,
-    ) -> ContextSelection:
+    ) -> selection.ContextSelection:
         """Return the best context of the session that fits the budget.
 
         With a ``query``, the messages that answer it stand before the newest turn, verbatim, in at
@@ -79,8 +88,8 @@ class ContextWindowManager:
 
         Raises BudgetTooSmallError, NotFoundError, UsageError.
         """
-        request = Request(
-            arguments.optional(budget, "budget", ContextBudget),
+        request = select.Request(
+            arguments.optional(budget, "budget", selection.ContextBudget),
             strategy=strategy,
             view=view,
             sticky=sticky,
@@ -90,15 +99,17 @@ class ContextWindowManager:
             recall_tokens=recall_tokens,
             profile=profile,
         )
-        return await context(self._handle, check_name(session_id, what="session id"), request)
+        return await select.context(
+            self._handle, check_name(session_id, what="session id"), request
+        )
 
     async def semantic_search(
         self,
         session_id: str,
         query: str,
-        budget: ContextBudget | int = 1_000,
+        budget: selection.ContextBudget | int = 1_000,
         **filters: Unpack[SearchFilters],
-    ) -> ContextSelection:
+    ) -> selection.ContextSelection:
         """Return the messages and summaries of all levels that answer ``query``, in a budget.
 
         The policy's numbers of candidates (10 messages, 5 L1, 3 L2 and 1 of each level above) are
@@ -116,13 +127,13 @@ class ContextWindowManager:
         name = check_name(session_id, what="session id")
         question = Question(name, query, read_filters(filters))
         if isinstance(budget, int) and not isinstance(budget, bool):
-            budget = ContextBudget(budget, reserve_for_messages=None)
-        budget = arguments.optional(budget, "budget", ContextBudget)
+            budget = selection.ContextBudget(budget, reserve_for_messages=None)
+        budget = arguments.optional(budget, "budget", selection.ContextBudget)
         return await found(self._handle, question, budget)
 
     async def expand(
         self,
-        node: Summary | ShownSummary | Hit | str,
+        node: Summary | selection.ShownSummary | Hit | str,
         depth: int | None = 1,
         *,
         session_id: str | None = None,
@@ -140,7 +151,7 @@ class ContextWindowManager:
             raise UsageError("pass session_id=..., or a Summary, which knows its session")
         if own not in (None, name):
             raise UsageError("session_id is not the session of the summary given")
-        return await expand(self._handle, name, node, depth)
+        return await read.expand(self._handle, name, node, depth)
 
 
 def manager_over(handle: Handle) -> ContextWindowManager:

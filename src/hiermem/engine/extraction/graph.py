@@ -7,16 +7,21 @@ that name, not what the tenant holds. ``core.extraction.graph`` joins them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from hiermem.core.extraction import graph
-from hiermem.core.extraction.graph import GraphEntity, Mention, NameRecord, Neighbour
-from hiermem.core.extraction.reduce import normalise
 from hiermem.core.text.policy import check_name
-from hiermem.engine.extraction.reduce import ENTITY, TRIVECTOR
-from hiermem.engine.handle import Handle
 from hiermem.errors import UsageError
+from hiermem.lazy import LazyModule
 from hiermem.types.trivector import ENTITY_TYPES, EntityType, TriVector
+
+if TYPE_CHECKING:
+    from hiermem.core.extraction import graph, reduce
+    from hiermem.engine.extraction import reduce as stored
+    from hiermem.engine.handle import Handle
+else:
+    graph = LazyModule("hiermem.core.extraction.graph")
+    reduce = LazyModule("hiermem.core.extraction.reduce")
+    stored = LazyModule("hiermem.engine.extraction.reduce")
 
 #: The most sessions that one question reads.
 _SESSIONS: Final = 100_000
@@ -28,7 +33,12 @@ class AsyncGraph:
     def __init__(self, handle: Callable[[], Handle]) -> None:
         self._handle = handle
 
-    async def entity(self, name: str, *, type: EntityType | None = None) -> GraphEntity | None:  # noqa: A002
+    async def entity(
+        self,
+        name: str,
+        *,
+        type: EntityType | None = None,  # noqa: A002
+    ) -> graph.GraphEntity | None:
         """Return the entity of that name, in any spelling; None where there is none.
 
         Where entities of several types share the name, it is the one mentioned most; ``type`` asks
@@ -42,7 +52,7 @@ class AsyncGraph:
         name: str,
         *,
         type: EntityType | None = None,  # noqa: A002
-    ) -> tuple[GraphEntity, ...]:
+    ) -> tuple[graph.GraphEntity, ...]:
         """Return all entities of that name, one per type, most mentioned first."""
         return graph.entities_named(await self._named(name, type), type)
 
@@ -51,7 +61,7 @@ class AsyncGraph:
         name: str,
         *,
         type: EntityType | None = None,  # noqa: A002
-    ) -> tuple[Neighbour, ...]:
+    ) -> tuple[graph.Neighbour, ...]:
         """Return what the entity of that name is related to, in both directions, heaviest first."""
         return graph.neighbours_of(await self._named(name, type), type)
 
@@ -60,21 +70,21 @@ class AsyncGraph:
         name: str,
         *,
         type: EntityType | None = None,  # noqa: A002
-    ) -> tuple[Mention, ...]:
+    ) -> tuple[graph.Mention, ...]:
         """Return the places where the entity was mentioned: session, chunk and messages."""
         return graph.mentions_of(await self._named(name, type), type)
 
-    async def _named(self, name: str, type_: EntityType | None) -> Sequence[NameRecord]:
+    async def _named(self, name: str, type_: EntityType | None) -> Sequence[graph.NameRecord]:
         if type_ is not None and type_ not in ENTITY_TYPES:
             raise UsageError(f"type is {type_!r}; use one of {', '.join(ENTITY_TYPES)}")
-        wanted = normalise(check_name(name, what="name of an entity"))
-        records = await self._handle().store.records(ENTITY, key=wanted, limit=_SESSIONS)
+        wanted = reduce.normalise(check_name(name, what="name of an entity"))
+        records = await self._handle().store.records(stored.ENTITY, key=wanted, limit=_SESSIONS)
         return [graph.read_name_record(record.scope, record.body) for record in records]
 
 
 async def tri_vector(handle: Handle, session_id: str) -> TriVector | None:
     """Return the session's newest stored result, or None where it was never extracted."""
     await handle.record_or_new(session_id)
-    for record in await handle.store.records(TRIVECTOR, scope=session_id):
+    for record in await handle.store.records(stored.TRIVECTOR, scope=session_id):
         return graph.read_result(record.body)
     return None

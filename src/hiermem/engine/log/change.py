@@ -16,8 +16,8 @@ from hiermem.core import arguments
 from hiermem.core.log import edit as change
 from hiermem.core.log import erase as erasing
 from hiermem.core.log.edit import check_index
-from hiermem.core.log.erase import ForkHandling, Withdrawal, WithdrawalKind
-from hiermem.core.log.receipts import EditReport, Receipt, StoreCopy
+from hiermem.core.log.erase import Withdrawal, WithdrawalKind
+from hiermem.core.log.receipts import EditReport, ForkHandling, Receipt, StoreCopy
 from hiermem.core.log.weights import Weigher
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.text import fence, measure

@@ -19,21 +19,30 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from hiermem.core import arguments
 from hiermem.core.calls.backoff import IDLE, TROUBLE, back_off
-from hiermem.core.summaries.reports import WorkerState, WorkerStatus
-from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.handle import Handle, Handles
-from hiermem.engine.summaries.claim import SessionClaim
-from hiermem.engine.summaries.run import Shared
-from hiermem.engine.worker.due import pause_of, sweep, sweep_tenant, take_turn, unfinished
-from hiermem.engine.worker.pool import SessionKey, SessionUpdate, UpdatePool
 from hiermem.errors import NotFoundError, UsageError
+from hiermem.lazy import LazyModule
 from hiermem.protocols import Store
 from hiermem.types.transaction import DueSession
+
+if TYPE_CHECKING:
+    from hiermem.core.summaries import reports
+    from hiermem.engine.calls import budget as budgets
+    from hiermem.engine.handle import Handle, Handles
+    from hiermem.engine.summaries import claim as claims
+    from hiermem.engine.summaries.run import Shared
+    from hiermem.engine.worker import due
+    from hiermem.engine.worker import pool as pools
+else:
+    reports = LazyModule("hiermem.core.summaries.reports")
+    budgets = LazyModule("hiermem.engine.calls.budget")
+    claims = LazyModule("hiermem.engine.summaries.claim")
+    due = LazyModule("hiermem.engine.worker.due")
+    pools = LazyModule("hiermem.engine.worker.pool")
 
 _log = logging.getLogger("hiermem.worker")
 #: At most this share of the time is spent looking for work.
@@ -63,19 +72,19 @@ class AsyncWorker:
 
     def __init__(
         self,
-        pool: UpdatePool,
+        pool: pools.UpdatePool,
         store: Store,
         handles: Mapping[str, Handle],
         *,
         all_tenants: Handles | None,
-        budget: Callable[[], Budget],
+        budget: Callable[[], budgets.Budget],
         poll: float = 1.0,
         opened: Callable[[], object] | None = None,
     ) -> None:
         self._pool, self._store, self._clock = pool, store, pool.shared.clock
         self._handles, self._all = handles, all_tenants
         self._budget, self._poll, self._opened = budget, max(poll, _LOOK), opened
-        self._state: WorkerState = "new"
+        self._state: reports.WorkerState = "new"
         self._wake, self._changed = asyncio.Event(), asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -88,15 +97,15 @@ class AsyncWorker:
         self._last_error: str | None = None
         self._error: BaseException | None = None
         #: How many turns of a session in a row ended in an error, or left vectors to make.
-        self._in_row: Counter[SessionKey] = Counter()
+        self._in_row: Counter[pools.SessionKey] = Counter()
 
     # -- what the application calls
 
     @property
-    def status(self) -> WorkerStatus:
+    def status(self) -> reports.WorkerStatus:
         """What the worker is doing, and has done."""
         total = self._pool.total
-        return WorkerStatus(
+        return reports.WorkerStatus(
             state=self._state,
             active=len(self._pool.updates),
             resting=len(self._in_row),
@@ -199,7 +208,7 @@ class AsyncWorker:
                         return None
                     continue
                 handle = self._handle(one.tenant)
-                if [id_ async for id_ in unfinished(handle, [one.session_id])]:
+                if [id_ async for id_ in due.unfinished(handle, [one.session_id])]:
                     return True
         return False
 
@@ -318,21 +327,21 @@ class AsyncWorker:
 
     def _begin(self, one: DueSession) -> None:
         handle = self._handle(one.tenant)
-        claim = SessionClaim(handle, one.session_id, one)
+        claim = claims.SessionClaim(handle, one.session_id, one)
         claim.keep()
         self._pool.run(self._pool.begin(handle, one.session_id, claim), self._turn)
 
-    async def _turn(self, session_update: SessionUpdate) -> None:
+    async def _turn(self, session_update: pools.SessionUpdate) -> None:
         """Run one session's turn and settle its claim. An error ends only the turn."""
         key, claim = session_update.key, session_update.claim
         assert claim is not None
         pause, again = 0.0, False
         try:
             await session_update.handle.compare_clocks(lease=self._pool.policy.lease)
-            report = await take_turn(self._pool, session_update)
+            report = await due.take_turn(self._pool, session_update)
             again = session_update.embedded is False
             self._in_row[key] = self._in_row[key] + 1 if again else 0
-            pause = pause_of(session_update, report, self._in_row[key])
+            pause = due.pause_of(session_update, report, self._in_row[key])
             if report.stopped in _OF_ALL:
                 self._halt, self._halted_until = report.stopped, self._clock() + pause
         except NotFoundError:
@@ -355,7 +364,7 @@ class AsyncWorker:
             self.wake()
             self._changed.set()
 
-    async def _settle(self, claim: SessionClaim, *, pause: float, again: bool) -> None:
+    async def _settle(self, claim: claims.SessionClaim, *, pause: float, again: bool) -> None:
         try:
             await claim.settle(pause=pause, again=again)
         except Exception as error:  # noqa: BLE001 - a claim that is not settled ends by itself
@@ -379,10 +388,10 @@ class AsyncWorker:
     async def _sweep(self) -> None:
         """Make due what has something to make."""
         if self._all is not None:
-            await sweep(self._store, self._all)
+            await due.sweep(self._store, self._all)
             return
         for tenant in list(self._handles):
-            if await sweep_tenant(self._handle(tenant), self._pool):
+            if await due.sweep_tenant(self._handle(tenant), self._pool):
                 self.wake()
 
     def _record(self, error: Exception) -> None:
@@ -412,10 +421,14 @@ def background_worker(
     ``store``, it works for them.
     """
     budget = partial(
-        Budget, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=shared.clock
+        budgets.Budget,
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        deadline=deadline,
+        clock=shared.clock,
     )
     return AsyncWorker(
-        UpdatePool(handle.update_policy, shared, budget()),
+        pools.UpdatePool(handle.update_policy, shared, budget()),
         store,
         {handle.store.tenant: handle} if handles is None else handles,
         all_tenants=all_tenants,
