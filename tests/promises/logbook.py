@@ -16,7 +16,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from hiermem import AsyncMemory, HierarchyConfig, LevelConfig, Message, ToolCall, UpdatePolicy
-from hiermem.engine.handle import utc_now
+from hiermem.process import utc_now
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sampling import drawn, params
 
 from hiermem import LLMResponse, Message, UpdatePolicy
-from hiermem.engine.handle import utc_now
 from hiermem.errors import TransientModelError
+from hiermem.process import utc_now
 from hiermem.testing.llms import RETURNING, FaultyLLM, ScriptedLLM
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -21,8 +21,8 @@ from hiermem import (
     UpdatePolicy,
     UsageError,
 )
-from hiermem.engine.handle import utc_now
 from hiermem.errors import ModelOverflowError, ModelRefusedError
+from hiermem.process import utc_now
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore

@@ -10,6 +10,7 @@ from sampling import params
 from session_fixture import COUNTER, START, messages, until
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy, update_one
+from hiermem.engine.worker import due
 from hiermem.engine.worker import worker as worker_module
 from hiermem.engine.worker.due import sweep
 from hiermem.errors import UsageError
@@ -382,7 +383,7 @@ async def test_a_sweep_that_fails_is_not_the_last(monkeypatch):
         swept.append(1)
         raise KeyError
 
-    monkeypatch.setattr(worker_module, "sweep", sweep)
+    monkeypatch.setattr(due, "sweep", sweep)
     monkeypatch.setattr(worker_module, "_SWEEP", (0.02, 0.02))
     memory = memory_over(MemoryStore(), Clock())
     async with memory.worker(all_tenants=True):
@@ -396,7 +397,7 @@ async def test_a_limit_of_time_closes_a_window_at_its_time(monkeypatch):
     async def no_sweep(*_):
         return 0
 
-    monkeypatch.setattr(worker_module, "sweep_tenant", no_sweep)
+    monkeypatch.setattr(due, "sweep_tenant", no_sweep)
     clock = Clock()
     store = MemoryStore(clock=clock)
     limits = HierarchyConfig.by_tokens(max_age=timedelta(seconds=2))
