@@ -288,14 +288,15 @@ _merged = [0]
 
 def _merge(piece: bytes) -> int:
     """Return the tokens of a piece: the pair of the lowest rank is merged until no pair is one."""
-    if _rank(piece) is not None:
+    if _rank(piece) < _NO_RANK:
         return 1
     _merged[0] += 1
     parts = [piece[at : at + 1] for at in range(len(piece))]
     ranks = [_rank(one + other) for one, other in pairwise(parts)]
-    while (known := [each for each in ranks if each is not None]) and len(parts) > 1:
-        at = ranks.index(min(known))
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    # At least two parts are left, because the piece is no token.
+    while (lowest := min(ranks)) < _NO_RANK:
+        at = ranks.index(lowest)
+        parts[at] += parts.pop(at + 1)
         del ranks[at]
         if at < len(ranks):
             ranks[at] = _rank(parts[at] + parts[at + 1])
@@ -304,9 +305,14 @@ def _merge(piece: bytes) -> int:
     return len(parts)
 
 
+#: The rank of what is no token: above that of every token.
+_NO_RANK = 1 << 24
+
+
 @lru_cache(4096)  # the same pairs of letters come again and again
-def _rank(token: bytes) -> int | None:
-    return vocabulary(SHIPPED).rank(token)
+def _rank(token: bytes) -> int:
+    rank = vocabulary(SHIPPED).rank(token)
+    return _NO_RANK if rank is None else rank
 
 
 def stretch_counter(text: str, count: Callable[[str], int]) -> Callable[[int, int], int]:

@@ -1,12 +1,16 @@
 """Standing wishes are known by cue words, in the user's own words."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
 
 from hiermem import Message
+from hiermem.core.text import wishes
 from hiermem.core.text.wishes import PIN, WISH, WITHDRAWN, find, flags_of, without_flags
+from hiermem.data import word_lists
 
 STANDING = [
     "Always answer in metric",
@@ -126,6 +130,26 @@ def test_a_list_that_is_announced_is_read_and_a_document_only_at_its_ends():
 def test_every_text_is_read_and_the_places_are_in_it(text):
     for begin, end in find(text + " Always answer in metric."):
         assert 0 <= begin < end <= len(text) + 25
+
+
+def test_in_every_phrase_of_a_wish_is_a_cue(monkeypatch):
+    """Broken, a phrase of the lists is never found: a text without a cue is not looked at."""
+    lists = word_lists("wish_words")
+
+    def example(name):
+        words = sorted(lists.get(name.lower()) or lists.get(f"{name.lower()}s") or [name.title()])
+        return "" if name == "SOME" else words[0]
+
+    texts = [
+        re.sub("[A-Z]+", lambda part: example(part[0]), phrase).replace("*", " it ").strip() + more
+        for name in ("commands", "preferences", "elsewhere")
+        for phrase in sorted(lists[name])
+        for more in ("", ".", " metric units.")
+    ]
+    found = [find(text) for text in texts]
+    assert sum(map(bool, found)) > len(texts) // 2
+    monkeypatch.setattr(wishes, "_has_cue", lambda _: True)
+    assert [text for text, places in zip(texts, found, strict=True) if find(text) != places] == []
 
 
 @pytest.mark.parametrize(

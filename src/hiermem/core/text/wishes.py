@@ -115,14 +115,16 @@ def _has_cue(text: str) -> bool:
 
     In every wish is a cue, or a phrase of another language that is not ASCII.
     """
-    if _cue().search(text):
-        return True
-    return not text.isascii() and any(phrase in text for phrase in _LISTS["elsewhere"])
+    cues, foreign = _cues()
+    return bool(cues.search("\n" + text) or (not text.isascii() and foreign.search(text)))
 
 
 @cache
-def _cue() -> re.Pattern[str]:
-    return re.compile(either(_LISTS["cues"]))
+def _cues() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return patterns of the cues, each after what is no letter, and of other languages' phrases."""
+    foreign = (phrase for phrase in _LISTS["elsewhere"] if not phrase.isascii())
+    cues = either(cue.lstrip() for cue in _LISTS["cues"])
+    return re.compile("[^a-z]" + cues), re.compile(either(foreign))
 
 
 def _own(text: str) -> str:
