@@ -228,13 +228,17 @@ def clean_message(message: Message, *, on_bad: OnBad = "refuse") -> Message:
 
 def _clean_names(message: Message, changes: dict[str, Any], *, on_bad: OnBad) -> None:
     """Add to ``changes`` the names of ``message`` that had to be changed."""
-    optional = [each for each in ("key", "tool_call_id") if getattr(message, each) is not None]
-    for what in ("thread", *optional):
-        given: str = getattr(message, what)
-        check_field = _check_call_name if what == "tool_call_id" else check_name
-        kept = check_field(given, what=what, on_bad=on_bad)
-        if kept is not given:
-            changes[what] = kept
+    thread = check_name(message.thread, what="thread", on_bad=on_bad)
+    if thread is not message.thread:
+        changes["thread"] = thread
+    if message.key is not None:
+        key = check_name(message.key, what="key", on_bad=on_bad)
+        if key is not message.key:
+            changes["key"] = key
+    if message.tool_call_id is not None:
+        call = _check_call_name(message.tool_call_id, what="tool_call_id", on_bad=on_bad)
+        if call is not message.tool_call_id:
+            changes["tool_call_id"] = call
     if message.name is not None:
         # An export often writes "" for a speaker without a name, so "" is accepted.
         name = check(message.name, what="name", cap=MAX_NAME, on_bad=on_bad)

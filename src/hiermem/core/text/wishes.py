@@ -121,7 +121,7 @@ def _has_cue(text: str) -> bool:
 
 @cache
 def _cues() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return patterns of the cues, each after what is no letter, and of other languages' phrases."""
+    """Return patterns of the cues, each after a character that is no letter, and of the phrases."""
     foreign = (phrase for phrase in _LISTS["elsewhere"] if not phrase.isascii())
     cues = either(cue.lstrip() for cue in _LISTS["cues"])
     return re.compile("[^a-z]" + cues), re.compile(either(foreign))
