@@ -1,5 +1,6 @@
 """P7: an empty, truncated, refused, over-long or invalid answer never becomes memory."""
 
+import asyncio
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from sampling import drawn, params
 
 from hiermem import LLMResponse, Message, UpdatePolicy
-from hiermem.errors import TransientModelError
+from hiermem.errors import PermanentModelError, TransientModelError
 from hiermem.process import utc_now
 from hiermem.testing.llms import RETURNING, FaultyLLM, ScriptedLLM
 
@@ -284,6 +285,45 @@ async def test_p7_a_transient_failure_is_tried_again_within_the_run():
         assert report.failed == 0
         assert report.made
         assert report.calls == len(calls)
+
+
+class Late(ScriptedLLM):
+    """A model whose answers wait; ``error`` is raised instead of each."""
+
+    def __init__(self, error=None):
+        super().__init__(remote=True)
+        self.error, self.asked, self.gate = error, asyncio.Event(), asyncio.Event()
+
+    async def complete(self, request):
+        self.asked.set()
+        await self.gate.wait()
+        if self.error:
+            raise self.error
+        return await super().complete(request)
+
+
+async def test_p7_a_run_that_was_taken_over_stores_no_stand_in():
+    """It slept past its claim; broken, what it has no text for is stored under the new holder."""
+    later, policy = Later(), POLICY.model_copy(update={"max_attempts": 1})
+    models, runs = (Late(PermanentModelError("no such model")), Late()), []
+    async with place("memory") as at:
+        for model in models:
+            parts = {"llm": model, "update_policy": policy, "clock": later}
+            memory = await opened(at, CONFIGS["tokens"], **parts)
+            session = memory.session("s")
+            if not runs:
+                await session.append(_conversation(24))
+            later.hours += 2
+            runs.append(asyncio.create_task(session.update()))
+            await model.asked.wait()
+        before, store = await session.summaries(), memory._handle.store
+        models[0].gate.set()
+        while all(each.outcome == "started" for each in await store.attempts()):
+            await asyncio.sleep(0.001)
+        assert await session.summaries() == before
+        models[1].gate.set()
+        await asyncio.gather(*runs)
+        assert all(each.made and not each.degraded for each in await session.summaries())
 
 
 TALK = (

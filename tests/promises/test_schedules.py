@@ -10,7 +10,7 @@ from itertools import product
 from random import Random
 
 import pytest
-from logbook import QUICK, START, Failing, Place, finish, opened, text
+from logbook import QUICK, START, Failing, Place, finish, image, opened, text
 
 from hiermem import HierarchyConfig, LevelConfig, Message
 from hiermem.errors import StoreError
@@ -37,6 +37,8 @@ SAID = [
     for n in range(6)
 ]
 KINDS = ("fail", "busy", "die")
+#: What an update writes.
+WRITES = {"put_run", "settle_due", "take_due", "write_nodes"}
 #: The pairs of two faults take minutes, so they are dealt out to this many tests of their own.
 PARTS = 6
 
@@ -117,6 +119,56 @@ async def test_a_fault_at_any_place_changes_nothing(kind, every):
     places = range(KINDS.index(kind) % every(3), clean.arrivals, every(3))
     hits = [await ends_like(whole, {place: kind}) for place in places]
     assert sum(map(len, hits)) >= len(places) // 2
+
+
+async def bank_of(memory):
+    """Return the files of the bank, by name."""
+    space = memory.space("team")
+    return {name: await space.read(name) for name in await space.files()}
+
+
+#: What a run does, and how what it made is read.
+RUNS = {
+    "update": (lambda memory: memory.session("s").update(), image),
+    "extract": (
+        lambda memory: memory.session("s").extract(),
+        lambda memory: memory.session("s").tri_vector(),
+    ),
+    "consolidate": (lambda memory: memory.space("team").consolidate(), bank_of),
+}
+
+
+async def ran(name, plan):
+    """Do a run over a store that meets the plan's faults; return what it made, and its calls."""
+    at, clock, llm = Place("memory"), Clock(), ScriptedLLM(remote=True, keep=0)
+    run, look = RUNS[name]
+    memory = await opened(at, CONFIG, clock=clock)
+    await memory.session("s").append(SAID)
+    await memory.space("team", rules="# Files\n- a.md: all\n").note("The pump is set to 7 rpm.")
+    clock.pass_a_day()
+    await run(await opened(Failing(at, plan), CONFIG, llm=llm, clock=clock))
+    return await look(memory), llm.calls
+
+
+@pytest.mark.parametrize("name", RUNS)
+async def test_a_store_that_fails_four_times_in_a_row_ends_no_run(name, every):
+    """Broken, a write of a run, or a read of one that goes on for long, is not tried again."""
+    clean = FaultPlan()
+    whole = await ran(name, clean)
+    assert whole[0]
+    assert whole[1]
+    # An update is as well done again; and nobody can ask twice whether it was given the claim.
+    sites = [
+        site
+        for site in sorted(clean.visits)
+        if site != "take_due.after" and (name != "update" or site.split(".")[0] in WRITES)
+    ]
+    assert len(sites) >= 7
+    for turn, site in enumerate(sites):
+        for place in range(turn % min(every(3), clean.visits[site]), clean.visits[site], every(3)):
+            plan = FaultPlan(dict.fromkeys(range(place, place + 4), "fail"), frozenset({site}))
+            assert await ran(name, plan) == whole, f"not the same after {plan.hits}"
+            assert plan.hits
 
 
 @pytest.mark.thorough
