@@ -288,7 +288,7 @@ HISTORIES = st.lists(st.one_of(said(), said(), of_a_shape()), min_size=1, max_si
 
 
 @given(HISTORIES, st.sampled_from([None, "", "Top."]), st.sampled_from([1_500, 40_000]))
-@drawn(2_000, 150)
+@drawn(2_000, 40)
 def test_every_provider_accepts_every_context(history, system, budget):
     """Broken if any provider refused a context for a field, a form or an order."""
     at = AT

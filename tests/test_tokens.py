@@ -10,10 +10,10 @@ import threading
 import pytest
 import tiktoken
 import tiktoken_ext.openai_public
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
-from sampling import params
+from sampling import drawn, params
 
 from hiermem import Memory, Message
 from hiermem import tokens as module
@@ -79,7 +79,7 @@ ASCII = (
 
 
 @given(ASCII)
-@settings(max_examples=500)
+@drawn(500)
 def test_short_ascii_text_is_counted_as_tiktoken_counts_it(text):
     """Broken if the pattern for ASCII text cuts other pieces than the published one."""
     assert COUNTER.count(text) == len(shipped().encode_ordinary(text))
@@ -114,7 +114,7 @@ TEXTS = ASCII | LINES | st.text(max_size=80)
 
 
 @given(TEXTS, st.data())
-@settings(max_examples=300)
+@drawn(300)
 def test_a_stretch_is_counted_as_a_text_of_its_own(text, data):
     """Broken if what stands around a passage changes its tokens."""
     text = text + data.draw(st.sampled_from(["", " and so on, said Ann.\n\n  Don't "])) + text
@@ -127,7 +127,7 @@ def test_a_stretch_is_counted_as_a_text_of_its_own(text, data):
 
 
 @given(st.lists(TEXTS, max_size=6))
-@settings(max_examples=300)
+@drawn(300)
 def test_a_text_counted_line_by_line_has_the_tokens_of_the_whole(texts):
     """Broken if a line that was counted before gives another text a wrong size."""
     counter = RunCounter(COUNTER)
@@ -388,7 +388,7 @@ _RUNS_OF = [chr(number) for number in range(33, 127) if not chr(number).isdigit(
 
 @pytest.mark.parametrize("char", _RUNS_OF)
 @given(_AROUND, _AROUND, st.integers(8_200, 12_000), _AROUND, _AROUND)
-@settings(max_examples=3, deadline=None)
+@drawn(3, 1)
 def test_a_shortened_run_has_the_tokens_that_it_lost(char, first, second, length, third, fourth):
     """Counts decide where windows end; one that is off by one would differ from a provider's."""
     encoding = module._shipped()

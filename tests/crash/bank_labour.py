@@ -19,6 +19,8 @@ START = datetime(2026, 3, 1, 9, tzinfo=UTC)
 SPACE = "team"
 #: Seconds that a killed process keeps the others waiting.
 LEASE = 0.3
+#: Notes that a process has to write.
+COUNT = 96
 
 
 def drawn(seed: int, count: int) -> list[list[dict]]:
@@ -74,7 +76,7 @@ async def texts_in(space) -> dict[str, int]:
     return found
 
 
-async def keep_a_bank(path: str, seed: int, count: int = 240) -> None:
+async def keep_a_bank(path: str, seed: int, count: int = COUNT) -> None:
     """Write the notes that are not there yet and consolidate them, telling what was done."""
     policy = BankPolicy(max_notes=12, lease=LEASE)
     llm = ScriptedLLM(remote=True, latency=0.02, script=consolidated)

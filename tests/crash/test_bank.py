@@ -22,7 +22,7 @@ from hiermem.testing.faults import SITES, DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import BANK_FAULTS, RETURNING, FaultyLLM, ScriptedLLM
 
 sys.path.insert(0, str(Path(__file__).parent))
-from bank_labour import FILES, LEASE, RULES, SPACE, START, consolidated, drawn, texts_in
+from bank_labour import COUNT, FILES, LEASE, RULES, SPACE, START, consolidated, drawn, texts_in
 from test_sigkill import kill, nursery  # noqa: F401 - a fixture
 
 NOTES, DEATHS, KILLS = 1_200, 40, 10
@@ -196,4 +196,4 @@ async def test_a_process_that_is_killed_loses_no_note(nursery, tmp_path, share):
     assert "finished" in nursery.rest()
     for seed, path in enumerate(lines, start=1):
         async with AsyncMemory.open(path) as memory:
-            await check(memory, [note["text"] for notes in drawn(seed, 240) for note in notes])
+            await check(memory, [note["text"] for notes in drawn(seed, COUNT) for note in notes])

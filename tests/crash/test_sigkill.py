@@ -144,7 +144,7 @@ def integrity(path: Path) -> str:
 @pytest.mark.parametrize("seed", params(range(LINES), 1))
 def test_a_process_killed_at_random_moments_loses_nothing(nursery, tmp_path, seed, share):
     """Each life goes on where the last was killed, on a new file where the work was over first."""
-    luck, kills, lives, files, most = Random(seed), 0, 0, 0, share(KILLS, 5)
+    luck, kills, lives, files, most = Random(seed), 0, 0, 0, share(KILLS, 3)
     whole = asyncio.run(uninterrupted(tmp_path / "whole.db", seed))
     while kills < most:
         assert files < 5 * KILLS, "the work is always over too soon to be killed"
@@ -250,7 +250,7 @@ async def judge(memory, report, llm, flying):
     assert runs[1].ended_at is None, "nobody knows when it ended"
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("known", params([True, False], 1))
 def test_a_session_of_a_dead_process_is_taken_over(nursery, tmp_path, monkeypatch, known):
     """At once where its end is known, and otherwise when its claim has ended."""
     if not known:

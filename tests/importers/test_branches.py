@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import chat_files
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem import Memory
 from hiermem.core.log.branches import branch_id, place
@@ -229,7 +230,7 @@ def imported(parents, current, held, last):
 
 
 @given(trees())
-@settings(max_examples=300)
+@drawn(300)
 def test_two_exports_place_every_message_once_and_below_its_parent(tree):
     """Broken if a newer export doubled a message, or put it behind another than its parent."""
     parents, cut, first, second = tree

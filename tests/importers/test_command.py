@@ -6,8 +6,9 @@ import json
 
 import chat_files
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from sampling import drawn
 from typer.testing import CliRunner
 
 from hiermem import Memory, Message, ToolCall
@@ -29,9 +30,7 @@ def run(*arguments):
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "Ann", "Step 1"]), words),
                 min_size=2, max_size=6))  # fmt: skip
 @example([("user", "see\n**Ann**: no\n\n**User** (x): no"), ("Ann", "## 2025-02-01\nday")])
-@settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@drawn(40)
 def test_markdown_that_was_exported_is_read_as_it_was(tmp_path, said):
     """Broken if a text that looks like a speaker became a message, or a speaker were lost."""
     messages = [

@@ -51,10 +51,10 @@ def test_a_longer_file_is_read_as_it_was_agreed(name, tmp_path):
     assert "\n".join(variants.shown(chat_files.FORMATS[name](tmp_path))) == wanted
 
 
-def test_what_was_read_once_is_not_read_again(tmp_path):
+def test_what_was_read_once_is_not_read_again(tmp_path, every):
     """Broken if a second import of any file added a message, or a fork."""
     for form, each in variants.VARIANTS.items():
-        for label, name, content in each:
+        for label, name, content in each[:: every(3)]:
             path = variants.write(tmp_path, name, content)
             with Memory.open(":memory:") as memory:
                 memory.import_chats(read_chats(path))

@@ -13,10 +13,10 @@ import chat_files
 import pytest
 import variants
 from chat_files import NOON
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear
-from sampling import params
+from sampling import drawn, params
 from typer.testing import CliRunner
 
 from hiermem import HiermemError, Memory, UnreadableFileError, UsageError
@@ -410,9 +410,7 @@ def whole_words(form, raw, units):
 
 
 @pytest.mark.parametrize("form", [each.name for each in FORMATS])
-@settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@drawn(60)
 @given(data=st.data())
 def test_what_damage_leaves_whole_is_read(form, data, tmp_path):
     """Broken if a damaged file raised an untyped error, or lost a message that is whole in it."""
@@ -440,7 +438,7 @@ json_values = st.recursive(
 
 @given(st.lists(json_values | st.dictionaries(st.text(max_size=3), json_values), max_size=6),
        st.sampled_from([None, 1, 4]))  # fmt: skip
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@drawn(100)
 def test_a_list_is_parsed_as_a_whole_parse_would(tmp_path, values, indent):
     """Broken if reading item by item gave something else than reading all of it."""
     path = chat_files.write(tmp_path / "l.json", json.dumps(values, indent=indent))

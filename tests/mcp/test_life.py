@@ -48,6 +48,7 @@ async def test_stdio(tmp_path):
     is_sound(path)
 
 
+@pytest.mark.thorough
 async def test_everyday_by_stdio(tmp_path):
     """Broken, "remember that I like tea" has no tool, or needs a second call."""
     args = [*SERVER[1:], "--db", str(tmp_path / "memory.db")]

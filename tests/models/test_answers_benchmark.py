@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from provider import Provider
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +46,7 @@ def reply(_: object, spoken: list[tuple[str, str]]) -> str | None:
     return None
 
 
+@pytest.mark.thorough
 def test_each_context_is_asked_every_question_and_a_second_run_pays_nothing(tmp_path: Path) -> None:
     (tmp_path / "locomo").mkdir()
     (tmp_path / "locomo" / "locomo_dev5.json").write_text(json.dumps([talk()]), "utf-8")

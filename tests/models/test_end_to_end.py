@@ -133,7 +133,7 @@ def nothing_is_paid_twice(provider):
 )
 async def test_a_conversation_is_summarised_while_a_fifth_of_the_calls_fail(kind, talk, share):
     """The tree is complete, no request is repeated without need, and the two books agree."""
-    said = talk()[: share(10_000, 140)]
+    said = talk()[: share(10_000, 80)]
     with Provider(a_fifth(7)) as provider:
         model, later = make(kind, provider, prices=PRICES, timeout=60.0), Later()
         async with AsyncMemory.open(

@@ -1,6 +1,6 @@
 """How many cases a test draws: a part of them in the ordinary run, all with ``-m thorough``.
 
-A test states the full number, and what the ordinary run draws where an eighth is not right.
+A test states the full number, and what the ordinary run draws where a tenth is not right.
 A property that states no number draws a hundred.
 ``pytest -m thorough`` selects every test that draws more then, and those that are marked
 ``thorough`` because they take long. ``HIERMEM_THOROUGH=20 pytest -m thorough`` draws twenty times
@@ -34,7 +34,7 @@ def share(full: int, plain: int | None = None) -> int:
     """Return how many cases to draw in this run."""
     if factor:
         return full * factor
-    return min(full, max(8, full // 8)) if plain is None else plain
+    return min(full, max(5, full // 10)) if plain is None else plain
 
 
 def every(plain: int) -> int:

@@ -74,7 +74,7 @@ async def filled(store, *names, count=9, tenant="default"):
 
 
 @settings(
-    max_examples=share(100, 4),
+    max_examples=share(100, 1),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(

@@ -156,7 +156,7 @@ LIFE = [
 
 
 @settings(
-    max_examples=share(120, 5),
+    max_examples=share(120, 1),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(st.lists(STEPS, max_size=14), st.sampled_from(KINDS), st.sampled_from(KINDS))

@@ -318,7 +318,7 @@ async def test_p7_a_run_that_was_taken_over_stores_no_stand_in():
             await model.asked.wait()
         before, store = await session.summaries(), memory._handle.store
         models[0].gate.set()
-        while all(each.outcome == "started" for each in await store.attempts()):
+        while all(each.outcome == "started" for each in await store.attempts()):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         assert await session.summaries() == before
         models[1].gate.set()

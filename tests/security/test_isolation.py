@@ -115,7 +115,7 @@ async def everything(memory, session_id):
 
 async def test_every_name_is_a_session_a_thread_and_a_key_of_its_own(store, every):
     memory = memory_over(store, "t")
-    sessions = NAMES[:: every(4)]
+    sessions = NAMES[:: every(8)]
     for number, name in enumerate(sessions):
         session = memory.session(name, title=f"about {number}", participants=[name])
         sent = [

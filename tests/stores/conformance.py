@@ -12,7 +12,7 @@ from hiermem.testing import StoreConformance
 class Conformance(StoreConformance):
     machine_settings: ClassVar[settings] = settings(
         StoreConformance.machine_settings,
-        max_examples=sampling.share(StoreConformance.machine_settings.max_examples, 10),
+        max_examples=sampling.share(StoreConformance.machine_settings.max_examples, 5),
     )
 
     @sampling.counted

@@ -112,7 +112,7 @@ async def used(path):
 
 
 @given(st.data())
-@sampling.drawn(500, 40)
+@sampling.drawn(500, 15)
 def test_a_file_with_any_one_cell_changed_is_used_to_an_end(file, tmp_path_factory, data):
     """Broken, damage is a hang, or an error that no application expects."""
     source, cells = file

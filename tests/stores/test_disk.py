@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem import (
     AsyncMemory,
@@ -87,7 +88,7 @@ def _creation(path: Path) -> tuple[bytes, bytes]:
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@drawn(25)
 @given(st.data())
 def test_a_power_loss_during_the_first_open_leaves_a_file_that_opens(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -20,13 +20,23 @@ from hiermem.stores.postgres import PostgresStore
 class TestPostgres(Conformance):
     machine_settings: ClassVar[settings] = settings(
         Conformance.machine_settings,
-        max_examples=sampling.share(StoreConformance.machine_settings.max_examples, 4),
+        max_examples=sampling.share(StoreConformance.machine_settings.max_examples, 2),
     )
 
     async def open_store(self, path: Path) -> Store:
         return await PostgresStore.open(
             postgres_server.dsn(), schema=postgres_server.emptied_schema(str(path)), idle_timeout=60
         )
+
+    # These take seconds each; that dumps come and go, test_postgres_copy.py shows as well.
+
+    @pytest.mark.thorough
+    def test_a_dumped_session_is_restored_as_it_was(self, tmp_path: Path) -> None:
+        super().test_a_dumped_session_is_restored_as_it_was(tmp_path)
+
+    @pytest.mark.thorough
+    def test_of_a_restore_that_is_cut_off_nothing_is_kept(self, tmp_path: Path) -> None:
+        super().test_of_a_restore_that_is_cut_off_nothing_is_kept(tmp_path)
 
 
 @pytest.mark.thorough

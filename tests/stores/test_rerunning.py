@@ -5,6 +5,7 @@ from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
 
+import pytest
 from conformance import Conformance
 from editing import regenerating
 from logbook import START, Words, image
@@ -16,11 +17,13 @@ from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 
 
+@pytest.mark.thorough
 class TestEveryDecisionRunTwice(Conformance):
     async def open_store(self, path):
         return RerunningStore(await SQLiteStore.open(path))
 
 
+@pytest.mark.thorough
 class TestDecisionsWithoutALock(Conformance):
     async def open_store(self, path):
         return OptimisticStore()

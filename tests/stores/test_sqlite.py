@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from conformance import Conformance
 
 from hiermem.protocols import Store
@@ -13,6 +14,7 @@ class TestSQLiteFile(Conformance):
         return await SQLiteStore.open(path)
 
 
+@pytest.mark.thorough
 class TestSQLiteInMemory(Conformance):
     async def open_store(self, path: Path) -> Store:
         return await SQLiteStore.open(":memory:")

@@ -19,6 +19,7 @@ from hiermem.testing.samples import attempt, deciding, run, write
 from hiermem.types import Message
 
 
+@pytest.mark.thorough
 class TestAFaultyStoreWithoutFaults(Conformance):
     """With nothing planned, the wrapper is a store like any other."""
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.summaries.assess import Standard, anchor_limit, assess_written, source_of
 from hiermem.core.summaries.prompt import Facts, Length, render
@@ -53,7 +54,7 @@ def judge(template, request, response):
     return assess_written(request, standard, response)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@drawn(30)
 @given(level=st.integers(1, 3), seed=st.integers(0, 999), target=st.integers(60, 250))
 async def test_the_scripted_model_answers_what_was_asked(level, seed, target):
     template, request = ask(level, seed, target=target)

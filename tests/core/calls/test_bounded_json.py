@@ -3,6 +3,7 @@
 import json
 import random
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from linear import is_linear, repeated
@@ -172,13 +173,13 @@ def test_nothing_that_the_model_wrote_is_in_the_error_or_its_causes(text: str) -
         error = error.__cause__ or error.__context__
 
 
-def test_ten_thousand_mutations_give_an_answer_or_a_typed_error() -> None:
+def test_a_mutation_gives_an_answer_or_a_typed_error(share: Callable[[int, int], int]) -> None:
     chance = random.Random(7)
     parts = ["{", "}", "[", "]", ",", ":", '"', "\\", "\\u", "\ud800", "\x00", "1e999", "NaN", "é",
              "null", "true", "-", "0", '"x":1', "[[[[", "```", "\n", "\uff19",
              '"entities":[{}],']  # fmt: skip
     read, problems = 0, set()
-    for _ in range(10_000):
+    for _ in range(share(10_000, 1_500)):
         text = TEXT
         for _ in range(chance.randint(1, 4)):
             at, until = sorted((chance.randrange(len(text) + 1), chance.randrange(len(text) + 1)))
@@ -199,7 +200,7 @@ def test_ten_thousand_mutations_give_an_answer_or_a_typed_error() -> None:
         else:
             assert parse(answer.model_dump_json()).answer == answer
             read += 1
-    assert read > 100
+    assert read > share(100, 15)
     assert len(problems) >= 4
 
 

@@ -1,8 +1,9 @@
 """Names in a sentence: what is looked for first never hides a name that the patterns find."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.text import entity_names
 
@@ -17,7 +18,7 @@ SENTENCES = st.text(st.sampled_from("aAbBX12.-_/v js io py app Vue "), max_size=
     ],
 )
 @given(text=SENTENCES)
-@settings(max_examples=300)
+@drawn(300)
 def test_no_match_is_without_its_sign(pattern, sign, text):
     """Broken if a sentence is passed over that holds a file or an identifier."""
     for match in pattern.finditer(text):

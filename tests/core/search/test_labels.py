@@ -1,8 +1,9 @@
 """Labels come from what was said, and every summary bears those of what it stands for."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
 from hiermem.core.search.labels import of_messages
@@ -39,7 +40,7 @@ def test_tags_are_what_several_messages_speak_of_and_what_there_is_beside_prose(
     assert found.tags == ("code", "tool", "settlement")
 
 
-@settings(max_examples=150)
+@drawn(150)
 @given(st.lists(st.tuples(st.text(max_size=300), st.sampled_from(["user", "tool"])), max_size=8))
 def test_any_text_gives_bounded_labels_and_the_same_each_time(texts):
     sources = [said(text, role) for text, role in texts]

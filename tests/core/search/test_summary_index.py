@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.search import vectors as packed
 from hiermem.core.search.index import Index
@@ -92,7 +93,7 @@ def test_a_summary_lends_to_what_it_covers_in_its_thread_and_least_to_the_long()
     assert not boost(other, row, row.ask(read_query("violin"))).any()
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(40)
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=8))
 def test_what_was_read_comes_back_from_a_block(texts):
     summaries = [summary(n, text) for n, text in enumerate(texts)]

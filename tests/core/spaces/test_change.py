@@ -18,8 +18,9 @@ from bankwork import (
     state,
     whole,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.calls.verdict import Accepted
 from hiermem.core.spaces import change
@@ -214,7 +215,7 @@ def test_notes_that_were_left_out_wait_behind_the_others_and_apart_from_them() -
     assert list(leading(order[3:], behind=8)) == order[3:]
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(st.lists(st.tuples(st.integers(-3, 3), names, names, st.lists(names, max_size=3)),
                 min_size=1, max_size=6))  # fmt: skip
 async def test_notes_of_any_agent_read_back_in_the_order_of_time_then_arrival(

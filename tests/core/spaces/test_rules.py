@@ -1,8 +1,9 @@
 """Rules: the files they name, how each begins, and what is refused."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.spaces.rules import MAX_RULES, check_file_name, read_rules
 from hiermem.core.spaces.sections import sections
@@ -105,7 +106,7 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(300)
 @given(st.lists(pieces, max_size=20).map("".join))
 def test_any_text_gives_files_that_can_be_written_or_is_refused(text: str) -> None:
     try:

@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
-from sampling import params
+from sampling import drawn, params
 
 from hiermem.core.summaries.salience import Selection, Weights, select
 from hiermem.core.text.lexicon import leans
@@ -51,7 +51,7 @@ def chats(draw: st.DrawFn) -> list[Unit]:
     return found
 
 
-def test_a_selection_is_cut_back_by_no_more_than_it_is_over():
+def test_a_selection_is_cut_back_by_no_more_than_it_is_over(every):
     """Broken: for some budgets all but one unit went, where the whole counts more than parts."""
     lines = [
         f"Order {n} of item{n} left harbour{n * 7} for dock{n * 3} at price{n * 5}."
@@ -62,7 +62,8 @@ def test_a_selection_is_cut_back_by_no_more_than_it_is_over():
     def count(text: str) -> int:
         return words(text) + words(text) // 20
 
-    assert all(select(units, budget, count).tokens >= 0.9 * budget for budget in range(150, 450))
+    for budget in range(150, 450, every(7)):
+        assert select(units, budget, count).tokens >= 0.9 * budget
 
 
 def talk(*lines: tuple[str, str], date: str = "") -> list[Unit]:
@@ -74,7 +75,7 @@ def talk(*lines: tuple[str, str], date: str = "") -> list[Unit]:
 
 
 # The first drawing may load the vocabulary, which takes longer than a deadline.
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(chats(), st.integers(-1, 120), COUNTERS, st.integers(1, 60), st.booleans())
 def test_a_selection_is_never_over_budget_and_keeps_the_order(units, budget, count, piece, grouped):
     half = len(units) // 2

@@ -4,10 +4,10 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
-from sampling import params
+from sampling import drawn, params
 
 from hiermem.core.text.slices import (
     Piece,
@@ -109,7 +109,7 @@ def test_slices_by_characters_join_fit_and_part_no_cluster(text, room):
 
 
 @given(texts, st.integers(1, 30))
-@settings(max_examples=300)
+@drawn(300)
 def test_slices_by_tokens_join_fit_and_part_no_cluster(text, room):
     """P3: broken if a slice measures more than its target for any reason but one large cluster."""
     points = token_points([Piece(text)], room, count)

@@ -4,8 +4,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.tree.fold import arrive
@@ -58,7 +59,7 @@ def test_it_closes_nothing_where_the_session_is_disabled():
     assert CompressionTrigger(TOKENS).check(None, said(0, "assistant", 2000)) == ("size",)
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(
     st.lists(
         st.tuples(

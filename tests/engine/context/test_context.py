@@ -186,7 +186,7 @@ SMALL = {"target": 150, "max_messages": 6}
     ],
     ids=["tokens", "chars"],
 )
-@drawn(30)
+@drawn(30, 4)
 @given(steps=histories())
 async def test_p3_every_message_is_represented_exactly_once_inside_the_budget(config, steps):
     await drive(MemoryStore(), steps, config)

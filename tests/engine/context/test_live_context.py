@@ -55,14 +55,14 @@ async def live(messages, budget, *, step=2, config=None, **options):
 
 @pytest.fixture(scope="module")
 def long_chat():
-    """Return the contexts of 2,000 tokens in a chat of 800 messages, after each two of them.
+    """Return the contexts of 2,000 tokens in a chat of 500 messages, after each two of them.
 
     Beside each stands how long the state of the view is.
     """
 
     async def chat():
         memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
-        session, messages, found, sizes = memory.session("s"), talk_of(800), [], []
+        session, messages, found, sizes = memory.session("s"), talk_of(500), [], []
         for at in range(0, len(messages), 2):
             await session.append(messages[at : at + 2])
             await session.update()
@@ -74,13 +74,13 @@ def long_chat():
     return asyncio.run(chat())
 
 
-@pytest.mark.parametrize("roles", [("user", "assistant"), ("user",)])
+@pytest.mark.parametrize("roles", params([("user", "assistant"), ("user",)], 1))
 async def test_the_budget_is_used(roles, long_chat):
     """Broken: half of it stood empty, and a sliding window held more."""
     if roles == ("user",):
         found, _ = await live(talk_of(440, roles=roles), 2_000)
     else:
-        found = long_chat[0][:300]
+        found = long_chat[0][:220]
     late = [each for each in found if each.messages > 300]
     fills = [each.total_tokens / 2_000 for each in late]
     assert sum(fills) / len(fills) >= 0.8
@@ -112,7 +112,7 @@ async def test_the_budget_is_used_where_new_messages_have_little_to_show():
 
 
 def test_the_zone_grows_by_pieces_and_is_pooled_anew_rarely(long_chat):
-    found = long_chat[0][:300]
+    found = long_chat[0][:220]
     names = [tuple(block.name for block in each.blocks if block.text) for each in found]
     moves = [pair for pair in pairwise(names) if pair[0] != pair[1]]
     anew = [pair for pair in moves if pair[0][:1] != pair[1][:1]]
@@ -124,13 +124,13 @@ def test_pieces_are_pooled_together_while_the_history_grows(long_chat):
     found, _ = long_chat
     pieces = [sum(block.kind == "view" for block in each.blocks) for each in found]
     assert max(pieces) <= 8
-    assert max(pieces[-100:]) > 1
+    assert max(pieces[-60:]) > 1
 
 
 def test_the_state_of_a_view_does_not_grow_with_the_history(long_chat):
     """Broken: a piece that takes in windows again and again holds each of them by itself."""
-    sizes = long_chat[1][19::20]
-    assert max(sizes[14:]) <= 1.5 * max(sizes[4:10])
+    sizes = long_chat[1][19::10]
+    assert max(sizes[14:]) <= 1.5 * max(sizes[4:12])
 
 
 def lines_in(selection, stored):
@@ -139,12 +139,14 @@ def lines_in(selection, stored):
     return any(marker in block.text for block in selection.blocks if block.text)
 
 
-@pytest.mark.parametrize("options", [{}, {"query": "the 7th matter"}, {"sticky": False}])
-async def test_what_is_said_to_be_shown_is_there(options):
+async def test_what_is_said_to_be_shown_is_there():
     """Broken: 100 % was printed over a view in which the oldest quarter had no line."""
-    messages = talk_of(240, words=12)
-    _, session = await live(messages, 3_000)
-    found = await session.context(3_000, **options)
+    _, session = await live(talk_of(240, words=12), 3_000, step=6)
+    for options in ({}, {"query": "the 7th matter"}, {"sticky": False}):
+        await says_what_is_shown(session, await session.context(3_000, **options))
+
+
+async def says_what_is_shown(session, found):
     raw = {stored.index for stored in found.recent_messages}
     quoted = {index for span in found.verbatim for index in range(span.start, span.stop)}
     stored = await session.messages(0, 240)
@@ -152,7 +154,7 @@ async def test_what_is_said_to_be_shown_is_there(options):
     assert raw | quoted | told <= set(found.shown.messages)
     texts = "\n".join(block.text for block in found.blocks if block.text)
     for index in set(found.shown.messages) - raw - quoted - told:
-        assert body(messages[index])[:12] in texts
+        assert body(stored[index].message)[:12] in texts
     assert all(quarter.share > 0 for quarter in found.shown.by_quarter), "a quarter is dark"
     assert sum(quarter.verbatim for quarter in found.shown.by_quarter) == len(raw | quoted)
     assert not any(quarter.summarised for quarter in found.shown.by_quarter), "no model wrote"
@@ -176,7 +178,7 @@ async def test_what_was_taken_back_while_it_stood_raw_never_joins_the_zone(budge
     """Broken once: a zone that was pooled again took the text of a quarantined message in."""
     memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
     session = memory.session("s")
-    messages = talk_of(220)
+    messages = talk_of(140)
     for at, message in enumerate(messages):
         await session.append(message)
         if at % 10 == 5:
@@ -248,7 +250,7 @@ def _shown(stored):
 
 async def test_a_policy_says_how_many_turns_stand():
     policy = ContextPolicy(turns=5)
-    found, _ = await live(talk_of(200, words=6), 2_000, context_policy=policy)
+    found, _ = await live(talk_of(120, words=6), 2_000, context_policy=policy)
     assert min(len(each.recent_messages) for each in found[10:]) >= 10
 
 
@@ -307,7 +309,7 @@ async def test_a_long_absence_costs_what_a_first_context_costs_and_leaves_the_lo
         return real(units, *args, **options)
 
     memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
-    talk = talk_of(1_500)
+    talk = talk_of(700)
     for name in ("shown", "new"):
         session = memory.session(name)
         await session.append(talk[:300])

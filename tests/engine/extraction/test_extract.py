@@ -698,26 +698,6 @@ async def test_a_failure_that_cannot_be_recorded_fails_the_extraction(store):
         )
 
 
-async def test_a_store_that_fails_once_anywhere_changes_nothing():
-    """Reads are tried again like writes: no single failure of the store ends an extraction."""
-    undisturbed = await said(MemoryStore(), scripted(), talk(6))
-    expected = (await undisturbed.extract(options(150))).tri_vector
-    reached = set()
-    for at in range(400):
-        store, llm, plan = MemoryStore(), scripted(remote=True), FaultPlan({at: "fail"})
-        await said(store, llm, talk(6))
-        report = await memory(FaultyStore(store, plan), llm).session("s").extract(options(150))
-        assert report.outcome == "ok", plan.hits
-        assert report.tri_vector == expected
-        assert sum(r.task == "extract" for r in llm.requests) == len(report.chunks)
-        if not plan.hits:
-            break
-        reached |= {site for site, _ in plan.hits}
-    operations = {site.split(".")[0] for site in reached}
-    assert operations >= {"session", "messages", "records", "put_records", "put_run", "runs",
-                          "write_nodes"}  # fmt: skip
-
-
 async def test_messages_that_are_gone_are_said_so(store):
     """A hole in the log must not become a session that says less."""
 

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from fast_loop import run_fast
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem import (
     AsyncMemory,
@@ -632,7 +633,7 @@ async def test_after_an_append_only_new_vectors_are_read_and_the_answers_are_the
     del tenant.blocks
 
 
-@settings(max_examples=8, deadline=None)
+@drawn(8, 2)
 @given(
     sizes=st.lists(st.integers(1, 60), min_size=1, max_size=3),
     seed=st.integers(0, 99),

@@ -6,8 +6,9 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem import AsyncMemory, Message, SearchPolicy, UsageError
 from hiermem.core.search import postings, segments
@@ -161,7 +162,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@drawn(25)
 @given(steps=_STEPS, lazy=st.booleans())
 def test_it_finds_exactly_what_stands(steps, lazy):
     """After any history, each word is found where it is said, and nowhere else."""

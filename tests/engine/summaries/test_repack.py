@@ -506,7 +506,7 @@ _DEEDS = st.lists(
 )
 
 
-@drawn(20, 7)
+@drawn(20, 4)
 @given(deeds=_DEEDS, gaps=st.integers(0, 3), long=st.booleans())
 def test_what_is_changed_during_a_re_pack_is_changed_in_the_tree_that_then_serves(
     deeds, gaps, long

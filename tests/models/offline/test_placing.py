@@ -2,8 +2,9 @@
 
 import pytest
 from bankwork import note
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.spaces.rules import read_rules
 from hiermem.core.spaces.sections import sections
@@ -19,7 +20,7 @@ def bank(text: str) -> BankText:
     return BankText(RULES.text, "", (("a.md", text),), (), (), ())
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(150)
 @given(st.lists(st.sampled_from(HEADINGS), max_size=12).map("\n\n".join))
 def test_every_section_is_a_place_once(text: str) -> None:
     places = places_of(bank(text), RULES)
