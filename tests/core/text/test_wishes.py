@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 
 from hiermem import Message
-from hiermem.core.text import wishes
-from hiermem.core.text.wishes import PIN, WISH, WITHDRAWN, find, flags_of, without_flags
+from hiermem.core.text.wishes import (
+    IN_PHRASES,
+    PIN,
+    WISH,
+    WITHDRAWN,
+    _has_cue,
+    find,
+    flags_of,
+    wishes_in,
+    without_flags,
+)
 from hiermem.data import word_lists
 
 STANDING = [
@@ -33,11 +42,49 @@ STANDING = [
     "You can call me after six again",
     "Do not suggest meat ever again",
     "Remember that I live in Berlin",
+    "Remember to always use metric",
+    "Keep in mind I'm allergic to nuts.",
+    "If I ask about flights, always list prices first.",
+    "For all answers, use British spelling.",
+    "Keep your answers short.",
+    "I don't like long answers.",
+    "Ask me before you delete anything.",
+    "I'd rather not use third-party libraries.",
+    "I prioritize clear communication",
+    "I'm more comfortable with Python.",
     "Bitte antworte immer auf Deutsch",
     "Ab jetzt antworte auf Deutsch.",
     "Désormais, réponds en français",
     "A partir de ahora responde en español.",
     "今後は日本語で答えてください",
+]
+
+#: What takes back or replaces an earlier wish: it has to stand beside it.
+WITHDRAWALS = [
+    "Stop using bullet points.",
+    "No more bullet points, please.",
+    "You can stop using bullet points now",
+    "You don't need to use metric any more.",
+    "You don't have to answer in French anymore.",
+    "You no longer need to cite sources.",
+    "There's no need to cite sources any more.",
+    "I don't want bullet points any more.",
+    "I no longer prefer tea.",
+    "I'm no longer vegetarian",
+    "Actually never use tables.",
+    "On second thought, always answer in English.",
+    "From now on you can use emojis.",
+    "Instead of metric, use imperial units from now on.",
+    "Please answer in English again",
+    "Go back to using imperial units.",
+    "Forget what I said about metric.",
+    "Ignore my earlier instructions about tables.",
+    "I've changed my mind about the bullet points: use plain paragraphs.",
+    "Bitte nicht mehr auf Französisch antworten.",
+    "Hör auf, Emojis zu benutzen.",
+    "Arrête de répondre en anglais",
+    "N'utilise plus d'emojis.",
+    "Deja de usar emojis.",
 ]
 
 #: Requests for once, questions, narrative, advice to a friend, and other people's words.
@@ -74,10 +121,26 @@ PASSING = [
     "Remember when we went to Rome?",
     "Could you tell me again?",
     "Ab jetzt arbeite ich zu Hause.",
+    "I like my new job.",
+    "I like your answers.",
+    "I don't like the code.",
+    "I hate it when you can't use the car.",
+    "It isn't laid out as I prefer.",
+    "Nobody can do it like I prefer",
+    "I prefer these explanations to be in a list?",
+    "I'd rather not say.",
+    "Don't do that again!",
+    "You don't need to do that any more.",
+    "Stop saying that!",
+    "Forget it.",
+    "I changed my mind",
+    "Go back to the second version.",
+    "No more than five.",
+    "I no longer work there.",
 ]
 
 
-@pytest.mark.parametrize("text", STANDING)
+@pytest.mark.parametrize("text", [*STANDING, *WITHDRAWALS])
 def test_what_holds_from_then_on_is_found_alone_and_in_a_longer_message(text):
     [(begin, end)] = find(text)
     assert text[begin:end] == text
@@ -106,6 +169,8 @@ def test_what_does_not_hold_from_then_on_is_not_found(text):
         ("Yeah, since I'm vegetarian I cook with tofu.", "since I'm vegetarian I cook with tofu."),
         ("I bake a lot because I'm vegetarian.", "I bake a lot because I'm vegetarian."),
         ("Since I'm vegetarian, can you suggest a soup? Thanks!", "Since I'm vegetarian"),
+        ("I'm vegetarian, can you suggest a soup? Thanks!", "I'm vegetarian"),
+        ("Can you draw it, given my preference for short paths?", "my preference for short paths"),
         ("I've chosen to keep the old boiler.", "I've chosen to keep the old boiler."),
         ("I'm looking for shoes with wide soles.", "I'm looking for shoes with wide soles."),
     ],
@@ -115,6 +180,26 @@ def test_a_preference_is_a_whole_statement_and_ends_where_a_question_begins(text
     [(begin, end)] = find(text)
     assert said in text[begin:end]
     assert "?" not in text[begin:end]
+
+
+def test_what_a_user_says_behind_code_that_was_announced_is_read():
+    """Broken, a wish is lost wherever a user pastes code above it."""
+    code = "Here is my code:\n\n```python\nAlways = 1\n```\nI prefer short names."
+    assert wishes_in(code) == ("I prefer short names.",)
+    assert wishes_in("Here is the mail:\n\nAlways use the back door.\n\nI prefer tea.") == ()
+
+
+def test_each_phrase_of_the_data_has_a_cue():
+    """Broken, the phrase is never found: a text without a cue is not looked at."""
+    lists = word_lists("wish_words")
+    names = {name.upper(): sorted(lists[name]) for name in IN_PHRASES}
+    names |= {"SOME": ["", "long "], "NAME": ["Ada"], "*": [" x"]}
+    place = re.compile("|".join(map(re.escape, names)))
+    for phrase in sorted(lists["commands"] | lists["preferences"] | lists["elsewhere"]):
+        # Each member of each list once.
+        for number in range(max(len(names[name]) for name in place.findall(phrase) or ["*"])):
+            said = place.sub(lambda at, n=number: names[at[0]][n % len(names[at[0]])], phrase)
+            assert _has_cue(said.lower()), said
 
 
 def test_a_list_that_is_announced_is_read_and_a_document_only_at_its_ends():
@@ -130,26 +215,6 @@ def test_a_list_that_is_announced_is_read_and_a_document_only_at_its_ends():
 def test_every_text_is_read_and_the_places_are_in_it(text):
     for begin, end in find(text + " Always answer in metric."):
         assert 0 <= begin < end <= len(text) + 25
-
-
-def test_in_every_phrase_of_a_wish_is_a_cue(monkeypatch):
-    """Broken, a phrase of the lists is never found: a text without a cue is not looked at."""
-    lists = word_lists("wish_words")
-
-    def example(name):
-        words = sorted(lists.get(name.lower()) or lists.get(f"{name.lower()}s") or [name.title()])
-        return "" if name == "SOME" else words[0]
-
-    texts = [
-        re.sub("[A-Z]+", lambda part: example(part[0]), phrase).replace("*", " it ").strip() + more
-        for name in ("commands", "preferences", "elsewhere")
-        for phrase in sorted(lists[name])
-        for more in ("", ".", " metric units.")
-    ]
-    found = [find(text) for text in texts]
-    assert sum(map(bool, found)) > len(texts) // 2
-    monkeypatch.setattr(wishes, "_has_cue", lambda _: True)
-    assert [text for text, places in zip(texts, found, strict=True) if find(text) != places] == []
 
 
 @pytest.mark.parametrize(

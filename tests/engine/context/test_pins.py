@@ -100,6 +100,17 @@ async def test_what_people_tell_one_another_is_no_wish(memory):
     assert "I'm allergic to cats." in record
 
 
+async def test_what_takes_a_wish_back_stands_below_it_and_the_record_says_which_counts(memory):
+    """Broken, a wish is in force again as soon as the message that took it back is old."""
+    back = "You don't need to use metric units any more."
+    session = await told(memory, *chatter(0, 40), Message.user(f"Thanks. {back}"))
+    [record] = records(await session.context(BUDGET))
+    head, wish, withdrawn, _ = record.splitlines()
+    assert "the user's own requests" in head
+    assert "unless a later one or the newest message differs" in head
+    assert (wish, withdrawn) == (f"User: {METRIC}", f"User: {back}")
+
+
 async def test_it_is_not_shown_beside_its_message(memory):
     session = await told(memory, turns=4)
     context = await session.context(BUDGET)

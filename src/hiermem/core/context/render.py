@@ -21,13 +21,15 @@ from hiermem.types import Span, StoredMessage, Trust
 from hiermem.types.brief import Brief
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r8"
+RENDERER = "r9"
 
 #: The mark of text that is left out; the notice in front of the records explains it.
 LEFT_OUT: Final = "…"
 
 #: The note in the frame of a record of standing wishes.
-_STANDING: Final = "the user's own requests: follow them unless the newest message differs"
+_STANDING: Final = (
+    "the user's own requests: follow them unless a later one or the newest message differs"
+)
 
 Kind: TypeAlias = Literal["summary", "view", "message", "quote", "pins", "recall"]
 

@@ -47,8 +47,27 @@ _NOT_OWN: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _INTRODUCES: Final = re.compile(r"^[^\n]*[:\uff1a][ \t]*$", re.MULTILINE)
+_BEGINS: Final = re.compile(r"\S")
 _SENTENCE: Final = re.compile(
     r"[^\n.!?。\uff01\uff1f]+(?:[.!?](?=[\w)])[^\n.!?。\uff01\uff1f]*)*[.!?。\uff01\uff1f]*"
+)
+#: The lists whose members a phrase of the data may stand for.
+IN_PHRASES: Final = (
+    "verb",
+    "gerund",
+    "lasting",
+    "when",
+    "ended",
+    "thing",
+    "said",
+    "ignore",
+    "being",
+)
+#: What follows a verb where nothing in the sentence says what is meant.
+_VAGUE: Final = r" (?:that|it|this|so|these|those)(?:[.,;!?]|$| again| any ?more| any longer)"
+#: What makes of "as I prefer" no preference.
+_DENIED: Final = re.compile(
+    r"n't\b|\b(?:no|not|never|nothing|nobody|none|without|unlike|if|whether)\b"
 )
 _POLITE: Final = r"(?:can|could|would|will) you (?:please |kindly )?"
 
@@ -129,8 +148,11 @@ def _cues() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 def _own(text: str) -> str:
     """Return a text of the same length, with blanks where the words are not the user's own."""
-    text = _NOT_OWN.sub(lambda part: re.sub(r"[^\n]", " ", part[0]), text)
+    whole, text = text, _NOT_OWN.sub(lambda part: re.sub(r"[^\n]", " ", part[0]), text)
     for line in _INTRODUCES.finditer(text):
+        follows = _BEGINS.search(whole, line.end())
+        if follows and text[follows.start()] == " ":
+            continue  # What it introduces is marked, and so is its end.
         if not any(word in line[0] for word in _LISTS["announcing"]):
             text = text[: line.end()] + "\n" * (len(text) - line.end())
             break
@@ -150,7 +172,8 @@ def _wish(sentence: str) -> tuple[int, int] | None:
     at = opening.end() if opening else 0
     begin, end = len(sentence) - len(sentence.lstrip(" \t-*•")), len(sentence.rstrip())
     may_order = not asks or re.search(_POLITE, sentence[:at])
-    if may_order and (commands.match(sentence, at) or elsewhere.match(sentence)):
+    ordered = commands.match(sentence, at) or commands.match(sentence, begin)
+    if may_order and (ordered or elsewhere.match(sentence)):
         return begin, end
     said = preferences.search(sentence)
     if said is None:
@@ -158,33 +181,35 @@ def _wish(sentence: str) -> tuple[int, int] | None:
     # A clause alone would run into the next sentence, so what leads to it stays, if it is short.
     start = begin if said.start("wish") - begin <= _LEADS else said.start("wish")
     asked = question.search(sentence, said.end())
-    if asked is None:
+    end = asked.start() if asked else len(sentence[:end].rstrip("?\uff1f"))
+    if end - said.end() > 2 or said["wish"].rsplit(None, 1)[-1] not in _LISTS["leading"]:
         return start, end
-    is_empty = asked.start() - said.end() <= 2 and said.start("wish") - start <= 2
-    return None if is_empty else (start, asked.start())
+    # "Clips at the front, like I prefer" says it before; "it is not laid out as I prefer" does not.
+    is_told = said["how"] and start == begin and not _DENIED.search(sentence, 0, said.start())
+    return (start, end) if is_told else None
 
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], ...]:
     """Return patterns of a sentence's opening, of wishes, and of a question that follows one.
 
-    In the phrases of the data, "VERB" stands for a verb of its list, "LASTING" for a phrase that
-    says how long, and "*" for any words.
+    In the phrases of the data, a word in capitals stands for any member of that list, "SOME" for
+    none to two words, and "*" for any words.
     """
-    parts = {
-        "VERB": rf"{either(_LISTS['verbs'])}\b(?! (?:up|never|me know)\b)",
-        "LASTING": either(_LISTS["lasting"]),
-        "GERUND": either(_LISTS["gerunds"]),
-        "NAME": rf"(?!{either(_LISTS['no name'])}\b)\w+[.!]*$",
-        "*": r"[^\n]{0,200}?",
-    }
+    parts = {name.upper(): rf"{either(_LISTS[name])}\b" for name in IN_PHRASES}
+    parts["VERB"] += rf"(?! (?:up|of|never|me know)\b)(?!(?: do| say)?{_VAGUE})"
+    parts["GERUND"] += f"(?!{_VAGUE})"
+    parts["NAME"] = rf"(?!{either(_LISTS['no name'])}\b)\w+[.!]*$"
+    parts["SOME"] = rf"(?:(?!{either(_LISTS['pointing'])}\b)[\w-]+ ){{0,2}}"
+    parts["*"] = r"[^\n]{0,200}?"
+    places = re.compile(f"({'|'.join(map(re.escape, parts))})")
 
     def any_of(name: str) -> str:
-        found: list[str] = []
-        for phrase in sorted(_LISTS[name]):
-            words = re.split(r"(VERB|LASTING|GERUND|NAME|\*)", phrase)
-            found.append("".join(parts.get(word) or re.escape(word) for word in words))
-        return "(?:" + "|".join(found) + ")"
+        found = (
+            "".join(parts.get(word) or re.escape(word) for word in places.split(phrase))
+            for phrase in sorted(_LISTS[name])
+        )
+        return f"(?:{'|'.join(found)})"
 
     you = (
         r"(?:(?:please|pls|kindly|just|also),? |i(?: want|'d like| would like| need) you to "
@@ -199,9 +224,10 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
         re.compile(any_of("commands")),
         re.compile(
             r"(?:^|[,;:(—\u2013-] ?"
-            r"|\b(?:and|but|so|because|since|as|though|although|while|like|in) )"
+            r"|\b(?:(?P<how>as|like|in)|and|but|so|because|since|though|although|while"
+            r"|given|considering|account|per|with) )"
             rf"\s*(?:{either(_LISTS['openings'])}[,:!-]* )*"
-            rf"(?P<wish>{any_of('preferences')})(?! {either(_LISTS['passing'])}(?:[.,;!?]|$))"
+            rf"(?P<wish>{any_of('preferences')})(?! {either(_LISTS['passing'])}(?:[.,;!?]|$)| (?:this|these|those)\b)"
         ),
         re.compile(
             rf"(?:[,;]? +{then}?(?:can|could|would|will|do|does|should|shall|is|are|am)"
@@ -214,6 +240,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
         re.compile(
             rf" *(?:bitte |por favor,? |s'il te plaît,? )?{either(_LISTS['elsewhere'])}"
             rf"(?![ ,]+(?:{word} )?{either(_LISTS['narrating'])}\b)"
-            r"| *bitte (?:\w+ ){0,3}(?:immer|nie|niemals)\b"
+            r"| *bitte (?:\w+ ){0,3}(?:immer|nie|niemals|nicht mehr|keine? (?:\w+ )?mehr)\b"
+            r"| *n(?:e |')\w+ (?:plus|jamais)\b"
         ),
     )
