@@ -227,7 +227,8 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
             r"|\b(?:(?P<how>as|like|in)|and|but|so|because|since|though|although|while"
             r"|given|considering|account|per|with) )"
             rf"\s*(?:{either(_LISTS['openings'])}[,:!-]* )*"
-            rf"(?P<wish>{any_of('preferences')})(?! {either(_LISTS['passing'])}(?:[.,;!?]|$)| (?:this|these|those)\b)"
+            rf"(?P<wish>{any_of('preferences')})"
+            rf"(?! (?:this|these|those)\b| {either(_LISTS['passing'])}(?:[.,;!?]|$))"
         ),
         re.compile(
             rf"(?:[,;]? +{then}?(?:can|could|would|will|do|does|should|shall|is|are|am)"
