@@ -25,7 +25,7 @@ from hiermem.core import needs
 from hiermem.core.context import cover, pins, pool, verbatim
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.pins import Pin
-from hiermem.core.context.render import Block, Shown, Writer, in_order
+from hiermem.core.context.render import Block, Shown, Writer, in_order, name_of
 from hiermem.core.context.verbatim import Excerpts
 from hiermem.core.context.view import Piece, Runs, View, each_of, runs_of
 from hiermem.core.context.zone import VIEW_TOKENS, ZoneMaker
@@ -66,6 +66,10 @@ _LONG = 50_000
 #: A previous cut is not extended if the messages behind its zone take more than this many times the
 #: budget: more than a budget of them is new then, and a plan from the tree reads less.
 _GAP = 2
+#: The part of the budget that the calls of the newest turn, but for the last, may take verbatim.
+_CALLS = 1 / 3
+#: The part of the room beside excerpts that whole results keep when they have to give way.
+_WHOLE = 0.25
 #: The name of a record of pins that is not part of a cut.
 _BESIDE = "pins"
 #: The most messages that may lead a session.
@@ -215,16 +219,18 @@ def newest_sealed(state: SessionState) -> Reading[list[Node]]:
 
 
 def select(at: Situation, previous: View | None, excerpts: Excerpts) -> Reading[Cut]:
-    """Return the cut for a situation, with excerpts of long tool results unless all of it fits.
+    """Return the cut for a situation, with excerpts of long tool results that do not fit whole.
 
     Raises BudgetTooSmallError as ``Planner.select`` does.
     """
     planner = Planner(at, previous)
     found = yield from verbatim.with_excerpts(planner.select(), excerpts)
-    if excerpts.shortened and found.is_whole and (whole := (yield from planner.whole())):
+    if not excerpts.shortened or found.omitted:
+        return found
+    if found.is_whole and (whole := (yield from planner.whole())):
         excerpts.shortened.clear()
         return whole
-    return found
+    return planner.lengthened(found, excerpts)
 
 
 class Planner:
@@ -233,7 +239,10 @@ class Planner:
     def __init__(self, situation: Situation, previous: View | None) -> None:
         self.at, self.previous = situation, previous
         serial = previous.serial if previous else 0
-        self.zone = ZoneMaker(situation.writer, serial, situation.view)
+        self.led: dict[int | None, str | None] = {
+            item.message.index: None for item in situation.lead
+        }
+        self.zone = ZoneMaker(situation.writer, serial, situation.view, said=self.led)
         self.cost = situation.writer.cost
         self.total = situation.state.next_ordinal(1)
         self.opened = situation.state.open_windows()
@@ -281,6 +290,48 @@ class Planner:
         shown = yield from verbatim.read(self.at.state, windows)
         cut = self._assemble(View(0, ()), shown)
         return cut if self._fits(cut, self.at.recall) and not self._is_long(shown) else None
+
+    def lengthened(self, found: Cut, excerpts: Excerpts) -> Cut:
+        """Show tool results whole in the room that a cut with excerpts leaves, the newest first.
+
+        The first of them stays while all fit. When they do not, they give up most of that room at
+        once, because a result that becomes an excerpt is sent again with all that follows it.
+        """
+        if not self._fits(found):
+            return found  # Excerpts of the whole history may take of recall's room.
+        before = self.previous if self.at.sticky and not self.at.cache_cold else None
+        longer = self._whole_from(before.whole, found, excerpts) if before else found
+        if before is None or not self._fits(longer):
+            first = self._first_whole(found, excerpts, anew=before is None)
+            longer = self._whole_from(first, found, excerpts)
+        while not self._fits(longer):  # A quoted result takes more than its own tokens.
+            later = (index for index in excerpts.shortened if index > longer.view.whole)
+            first = min(later, default=self.at.state.next_index)
+            longer = self._whole_from(first, found, excerpts)
+        for item in longer.shown:
+            if item.message is excerpts.shortened.get(item.message.index):
+                del excerpts.shortened[item.message.index]
+        return longer
+
+    def _first_whole(self, found: Cut, excerpts: Excerpts, *, anew: bool) -> int:
+        """Return the message from which on whole results fit about beside a cut with excerpts."""
+        fullness = _REPLAN_COLD if self.at.sticky else 1.0
+        room = int(fullness * self.at.budget) - found.tokens
+        room = room if anew else int(_WHOLE * room)
+        first = self.at.state.next_index
+        for item in reversed(found.shown):
+            stored = excerpts.lengthened(item.message, 0)
+            room -= stored.tokens - item.message.tokens
+            if room < 0:
+                break
+            first = stored.index
+        return first
+
+    def _whole_from(self, first: int, found: Cut, excerpts: Excerpts) -> Cut:
+        shown = [
+            replace(item, message=excerpts.lengthened(item.message, first)) for item in found.shown
+        ]
+        return self._assemble(replace(found.view, whole=first), shown)
 
     # -- keeping the previous cut
 
@@ -476,7 +527,8 @@ class Planner:
         """Choose the pieces that stay verbatim: the last turns, and more up to ``share``.
 
         The last turns stay if together they take at most a third of the budget; otherwise only the
-        newest turn stays. A turn loses its oldest pieces if the minimum of the zone needs the room.
+        newest turn stays. A turn loses its oldest pieces if the minimum of the zone needs the room,
+        or if its calls take more than their part of the budget, the last of them aside.
         """
         budget, turns = self.at.budget, self.at.policy.turns
         days = ["", *(day(piece[-1].message.created_at) for piece in pieces)]
@@ -492,7 +544,12 @@ class Planner:
             while number < len(pieces) and _spoken(flat(pieces[-number:])) < self.at.recent:
                 number += 1
                 spent += costs[len(costs) - number]
-        while number > 1 and spent > most:
+        calls = [
+            cost if any(item.message.role == "tool" for item in piece) else 0
+            for piece, cost in zip(pieces, costs, strict=True)
+        ]
+        most_called = _CALLS * budget if self.at.recent is None else budget
+        while number > 1 and (spent > most or sum(calls[-number:-1]) > most_called):
             spent -= costs[len(costs) - number]
             number -= 1
         while number < len(pieces) and spent + costs[len(costs) - number - 1] <= share:
@@ -527,7 +584,8 @@ class Planner:
             if cut.tokens < _FULL * limit and self.at.recent is None:
                 # All lines that there are take less than their share: messages take the rest.
                 more = self._part(windows, shown, self.cost(part.raw) + limit - cut.tokens)
-                wider = yield from self._planned(more, limit - self.cost(more.raw))
+                kept = [unit for piece in cut.view.pieces for unit in self.zone.lines_of(piece)]
+                wider = yield from self._planned(more, limit - self.cost(more.raw), kept=kept)
                 cut = wider if cut.tokens < wider.tokens <= budget else cut
             if self._fits(cut):
                 return cut
@@ -662,7 +720,8 @@ class Planner:
             if not wanted <= set(pins.indices_of(made)):
                 made = self._made(missing, (), place)
         named = pins.indices_of(made)
-        self.zone.said = {pin.index: pin.text for pin in self.at.pins if pin.index in named}
+        self.zone.said = dict(self.led)
+        self.zone.said |= {pin.index: pin.text for pin in self.at.pins if pin.index in named}
         return tuple(made)
 
     def _made(self, missing: Sequence[Pin], staying: Sequence[Piece], at: int) -> Sequence[Piece]:
@@ -709,7 +768,7 @@ def _omitted(item: Covered) -> Omitted:
 def omitted_message(item: Shown) -> Omitted:
     """Describe a message that is omitted."""
     index = item.message.index
-    return Omitted(f"m{index}", Span(index, index + 1), 1)
+    return Omitted(name_of(index), Span(index, index + 1), 1)
 
 
 def lead_of(messages: Sequence[StoredMessage]) -> tuple[Shown, ...]:

@@ -82,8 +82,8 @@ class Pool:
     line_sources: dict[str, Covered] = field(default_factory=dict[str, Covered])
     #: Lines that stand elsewhere in the same context; what they say need not be said again.
     known: Sequence[Unit] = ()
-    #: What records beside the view show of messages; the view does not show it again.
-    said: Mapping[int | None, str] = field(default_factory=dict[int | None, str])
+    #: What stands beside the view of messages, None for all; the view does not show it again.
+    said: Mapping[int | None, str | None] = field(default_factory=dict[int | None, str | None])
     standing: Collection[int] = ()
     #: Whether the units come from the cover's own nodes; only then can a node be shown untrimmed.
     whole: bool = True
@@ -131,7 +131,8 @@ class Pool:
         return range(self.places[first][1].start, self.places[last - 1][1].stop)
 
     def _is_said(self, unit: Unit) -> bool:
-        return unit.index in self.said and unit.text in self.said[unit.index]
+        said = self.said.get(unit.index, "")
+        return said is None or unit.text in said
 
     def summarised(self, chosen: Iterable[Unit]) -> Runs:
         """Return the messages under the texts of which a model wrote a chosen line."""

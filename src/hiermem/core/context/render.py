@@ -71,15 +71,19 @@ class Frame:
     standing: bool = False
 
     def attributes(self) -> Mapping[str, str]:
-        """Return the provenance as attributes, in a fixed order."""
-        last = self.span.stop - 1
-        messages = str(self.span.start) if last == self.span.start else f"{self.span.start}-{last}"
-        found = {"messages": messages}
+        """Return the provenance as attributes, in a fixed order.
+
+        The name of a record of one message states which message it is.
+        """
+        first, last = self.span.start, self.span.stop - 1
+        found: dict[str, str] = {}
+        if self.name != name_of(first):
+            found["messages"] = str(first) if last == first else f"{first}-{last}"
         if self.level is not None:
             found["level"] = str(self.level)
         if self.dates is not None:
-            first, final = self.dates
-            found["dates"] = first if first == final else f"{first}/{final}"
+            begin, end = self.dates
+            found["dates"] = begin if begin == end else f"{begin}/{end}"
         if self.standing:
             found["holds"] = _STANDING
         if self.trust != "conversation":
@@ -155,7 +159,7 @@ class Writer:
             [None if item.partial else item.message.message for item in visible]
         )
         for item, whole in zip(visible, is_native, strict=True):
-            stored, name = item.message, f"m{item.message.index}"
+            stored, name = item.message, name_of(item.message.index)
             date = day(stored.created_at)
             if whole:
                 dated = date != today and stored.role in ("user", "assistant")
@@ -167,8 +171,9 @@ class Writer:
                 tokens += self._renamed(stored, ids) + bool(stored.name)
                 found.append(Block("message", name, span, tokens, message=stored, seam=seam))
             elif not item.empty:
-                frame = replace(frame_of(name, [item]), dates=(date, date))
-                found.append(self.record("quote", frame, item.line, message=stored))
+                line = item.line if date == today else f"[{date}]\n{item.line}"
+                frame = frame_of(name, [item])
+                found.append(self.record("quote", frame, line, message=stored))
                 today = date
         return found
 
@@ -192,6 +197,11 @@ class Writer:
     def cost(self, shown: Iterable[Shown], day_before: str = "") -> int:
         """Return the tokens of verbatim messages, rendered together."""
         return sum(block.tokens for block in self.messages(shown, day_before))
+
+
+def name_of(index: int) -> str:
+    """Return the name of the block of one message."""
+    return f"m{index}"
 
 
 def noticed(blocks: Sequence[Block], count: Callable[[str], int]) -> tuple[Block, ...]:

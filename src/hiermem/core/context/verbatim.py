@@ -51,14 +51,15 @@ class Excerpts:
     """What contexts show of tool results: at most ``most`` tokens, of message ``newest`` more.
 
     With ``most`` None all of them is shown. So is a result that has other parts than text, or that
-    was cut under another configuration. Of the messages ``shortened`` an excerpt is shown.
+    was cut under another configuration. ``shortened`` holds the messages of which an excerpt is
+    shown, whole, by index.
     """
 
     counter: TokenCounter
     most: int | None
     newest: int
     newest_most: int
-    shortened: set[int] = field(default_factory=set[int])
+    shortened: dict[int, StoredMessage] = field(default_factory=dict[int, StoredMessage])
 
     def of(self, stored: StoredMessage) -> StoredMessage:
         """Return a message as it is shown."""
@@ -72,9 +73,19 @@ class Excerpts:
         if stored.slices or stored.echoes or not plain:
             return stored
         short = excerpt(body(stored.message), most, self.counter.count)
-        self.shortened.add(stored.index)
+        self.shortened[stored.index] = stored
         message = replace(stored.message, content=short)
         return replace(stored, message=message, tokens=message_tokens(message, self.counter))
+
+    def lengthened(self, stored: StoredMessage, first: int) -> StoredMessage:
+        """Return a shown message whole if it is from ``first`` on, unless it is too long for that.
+
+        None is longer than the newest message may be.
+        """
+        whole = self.shortened.get(stored.index)
+        if whole is None or stored.index < first or whole.tokens > self.newest_most:
+            return stored
+        return whole
 
 
 def starts(windows: Iterable[Node], opened: Iterable[OpenWindow]) -> dict[str, Position]:

@@ -23,7 +23,7 @@ from hiermem.types import Trust
 #: The suffix of the name of a stored view that holds a ``Seen``.
 SEEN = "/seen"
 
-_FORMAT = 4
+_FORMAT = 5
 _STORED_KINDS = ("summary", "view", "pins")
 
 
@@ -112,7 +112,8 @@ class View:
     them. ``gone`` are the messages that were erased or put in quarantine before the view was made;
     a later erasure or quarantine outdates the view. ``pins`` are the records of pinned messages
     that the rest does not say, in order; ``windows`` of such a record is the number of pieces
-    before it, twice.
+    before it, twice. Tool results from the message ``whole`` on stand whole, older ones as
+    excerpts.
     """
 
     boundary: Natural
@@ -120,6 +121,7 @@ class View:
     serial: Natural = 0
     gone: Runs = ()
     pins: tuple[Piece, ...] = ()
+    whole: Natural = 0
 
     @property
     def tokens(self) -> int:

@@ -5,7 +5,7 @@ A view never takes more tokens than its share, frame included.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from hiermem.core.context import cover, lines, pool
@@ -32,8 +32,8 @@ class ZoneMaker:
     writer: Writer
     serial: int = 0
     view: str = ""
-    #: What the records of pins show, by message.
-    said: Mapping[int | None, str] = field(default_factory=dict[int | None, str])
+    #: What stands beside the views, by message, None for all of it.
+    said: dict[int | None, str | None] = field(default_factory=dict[int | None, str | None])
 
     def least(self, below: Sequence[Covered]) -> int:
         """Return the fewest tokens that can represent these nodes with one unit each."""

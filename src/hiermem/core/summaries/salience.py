@@ -16,7 +16,9 @@ and a third almost nothing; each step takes the unit that adds most per token:
     cost(u)  = its tokens, and those of its speaker and date where they are not shown yet
 
 A unit that leans on others (``_company``) is weighed, paid for and taken together with them. The
-user and the assistant each have a third of their fair share of the budget (``_floors``).
+user and the assistant each have a third of their fair share of the budget (``_floors``). Calls of
+tools and what these return are bulk, which gets what the rest leaves; only lines that report a
+failure compete with what was said.
 
 The parameters are flat near their defaults. They were chosen on LoCoMo and BEAM development chats;
 ``benchmarks/survival.py`` measures what they keep.
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
@@ -33,6 +36,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
+from hiermem.core.text.excerpt import tells_of_failure
 from hiermem.core.text.lexicon import (
     ANCHOR,
     DECISION,
@@ -82,6 +86,8 @@ _ITEM = 0.75
 _FLOOR = 0.35
 #: The roles that have such a floor: what tools return is bulk.
 _SPEAKERS: tuple[Role, ...] = ("user", "assistant")
+#: How a call begins in the text of its message.
+_CALL = re.compile(r"[\w.:-]{1,64}\([{\[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +149,7 @@ def select(
     pool.stand(standing)
     for group in groups:
         pool.represent(group, piece)
+    pool.fill(bulk=False)
     pool.fill()
     return pool.result()
 
@@ -173,6 +180,7 @@ class _Pool:
         self._worth: list[float] = []
         self._score(known)
         self._prior = _priors(units, self._message, weights, self._company)
+        self._bulk = {at for at, unit in enumerate(units) if _is_bulk(unit)}
         self._floors = _floors(units, self._message, budget)
         self._scales: dict[int, float] = {}
         self._added: dict[int, list[tuple[int, list[int]]]] = {}
@@ -324,6 +332,7 @@ class _Pool:
         room = min(piece, self._left)
         if not group or room <= 0 or any(at in self._taken for at in group):
             return
+        group = [at for at in group if self._terms[at] and at not in self._bulk] or group
         best, best_gain, best_cost = group[0], 0.0, piece + 1
         for at in group:
             if not self._terms[at]:
@@ -357,11 +366,12 @@ class _Pool:
             cost = heading + self._count("\n" + text)
             self._take(at, min(cost, room), cut=replace(unit, text=text))
 
-    def fill(self) -> None:
+    def fill(self, *, bulk: bool = True) -> None:
         """Spend the rest of the budget on the units that add most per token, until nothing fits."""
         if self._left <= _CRUMB:
             return
-        waiting = [at for at, terms in enumerate(self._terms) if terms and at not in self._taken]
+        passed = self._taken if bulk else self._taken.keys() | self._bulk
+        waiting = [at for at, terms in enumerate(self._terms) if terms and at not in passed]
         if min((self._tokens[at] for at in waiting), default=0) > self._left:
             return
         queue = self._bounds(waiting)
@@ -485,6 +495,13 @@ def _priors(
             prior *= 1 + weights.lead
         priors.append(prior * weights.code if unit.code else prior)
     return priors
+
+
+def _is_bulk(unit: Unit) -> bool:
+    """Return whether a unit is a call, or a line of its result that reports no failure."""
+    if unit.role == "tool":
+        return not tells_of_failure(unit.text)
+    return unit.role == "assistant" and _CALL.match(unit.text) is not None
 
 
 def _floors(units: Sequence[Unit], message: Sequence[int], budget: int) -> dict[str, int]:

@@ -82,6 +82,11 @@ def excerpt(text: str, limit: int, count: Callable[[str], int]) -> str:
     return _Choice(lines, limit, count).text() if lines else ""
 
 
+def tells_of_failure(line: str) -> bool:
+    """Return whether a line of a tool's result reports a failure; one of a listed file does not."""
+    return _NUMBERED.match(line) is None and _FAILURE.search(line) is not None
+
+
 def _lines(text: str) -> Iterator[_Line]:
     place = 0
     lines = text.splitlines()

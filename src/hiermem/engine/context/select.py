@@ -271,7 +271,7 @@ async def _decide(
         situation = replace(situation, gone=taken_back(await handle.store.events(session_id)))
         found = await handle.answer(session_id, with_excerpts(layered.select(situation), shown))
         found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
-        return Decided(record, situation, found, excerpted=shown.shortened)
+        return Decided(record, situation, found, excerpted=shown.shortened.keys())
     before, seen = views
     prefetched: list[Node] = []
     if before is not None:
@@ -288,7 +288,7 @@ async def _decide(
     if kept and found.view != before:
         # The epoch keeps a view from restoring messages withdrawn since the record was read.
         await _keep(handle, record, name, found.view)
-    return Decided(record, situation, found, name, seen, shown.shortened)
+    return Decided(record, situation, found, name, seen, shown.shortened.keys())
 
 
 async def _compared(
