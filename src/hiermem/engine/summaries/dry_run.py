@@ -118,6 +118,7 @@ async def _unmade(
                     messages,
                     count=run.counter.count,
                     tool_tokens=run.config.tool_result_tokens,
+                    unread=not node.verbatim,
                 )
                 for node, messages in windows
             }
