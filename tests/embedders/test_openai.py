@@ -102,7 +102,7 @@ async def test_vectors_are_shortened_where_that_is_asked(provider):
 async def test_a_failure_is_one_request_and_one_typed_error(fault, error, charged, provider):
     """The same table as for chats: what an embedder wrongly tells is embedded never, or twice."""
     provider.meet(fault)
-    embedder = embedder_at(provider, timeout=0.15 if fault == "hang" else 30.0)
+    embedder = embedder_at(provider, timeout=1.0 if fault == "hang" else 30.0)
     with pytest.raises(ModelError) as told:
         await embedder.embed(["CANARY of the text"], kind="passage")
     await embedder.disconnect()

@@ -113,7 +113,7 @@ async def test_a_failure_is_one_request_and_one_typed_error(kind, provider):
     One request each: the SDK retries nothing, for its retries are in no journal.
     """
     told = {}
-    async with chat(kind, provider) as patient, chat(kind, provider, timeout=0.15) as hasty:
+    async with chat(kind, provider) as patient, chat(kind, provider, timeout=1.0) as hasty:
         for fault in TOLD:
             provider.meet(fault)
             before = len(provider.served)

@@ -44,7 +44,8 @@ def test_a_server_is_sent_no_more_than_was_stated(tokens):
         reports, minutes = run_fast(run())
         assert sum(report.made for report in reports) == len(provider.served) >= 12
         most_requests, most_tokens = provider.busiest(60 / FAST)
-        assert most_requests <= 2 * requests
+        # What is in flight may arrive late.
+        assert most_requests <= 2 * requests + provider.peak
         assert len(provider.served) <= requests * (1 + minutes)
         assert provider.peak <= 4
         if tokens == 9_000:

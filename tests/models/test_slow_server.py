@@ -2,6 +2,7 @@
 
 import pytest
 from provider import Provider
+from sampling import crossed
 
 from hiermem import (
     AnthropicChat,
@@ -83,13 +84,12 @@ async def test_a_call_that_was_late_is_repeated_once_and_given_twice_the_time():
         assert (report.failed, asked) == (1, [1.0, 2.0])
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("kind", [OpenAIChat, AnthropicChat])
+@pytest.mark.parametrize(("stream", "kind"), crossed([True, False], [OpenAIChat, AnthropicChat]))
 async def test_an_adapter_waits_longer_where_the_engine_does(kind, stream):
     """Its own timeout would else cut off the call that was given more time."""
-    with Provider(["hang", None], latency=0.5) as provider:
+    with Provider(["hang", None], latency=1.4) as provider:
         url = provider.openai_url if kind is OpenAIChat else provider.url
-        model = kind("m", base_url=url, api_key=provider.key, timeout=0.35, stream=stream)
+        model = kind("m", base_url=url, api_key=provider.key, timeout=1.0, stream=stream)
         policy = UpdatePolicy(batch_delay=0, retries=1)
         async with AsyncMemory.open(":memory:", llm=model, update_policy=policy) as memory:
             session = memory.session("s")

@@ -470,14 +470,14 @@ async def test_a_commit_of_eight_megabytes_ends(schema, tcp):
 async def test_a_server_that_does_not_answer_is_given_up_after_a_limit(schema):
     """Neither a read nor a write waits for ever, and a commit that was sent is unknown."""
     proxy = Proxy(postgres_server.dsn())
-    limits = {"statement_timeout": 0.3, "idle_timeout": 0.2, "pool_max": 1}
+    limits = {"statement_timeout": 1.5, "idle_timeout": 0.5, "pool_max": 1}
     try:
         async with opened(schema, dsn=proxy.dsn, **limits) as store:
             tenant = store.tenant("t")
             for text in "abc":
                 await write(tenant, "s", [Message.user(text)])
             proxy.be_silent()
-            with pytest.raises(StoreError, match=r"did not answer within 0\.5 seconds") as caught:
+            with pytest.raises(StoreError, match=r"did not answer within 2 seconds") as caught:
                 await asyncio.wait_for(write(tenant, "s", [Message.user("d")]), 20)
             assert caught.value.committed is None
         async with opened(schema) as store:
@@ -491,14 +491,14 @@ async def test_a_decision_that_waits_for_its_process_is_ended(schema, monkeypatc
     """Its locks are free again after idle_timeout, with and without the limit of PostgreSQL 17."""
     if not limited:
         monkeypatch.setattr(connections, "_LIMITS_TRANSACTIONS", 10**9)
-    async with opened(schema, idle_timeout=0.6) as one, opened(schema) as two:
+    async with opened(schema, idle_timeout=1.2) as one, opened(schema) as two:
         handles = one.tenant("t"), two.tenant("t")
         await write(handles[0], "s", [Message.user("a")])
 
         def waiting():
             yield "s", NeedSession()
             yield "s", NeedMessages(0, 1)
-            time.sleep(1.2)  # the event loop stands still, as all of a stopped process does
+            time.sleep(2.4)  # the event loop stands still, as all of a stopped process does
             yield "s", NeedMessages(0, 1)
             return Batch(None)
 
@@ -509,7 +509,7 @@ async def test_a_decision_that_waits_for_its_process_is_ended(schema, monkeypatc
         def quick():
             for _ in range(8):
                 yield "s", NeedMessages(0, 1)
-                time.sleep(0.1)
+                time.sleep(0.2)
             return Batch("ended")
 
         assert await handles[0].transact(quick) == "ended"

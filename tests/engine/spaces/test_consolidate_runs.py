@@ -8,6 +8,7 @@ import pytest
 from sampling import params
 
 from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
+from hiermem.core.calls.claim import read_claim
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.record import subject_of
 from hiermem.engine.calls import call as calling
@@ -115,17 +116,24 @@ async def test_who_lost_the_lease_writes_nothing_though_nothing_else_changed(sto
     assert (await second).status == "ok"
 
 
-async def test_a_lease_is_renewed_while_a_model_thinks(store):
-    """A call may take ten times as long as the lease; the bank stays this run's."""
-    slow = Gated()
-    policy = BankPolicy(lease=1.5)
-    memory = AsyncMemory(store=store, llm=slow, bank_policy=policy)
+async def held_until(space):
+    """Return when the claim on the space ends."""
+    return read_claim((await space._context.one(kept.CLAIM)).body).until
+
+
+async def test_a_lease_is_renewed_while_a_model_thinks(store, monkeypatch):
+    """A call may take many times as long as the lease; the bank stays this run's."""
+    slow, clock, policy = Gated(), store._clock, BankPolicy()
+    monkeypatch.setattr(frame, "_BEATS", 50 * policy.lease)  # so often a second
+    memory = AsyncMemory(store=store, llm=slow, clock=clock)
     space = memory.space("x", rules=RULES)
     await space.note("one")
     work = asyncio.create_task(space.consolidate())
     await slow.entered.wait()
     for _ in range(4):
-        await asyncio.sleep(0.5)
+        clock.at += timedelta(seconds=0.7 * policy.lease)
+        while await held_until(space) < clock.at + timedelta(seconds=policy.lease / 2):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
         assert (await memory.space("x").consolidate()).status == "busy"
     slow.go.set()
     assert (await work).status == "ok"
