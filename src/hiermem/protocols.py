@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from typing_extensions import TypeIs, get_protocol_members
 
+from hiermem.lazy import LazyModule
 from hiermem.types import Node, Revision, Role, SessionRecord, StoredMessage, Trust, Unit
-from hiermem.types.bank import BankText
 from hiermem.types.transaction import (
     Attempt,
     Block,
@@ -38,6 +38,11 @@ from hiermem.types.transaction import (
     StoredRow,
     ViewRecord,
 )
+
+if TYPE_CHECKING:
+    from hiermem.types import bank as banks
+else:
+    banks = LazyModule("hiermem.types.bank")
 
 __all__ = [
     "LLM",
@@ -180,7 +185,7 @@ class LLMRequest:
     style: str = ""
     temperature: float = 0.3
     schema: Mapping[str, Any] | None = None
-    bank: BankText | None = None
+    bank: banks.BankText | None = None
     patience: float = 1.0
 
 

@@ -28,7 +28,6 @@ from hiermem.core import arguments
 from hiermem.core.calls.run_report import RunReport
 from hiermem.core.log.branches import ImportReport
 from hiermem.core.log.receipts import ForkHandling, Receipt, StoreCopy
-from hiermem.core.search.embedding_state import EmbeddingReport, IndexReport
 from hiermem.core.search.filters import TenantFilters, read_filters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.text.policy import MAX_NAME, check, check_name
@@ -49,6 +48,7 @@ from hiermem.types.transaction import DueSession, RunRecord, Scrubbed, SessionOr
 if TYPE_CHECKING:
     from hiermem.core import check as checks
     from hiermem.core import transfer
+    from hiermem.core.search import embedding_state
     from hiermem.core.summaries import plan, prompt, reports
     from hiermem.engine import handle as handles
     from hiermem.engine.log import append as ingest
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 else:
     checks = LazyModule("hiermem.core.check")
     transfer = LazyModule("hiermem.core.transfer")
+    embedding_state = LazyModule("hiermem.core.search.embedding_state")
     plan = LazyModule("hiermem.core.summaries.plan")
     prompt = LazyModule("hiermem.core.summaries.prompt")
     reports = LazyModule("hiermem.core.summaries.reports")
@@ -563,7 +564,7 @@ class AsyncMemory(Brief):
         handle, question = self._resources.opened(), _question(query, metadata, filters)
         return await tenant_search.recall(handle, question, max_tokens, neighbours=neighbours)
 
-    async def rebuild_index(self) -> IndexReport:
+    async def rebuild_index(self) -> embedding_state.IndexReport:
         """Rebuild the search index of every session, and return how much was indexed.
 
         Right answers never need this: a search rebuilds what is damaged or missing. Messages and
@@ -573,7 +574,7 @@ class AsyncMemory(Brief):
 
         return await rebuild(self._resources.opened())
 
-    async def reembed(self) -> list[EmbeddingReport]:
+    async def reembed(self) -> list[embedding_state.EmbeddingReport]:
         """Recompute vectors that are missing or were made by another embedder, in every session.
 
         Return one report for each session. A call that was cut off is resumed by the next.

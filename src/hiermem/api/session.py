@@ -17,8 +17,6 @@ from hiermem.config import ExtractionOptions, HierarchyConfig, replaced
 from hiermem.core import arguments
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.log.receipts import EditReport, ForkHandling, Receipt
-from hiermem.core.metrics import Metrics
-from hiermem.core.search.embedding_state import EmbeddingReport
 from hiermem.core.search.filters import RecallFilters, SearchFilters, read_filters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.text.policy import MAX_NAME, check, check_name
@@ -28,14 +26,15 @@ from hiermem.types import Content, Message, Span, StoredMessage, Summary
 from hiermem.types.brief import Brief
 from hiermem.types.prices import Prices
 from hiermem.types.transaction import RunRecord
-from hiermem.types.trivector import TriVector
 
 if TYPE_CHECKING:
     from hiermem.api.resources import Resources
+    from hiermem.core import metrics as costs
     from hiermem.core.context import pins as pinned
     from hiermem.core.context import selection
     from hiermem.core.extraction import plan as extraction
     from hiermem.core.log import alignment
+    from hiermem.core.search import embedding_state
     from hiermem.core.summaries import plan
     from hiermem.engine import metrics as measuring
     from hiermem.engine.context import manager, select
@@ -47,11 +46,14 @@ if TYPE_CHECKING:
     from hiermem.engine.log import sync as syncing
     from hiermem.engine.search import ahead
     from hiermem.engine.summaries import update as updating
+    from hiermem.types import trivector
 else:
     pinned = LazyModule("hiermem.core.context.pins")
     selection = LazyModule("hiermem.core.context.selection")
     extraction = LazyModule("hiermem.core.extraction.plan")
+    costs = LazyModule("hiermem.core.metrics")
     alignment = LazyModule("hiermem.core.log.alignment")
+    embedding_state = LazyModule("hiermem.core.search.embedding_state")
     plan = LazyModule("hiermem.core.summaries.plan")
     measuring = LazyModule("hiermem.engine.metrics")
     manager = LazyModule("hiermem.engine.context.manager")
@@ -64,6 +66,7 @@ else:
     syncing = LazyModule("hiermem.engine.log.sync")
     ahead = LazyModule("hiermem.engine.search.ahead")
     updating = LazyModule("hiermem.engine.summaries.update")
+    trivector = LazyModule("hiermem.types.trivector")
 
 
 class AsyncSession(Brief):
@@ -464,7 +467,7 @@ class AsyncSession(Brief):
             raise UsageError("beside is a context of another session")
         return beside.verbatim
 
-    async def embed(self) -> EmbeddingReport:
+    async def embed(self) -> embedding_state.EmbeddingReport:
         """Make the missing vectors of messages and summaries, and return what was done.
 
         ``update`` does so in the background. A pass that was cut off is resumed by the next.
@@ -518,7 +521,7 @@ class AsyncSession(Brief):
             deadline=deadline,
         )
 
-    async def tri_vector(self) -> TriVector | None:
+    async def tri_vector(self) -> trivector.TriVector | None:
         """Return the newest result of ``extract``, or None where there is none."""
         return await graph.tri_vector(self._handle, self.id)
 
@@ -645,7 +648,7 @@ class AsyncSession(Brief):
         """Return the journalled runs of this session, newest first."""
         return await read.runs(self._handle, limit, subject=self.id)
 
-    async def metrics(self, prices: Prices | None = None) -> Metrics:
+    async def metrics(self, prices: Prices | None = None) -> costs.Metrics:
         """Return how far the session is compressed, what that cost and what was kept.
 
         With ``prices`` the result also states savings and costs in money.

@@ -14,15 +14,6 @@ from typing import TYPE_CHECKING
 
 from hiermem.core import arguments
 from hiermem.lazy import LazyModule
-from hiermem.types.bank import (
-    BankRevision,
-    ConsolidationResult,
-    ExportReport,
-    LoadReport,
-    Note,
-    NoteState,
-    SpaceMeta,
-)
 from hiermem.types.brief import Brief
 from hiermem.types.transaction import RunRecord
 
@@ -32,9 +23,11 @@ if TYPE_CHECKING:
     from hiermem.engine.spaces import space as space_engine
     from hiermem.engine.spaces.records import SpaceContext
     from hiermem.remote import object_storage
+    from hiermem.types import bank
 else:
     space_engine = LazyModule("hiermem.engine.spaces.space")
     object_storage = LazyModule("hiermem.remote.object_storage")
+    bank = LazyModule("hiermem.types.bank")
 
 
 class AsyncSpace(Brief):
@@ -74,7 +67,7 @@ class AsyncSpace(Brief):
         tags: Iterable[str] = (),
         timestamp: datetime | None = None,
         sources: Iterable[tuple[str, int]] = (),
-    ) -> Note:
+    ) -> bank.Note:
         """Write a live note and return it with its key; it is durable when the call returns.
 
         ``timestamp`` (timezone-aware) is the present time by default. Notes of the same time keep
@@ -97,7 +90,7 @@ class AsyncSpace(Brief):
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
-    ) -> ConsolidationResult:
+    ) -> bank.ConsolidationResult:
         """Have the model write the live notes into the bank, oldest first; return what was done.
 
         One run takes at most ``BankPolicy.max_notes`` notes (500 by default). Each answer of the
@@ -128,7 +121,7 @@ class AsyncSpace(Brief):
         """Return the rules of the space, as Markdown."""
         return (await self._context.rules()).text
 
-    async def notes(self, state: NoteState = "live") -> list[Note]:
+    async def notes(self, state: bank.NoteState = "live") -> list[bank.Note]:
         """Return the live (blocked or not), the blocked or the consumed notes, oldest first."""
         return await space_engine.notes(self._context, state)
 
@@ -151,11 +144,11 @@ class AsyncSpace(Brief):
         """Return the newest synthesis; "" before the first consolidation."""
         return (await self._context.state()).synthesis
 
-    async def meta(self) -> SpaceMeta:
+    async def meta(self) -> bank.SpaceMeta:
         """Return the space's figures: its revision, and its consolidations and their notes."""
         return (await self._context.state()).meta
 
-    async def history(self, *, limit: int = 100) -> list[BankRevision]:
+    async def history(self, *, limit: int = 100) -> list[bank.BankRevision]:
         """Return the revisions of the bank, newest first."""
         return await space_engine.history(self._context, limit)
 
@@ -169,7 +162,7 @@ class AsyncSpace(Brief):
         """
         return await space_engine.diff_between(self._context, since, until)
 
-    async def rollback(self, to: int, *, restore_notes: bool = False) -> BankRevision:
+    async def rollback(self, to: int, *, restore_notes: bool = False) -> bank.BankRevision:
         """Restore the files of revision ``to`` as a new revision, and return that revision.
 
         Notes that were consumed since stay consumed. With ``restore_notes`` they are live again,
@@ -186,7 +179,7 @@ class AsyncSpace(Brief):
         *,
         overwrite: bool = False,
         options: Mapping[str, str | int | bool] | None = None,
-    ) -> ExportReport:
+    ) -> bank.ExportReport:
         """Write the bank's files into a folder or object storage, and return what was written.
 
         The folder may be under version control: only files of the bank, ``_synthesis.md`` and
@@ -211,7 +204,7 @@ class AsyncSpace(Brief):
         *,
         overwrite: bool = False,
         options: Mapping[str, str | int | bool] | None = None,
-    ) -> LoadReport:
+    ) -> bank.LoadReport:
         """Read the changed files of a folder or object storage as a new revision; return them.
 
         Only files that the rules name or the bank has are read. A file that is missing there stays

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from hiermem.core.summaries import salience
-from hiermem.core.summaries.assess import Draft
 from hiermem.core.text import units
 from hiermem.core.text.excerpt import excerpt
 from hiermem.core.text.hashes import VERBATIM
@@ -294,7 +293,7 @@ def fitted(inputs: Inputs, room: int, *, count: Count) -> Inputs:
     return replace(inputs, sources=sources, tokens=tokens, anchors=None)
 
 
-def word_for_word(inputs: Inputs, *, count: Count) -> Draft:
+def word_for_word(inputs: Inputs, *, count: Count) -> salience.Selection:
     """Write the inputs as the summary itself, in no more tokens than the inputs have.
 
     Dates and then speakers are left out where they would make the text longer. As a last step the
@@ -309,15 +308,14 @@ def word_for_word(inputs: Inputs, *, count: Count) -> Draft:
     ):
         text = units.render(kept)
         if kept and (tokens := count(text)) <= room:
-            return Draft(text, tokens, tuple(kept))
+            return salience.Selection(tuple(kept), text, tokens)
     for joint in ("\n", " ", ""):
         text = joint.join(source.text for source in inputs.sources)
         if (tokens := count(text)) <= room:
-            return Draft(text, tokens, ())
-    selection = salience.select(
+            return salience.Selection((), text, tokens)
+    return salience.select(
         [unit for source in inputs.sources for unit in units.of_source(source)], room, count
     )
-    return Draft(selection.text, selection.tokens, tuple(selection.units))
 
 
 def rebase(provenance: str, text: str, *, shift: int, among: Span) -> str:

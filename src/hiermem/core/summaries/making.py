@@ -324,9 +324,9 @@ def _serve(
 
 def copy(node: Node, inputs: Inputs, run: Settings) -> Revision:
     """Return the revision of a node that copies its inputs word for word, or that has none."""
-    copied = word_for_word(inputs, count=run.counter.count) if inputs.sources else Draft("", 0, ())
+    copied = word_for_word(inputs, count=run.counter.count)
     found = anchors.find(copied.text, limit=MOST_ANCHORS)
-    draft = replace(copied, model="verbatim", anchors=found)
+    draft = Draft(copied.text, copied.tokens, copied.units, model="verbatim", anchors=found)
     level_plan = replace(run.plan(node.level), strategy=VERBATIM)
     task = _Task(node, run, inputs, None, clean=False, flagged=False)
     return _revision(task, draft, run.labels(inputs), level_plan)

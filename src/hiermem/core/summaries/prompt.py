@@ -14,13 +14,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from hiermem.core.summaries.checks import Problem
 from hiermem.core.text import language
 from hiermem.core.text.units import prose
 from hiermem.errors import ConfigError
 from hiermem.protocols import ChatMessage, SourceText
+
+if TYPE_CHECKING:
+    from hiermem.core.summaries.checks import Problem
 
 _TIME: Final = "%Y-%m-%d %H:%M"
 _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")

@@ -113,7 +113,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The kept units: ``text`` is ``units.render`` of ``units``, ``tokens`` its count."""
+    """A text, its count of tokens, and the units of which it is the rendering, () if it is none."""
 
     units: tuple[Unit, ...] = ()
     text: str = ""

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Final
 from hiermem.core.text.policy import check_name
 from hiermem.errors import UsageError
 from hiermem.lazy import LazyModule
-from hiermem.types.trivector import ENTITY_TYPES, EntityType, TriVector
 
 if TYPE_CHECKING:
     from hiermem.core.extraction import graph, reduce
     from hiermem.engine.extraction import reduce as stored
     from hiermem.engine.handle import Handle
+    from hiermem.types import trivector
 else:
     graph = LazyModule("hiermem.core.extraction.graph")
     reduce = LazyModule("hiermem.core.extraction.reduce")
     stored = LazyModule("hiermem.engine.extraction.reduce")
+    trivector = LazyModule("hiermem.types.trivector")
 
 #: The most sessions that one question reads.
 _SESSIONS: Final = 100_000
@@ -37,7 +38,7 @@ class AsyncGraph:
         self,
         name: str,
         *,
-        type: EntityType | None = None,  # noqa: A002
+        type: trivector.EntityType | None = None,  # noqa: A002
     ) -> graph.GraphEntity | None:
         """Return the entity of that name, in any spelling; None where there is none.
 
@@ -51,7 +52,7 @@ class AsyncGraph:
         self,
         name: str,
         *,
-        type: EntityType | None = None,  # noqa: A002
+        type: trivector.EntityType | None = None,  # noqa: A002
     ) -> tuple[graph.GraphEntity, ...]:
         """Return all entities of that name, one per type, most mentioned first."""
         return graph.entities_named(await self._named(name, type), type)
@@ -60,7 +61,7 @@ class AsyncGraph:
         self,
         name: str,
         *,
-        type: EntityType | None = None,  # noqa: A002
+        type: trivector.EntityType | None = None,  # noqa: A002
     ) -> tuple[graph.Neighbour, ...]:
         """Return what the entity of that name is related to, in both directions, heaviest first."""
         return graph.neighbours_of(await self._named(name, type), type)
@@ -69,20 +70,22 @@ class AsyncGraph:
         self,
         name: str,
         *,
-        type: EntityType | None = None,  # noqa: A002
+        type: trivector.EntityType | None = None,  # noqa: A002
     ) -> tuple[graph.Mention, ...]:
         """Return the places where the entity was mentioned: session, chunk and messages."""
         return graph.mentions_of(await self._named(name, type), type)
 
-    async def _named(self, name: str, type_: EntityType | None) -> Sequence[graph.NameRecord]:
-        if type_ is not None and type_ not in ENTITY_TYPES:
-            raise UsageError(f"type is {type_!r}; use one of {', '.join(ENTITY_TYPES)}")
+    async def _named(
+        self, name: str, type_: trivector.EntityType | None
+    ) -> Sequence[graph.NameRecord]:
+        if type_ is not None and type_ not in trivector.ENTITY_TYPES:
+            raise UsageError(f"type is {type_!r}; use one of {', '.join(trivector.ENTITY_TYPES)}")
         wanted = reduce.normalise(check_name(name, what="name of an entity"))
         records = await self._handle().store.records(stored.ENTITY, key=wanted, limit=_SESSIONS)
         return [graph.read_name_record(record.scope, record.body) for record in records]
 
 
-async def tri_vector(handle: Handle, session_id: str) -> TriVector | None:
+async def tri_vector(handle: Handle, session_id: str) -> trivector.TriVector | None:
     """Return the session's newest stored result, or None where it was never extracted."""
     await handle.record_or_new(session_id)
     for record in await handle.store.records(stored.TRIVECTOR, scope=session_id):

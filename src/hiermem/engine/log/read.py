@@ -17,7 +17,6 @@ from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.calls.run_report import RunReport, report, with_current_outcome
 from hiermem.core.context.pins import MOST, NEAR, Pin, of_messages
-from hiermem.core.metrics import level_metrics
 from hiermem.core.text.policy import check_name
 from hiermem.core.text.wishes import PIN
 from hiermem.core.tree.state import OpenWindow, config_from
@@ -95,6 +94,8 @@ class SessionStatus(Brief):
 
 async def status(handle: Handle, session_id: str) -> SessionStatus:
     """Return the state of the session."""
+    from hiermem.core.metrics import level_metrics
+
     record = await handle.record_or_new(session_id)
     state = session_state(record)
     tree = handle.store.tree(session_id)
