@@ -8,6 +8,13 @@ is called and no data is needed.
     python benchmarks/prompt_frame.py [--before REVISION]
 
 With a revision, the frame of its prompts stands beside; its source is read by git.
+
+With ``--contexts``, what is frame in live contexts instead, in talk, assistant chats and agents'
+logs: notices, and the opening and closing lines and roles of records; and beside it the dates.
+The mean over all contexts of a chat with a record, a context after every second message (LoCoMo:
+every sixth). It needs the data of ``conversations``.
+
+    HIERMEM_DATA=path/to/data python benchmarks/prompt_frame.py --contexts [2000,8000]
 """
 
 from __future__ import annotations
@@ -17,22 +24,28 @@ import inspect
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+import agent_log
+from conversations import beam, folder, locomo
+
+from hiermem import BudgetTooSmallError, ContextSelection, Memory, Message
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.extraction import prompt as extraction
 from hiermem.core.spaces import prompt as spaces
 from hiermem.core.spaces.rules import read_rules
 from hiermem.core.summaries.checks import Problem
 from hiermem.core.summaries.prompt import Facts, Length, render, second_request
-from hiermem.core.text.measure import canonical_json
+from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.errors import InvalidAnswerError
 from hiermem.prompts import load, load_named
 from hiermem.protocols import ChatMessage, SourceText
@@ -40,6 +53,7 @@ from hiermem.tokens import default_counter
 from hiermem.types.bank import BankText, Note
 
 COUNT = default_counter().count
+DATE = re.compile(r"\[\d{4}-\d\d-\d\d(?: to \d{4}-\d\d-\d\d)?\]")
 BEGIN = datetime(2024, 3, 15, 9, tzinfo=UTC)
 PEOPLE = ("Caroline", "Melanie")
 LINES = (
@@ -194,12 +208,69 @@ def measured_at(revision: str) -> dict[str, Cost]:
     return {name: Cost(*figures) for name, figures in json.loads(ran.stdout).items()}
 
 
+def in_context(selection: ContextSelection) -> tuple[int, int]:
+    """Return the tokens of the frames of a context, and those of its dates."""
+    frames = dates = 0
+    for block in selection.blocks:
+        if not block.text:
+            dates += COUNT(f"{block.seam}\n") if block.seam else 0
+            continue
+        before, _, rest = block.text.partition("]]\n")
+        body, _, closing = rest.rpartition("\n[[")
+        dated = [line for line in body.splitlines() if DATE.fullmatch(line)]
+        dates += tokens(f"{line}\n" for line in dated)
+        frames += COUNT(f"{before}]]\n") + COUNT(f"\n[[{closing}")
+        # A quoted message would have a role of its own in any case.
+        frames += 0 if block.kind == "quote" else MESSAGE_OVERHEAD
+    return frames, dates
+
+
+def of_chat(name: str, messages: Sequence[Message], step: int, budget: int) -> None:
+    """Print what is frame in the contexts of one chat that is fed turn by turn."""
+    found: list[tuple[float, float]] = []
+    with Memory.open(":memory:") as memory:
+        session = memory.session(name)
+        for at in range(0, len(messages), step):
+            session.append(messages[at : at + step])
+            session.update()
+            with suppress(BudgetTooSmallError):
+                selection = session.context(budget)
+                if any(block.text for block in selection.blocks):
+                    whole = selection.total_tokens
+                    frames, dates = in_context(selection)
+                    found.append((frames / whole, dates / whole))
+    if found:
+        frames, dates = (sum(column) / len(found) for column in zip(*found, strict=True))
+        worst = max(share for share, _ in found)
+        print(f"{name:24}{budget:8,}{frames:9.1%}{worst:9.1%}{dates:9.1%}", flush=True)
+
+
+def contexts(budgets: Sequence[int]) -> None:
+    """Print what is frame in the contexts of each kind of conversation."""
+    print(f"{'conversation':24}{'budget':>8}{'frames':>9}{'worst':>9}{'dates':>9}")
+    logs = (("agent, made", list(agent_log.made())), ("agent, trace", agent_log.trace()))
+    chats = [
+        *((chat.name, chat.messages, 6) for chat in list(locomo(folder()))[:3]),
+        *((chat.name, chat.messages, 2) for chat in list(beam(folder()))[:3]),
+        *((name, messages, 2) for name, messages in logs),
+    ]
+    for name, messages, step in chats:
+        for budget in budgets:
+            of_chat(name, messages, step, budget)
+
+
 def main() -> None:
     """Print the frame of each kind of request, with that of an earlier revision beside it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", metavar="REVISION", help="a revision to compare with")
     parser.add_argument("--json", action="store_true", help="print the figures alone")
+    parser.add_argument(
+        "--contexts", metavar="BUDGETS", nargs="?", const="2000", help="frames of contexts instead"
+    )
     given = parser.parse_args()
+    if given.contexts:
+        contexts([int(budget) for budget in given.contexts.split(",")])
+        return
     now = measured()
     if given.json:
         print(json.dumps(now))

@@ -355,7 +355,7 @@ def of_view(record: ViewRecord, nodes: Mapping[str, Node], *, key: bytes, window
         return
     if view.boundary > windows:
         yield "P13", where, "it covers windows that there are not"
-    for piece in (*view.pins, *view.pieces):
+    for piece in view.pieces:
         for item in piece.covers:
             node = nodes.get(item.id)
             # A summary of an open group is replaced when the group grows; the view outlives it.

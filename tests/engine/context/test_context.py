@@ -1,6 +1,7 @@
 """P3 and P13: an exact cover inside the budget, rendered so that appending keeps its prefix."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -267,7 +268,8 @@ async def test_what_is_left_out_of_a_sliced_message_is_marked():
     await session.append(Message.user("Read this."), Message.user(document))
     await session.update()
     newest = (await session.context(4_000)).blocks[-1]
-    _, said, _ = newest.text.split("\n")
+    _, dated, said, _ = newest.text.split("\n")
+    assert re.fullmatch(r"\[[0-9-]{10}\]", dated)
     assert newest.kind == "quote"
     assert said.startswith("User: … Section ")
     assert said.endswith(document[-40:])

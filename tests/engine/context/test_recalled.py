@@ -63,7 +63,7 @@ async def test_the_evidence_stands_in_one_record_before_the_turn_and_repeats_not
 async def test_the_record_marks_each_gap_and_one_notice_says_what_the_mark_is():
     _, session = await opened()
     found = await session.context(2_000, query="Which harbour and which price?")
-    assert found.to_text().count("ellipsis = left out") == 1
+    assert found.to_text().count("Ellipsis = left out") == 1
     _, *rest = recall_of(found).text.split("\n")
     indices = [hit.index for hit in found.evidence]
     gaps = sum(after > before + 1 for before, after in pairwise(indices))

@@ -24,7 +24,7 @@ from hiermem.config import ContextPolicy
 from hiermem.core import needs
 from hiermem.core.context import cover, pins, pool, verbatim
 from hiermem.core.context.cover import Covered
-from hiermem.core.context.pins import Pin
+from hiermem.core.context.pins import Head, Pin
 from hiermem.core.context.render import Block, Shown, Writer, in_order, name_of
 from hiermem.core.context.verbatim import Excerpts
 from hiermem.core.context.view import Piece, Runs, View, each_of, runs_of
@@ -70,8 +70,6 @@ _GAP = 2
 _CALLS = 1 / 3
 #: The part of the room beside excerpts that whole results keep when they have to give way.
 _WHOLE = 0.25
-#: The name of a record of pins that is not part of a cut.
-_BESIDE = "pins"
 #: The most messages that may lead a session.
 MOST_LEADING = 4
 #: A new plan that is less full than this share of its limit is made again, with more messages.
@@ -268,8 +266,7 @@ class Planner:
             return (yield from self.replan(1.0))
         if previous is None or self.at.cache_cold or self.at.budget <= 0:
             return (yield from self.replan(_REPLAN_COLD))
-        stood = sum(record.tokens for record in previous.pins)
-        if previous.boundary > self.last or stood > self.at.pin_room:
+        if previous.boundary > self.last or self._pinned(previous.pieces) > self.at.pin_room:
             return (yield from self.replan(_REPLAN))
         windows = yield from self._newest_windows(_GAP * self.at.budget, begin=previous.boundary)
         if windows and windows[0].ordinal > previous.boundary:
@@ -387,11 +384,11 @@ class Planner:
         size = max(size, missing)
         number, size = self._joined(view.pieces, size, len(going), fair=fair, missing=missing)
         others, joined = view.pieces[:number], view.pieces[number:]
-        records = self._records(part.raw, view.pins, number + 1)
-        # What the records take, the new piece gives: else the zone would reach its limit earlier.
-        added = sum(record.tokens for record in records) - sum(r.tokens for r in view.pins)
-        size = max(size - max(0, added), VIEW_TOKENS // 2)
-        grown = sum(piece.tokens for piece in (*records, *others)) + size
+        head = self._head(part.raw, self.at.pin_room, others)
+        if self._is_newer_left_out(part.raw, head, others):
+            return None
+        size = max(size, VIEW_TOKENS // 2 + head.tokens)
+        grown = sum(piece.tokens for piece in others) + size
         most = min(int(_ZONE_LIMIT * left), self.at.budget - raw - free)
         if grown > most:
             return None
@@ -406,10 +403,11 @@ class Planner:
             beside=older,
             others=others,
             joined=joined,
+            head=head,
         )
         stays = {item.message.index for item in part.after}
         piece = replace(piece, runs=runs_of(i for i in each_of(piece.runs) if i in stays))
-        wider = replace(view, boundary=part.boundary, pieces=(*others, piece), pins=records)
+        wider = replace(view, boundary=part.boundary, pieces=(*others, piece))
         cut = self._assemble(wider, part.after)
         # The new messages may have fewer lines than the piece has room for; the tree has more.
         return cut if cut.tokens >= self._least(shown) - 3 * pool.PIECE else None
@@ -603,17 +601,20 @@ class Planner:
         below = yield from cover.inside(self.roots, 0, part.boundary)
         least = self.zone.least(below) + (pool.PIECE if part.older else 0)
         share = max(share, least)
-        records = self._records(part.raw)
-        if share - sum(record.tokens for record in records) < least:
-            records = ()
-        share -= sum(record.tokens for record in records)
+        head = self._head(part.raw, share - least)
         if below or not part.older:
             pieces = yield from self.zone.pooled(
-                below, share, beside=part.older, kept=kept, raw=raw, levels=self.at.levels
+                below,
+                share,
+                beside=part.older,
+                kept=kept,
+                raw=raw,
+                levels=self.at.levels,
+                head=head,
             )
         else:
-            pieces = (self.zone.of_messages(part.older, share, at=part.boundary),)
-        return self._assemble(View(part.boundary, pieces, pins=records), part.after)
+            pieces = (self.zone.of_messages(part.older, share, at=part.boundary, head=head),)
+        return self._assemble(View(part.boundary, pieces), part.after)
 
     def _newest_windows(self, most: int, *, begin: int = 0) -> Reading[list[Node]]:
         """Read windows from the newest back to ``begin``, until they exceed ``most`` tokens."""
@@ -670,20 +671,17 @@ class Planner:
         while older and self.cost([*older[-1], *raw]) <= min(share, group + spare // 2):
             raw = [*older.pop(), *raw]
         left = limit - self.cost(raw)
-        records = self._records(raw)
-        taken = sum(record.tokens for record in records)
-        if left - taken < needed + pool.PIECE * len(below):
-            records, taken = (), 0
-        left -= taken
+        head = self._head(raw, left - needed - pool.PIECE * len(below))
         viewed = in_order(flat(older))
         zone: list[Piece] = []
         if viewed:
-            beyond = left - VIEW_TOKENS - pool.PIECE * len(below)
+            beyond = left - head.tokens - VIEW_TOKENS - pool.PIECE * len(below)
             part = VIEW_TOKENS // 2 + beyond // 3 if below else left
-            zone.append(self.zone.of_messages(viewed, part, at=self.last))
+            own = Head() if below else head
+            zone.append(self.zone.of_messages(viewed, part, at=self.last, head=own))
             left -= zone[0].tokens
-        zone[:0] = yield from self.zone.pooled(below, left, levels=self.at.levels)
-        cut = self._assemble(View(self.last, tuple(zone), pins=records), [*viewed, *raw])
+        zone[:0] = yield from self.zone.pooled(below, left, levels=self.at.levels, head=head)
+        cut = self._assemble(View(self.last, tuple(zone)), [*viewed, *raw])
         return replace(cut, omitted=tuple(omitted))
 
     def _may_omit(self, *, group: int, minimum: int, roots: int) -> None:
@@ -703,32 +701,29 @@ class Planner:
             omission=group <= budget,
         )
 
-    def _records(
-        self, raw: Sequence[Shown], before: Sequence[Piece] = (), place: int = 0
-    ) -> tuple[Piece, ...]:
-        """Return the records of the pins that ``raw`` does not say.
+    def _head(self, raw: Sequence[Shown], room: int, others: Sequence[Piece] = ()) -> Head:
+        """Return the lines of the pins that neither ``raw`` nor the pieces ``others`` say.
 
-        Of the records ``before``, the first stay where they are, and what else is pinned follows in
-        records at ``place``. If that does not fit, all records are made anew, there.
+        They take at most ``room`` tokens, or what the others leave of the room for pins.
         """
-        missing = pins.hidden(self.at.pins, raw)
-        wanted = {pin.index for pin in missing}
-        made = before
-        if not wanted <= set(pins.indices_of(before)):
-            staying = [each for each in before if each.windows == before[0].windows]
-            made = (*staying, *self._made(missing, staying, place))
-            if not wanted <= set(pins.indices_of(made)):
-                made = self._made(missing, (), place)
-        named = pins.indices_of(made)
+        named = pins.indices_of(others)
+        stood = self._pinned(others)
+        missing = pins.hidden(self.at.pins, raw, named)
+        head = pins.head_of(missing, min(room, self.at.pin_room - stood), self.at.writer.count)
+        said = {*named, *head.indices}
         self.zone.said = dict(self.led)
-        self.zone.said |= {pin.index: pin.text for pin in self.at.pins if pin.index in named}
-        return tuple(made)
+        self.zone.said |= {pin.index: pin.text for pin in self.at.pins if pin.index in said}
+        return head
 
-    def _made(self, missing: Sequence[Pin], staying: Sequence[Piece], at: int) -> Sequence[Piece]:
-        named = pins.indices_of(staying)
-        left = [pin for pin in missing if pin.index not in named]
-        room = self.at.pin_room - sum(record.tokens for record in staying)
-        return pins.records(self.at.writer, left, room, name=self.zone.name, at=at)
+    def _is_newer_left_out(self, raw: Sequence[Shown], head: Head, others: Sequence[Piece]) -> bool:
+        """Return whether a pin has no room while the pieces ``others`` say an older one."""
+        named = pins.indices_of(others)
+        left = pins.hidden(self.at.pins, raw, {*named, *head.indices})
+        return any(pin.index > index for pin in left for index in named)
+
+    def _pinned(self, pieces: Sequence[Piece]) -> int:
+        """Return about the tokens of the lines of pins in pieces."""
+        return sum(self.at.writer.count(piece.head) for piece in pieces if piece.head)
 
     # -- used by all plans
 
@@ -775,17 +770,6 @@ def lead_of(messages: Sequence[StoredMessage]) -> tuple[Shown, ...]:
     """Return the system messages that lead a session, of which ``messages`` is the beginning."""
     led = takewhile(lambda stored: stored.role == "system", messages)
     return tuple(item for item in map(Shown, led) if not item.empty)
-
-
-def pins_beside(at: Situation, found: Cut) -> tuple[Piece, ...]:
-    """Return records of the pins that the cut does not show, in its free room.
-
-    The zone of a cut has records of its own, so this is for strategies without one.
-    """
-    missing = pins.hidden(at.pins, found.shown, pins.indices_of(found.view.pins))
-    room = at.pin_room - sum(piece.tokens for piece in found.view.pins)
-    room = min(room, at.free(found.blocks))
-    return pins.records(at.writer, missing, room, name=lambda: _BESIDE, at=1)
 
 
 def turn_of(found: Cut) -> int | None:

@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hiermem.core import needs
-from hiermem.core.context import verbatim
+from hiermem.core.context import pins, verbatim
 from hiermem.core.context.cut import (
     Cut,
     Omitted,
     Situation,
     newest_sealed,
     omitted_message,
-    pins_beside,
 )
-from hiermem.core.context.render import Shown, in_order
+from hiermem.core.context.pins import Head
+from hiermem.core.context.render import Frame, Shown, in_order
 from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import ZoneMaker
 from hiermem.core.needs import Reading
@@ -48,8 +48,9 @@ def select(at: Situation) -> Reading[Cut]:
     alone = Cut(View(first, ()), tuple(recent), tuple(at.writer.messages(recent)))
     room = at.budget - alone.tokens
     is_coarse = min(room, at.budget - _reserve(at)) + at.notice < _COARSE_BELOW
-    # Otherwise the records of pins had what the summaries happen to leave.
-    room -= sum(record.tokens for record in pins_beside(at, alone))
+    # Otherwise the record of pins had what the summaries happen to leave.
+    pinned = pins.record(at.writer, head_beside(at, alone))
+    room -= pinned.tokens if pinned else 0
     chosen: list[Piece] = []
     if is_coarse:
         chosen += yield from _newest(at, zone, 3, room, most=1)
@@ -66,6 +67,20 @@ def select(at: Situation) -> Reading[Cut]:
     view = View(at.state.next_ordinal(1), tuple(chosen), zone.serial, at.gone)
     lead = tuple(at.writer.messages(at.lead))
     return Cut(view, (*at.lead, *alone.shown), blocks, omitted, lead=lead)
+
+
+def head_beside(at: Situation, found: Cut) -> Head:
+    """Return the lines of the pins that a selection does not show, as fit its free room.
+
+    They stand in a record of their own at the end, as there is no stable zone.
+    """
+    missing = pins.hidden(at.pins, found.shown)
+    room = min(at.pin_room, at.free(found.blocks))
+    frame = Frame(pins.NAME, Span(0, max(1, at.state.next_index)))
+    left = room - at.writer.record("pins", frame, "").tokens
+    head = pins.head_of(missing, left, at.writer.count)
+    pinned = pins.record(at.writer, head)
+    return head if pinned is None or pinned.tokens <= room else Head()
 
 
 def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:

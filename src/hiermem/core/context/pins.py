@@ -1,9 +1,9 @@
-"""The pinned messages of a session, and the record that keeps them in sight of a context.
+"""The pinned messages of a session, and the lines that keep them in sight of a context.
 
 A message is pinned by an application, or because its user said a standing wish in it
-(``core.text.wishes``). A record shows what no raw message beside it says: of a wish its sentences,
-of another message an excerpt. The newer come first as far as the room allows; the lines stand in
-the order in which they were said. ``cut`` decides where a record stands.
+(``core.text.wishes``). The lines show what no raw message beside them says: of a wish its
+sentences, of another message an excerpt. The newer come first as far as the room allows; the lines
+stand in the order in which they were said. ``cut`` decides which record begins with them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from hiermem.core.context.render import Frame, Shown, Writer
-from hiermem.core.context.view import Piece, runs_of
+from hiermem.core.context.render import Block, Frame, Shown, Writer, requests_tokens
+from hiermem.core.context.view import Piece
 from hiermem.core.text.excerpt import excerpt
 from hiermem.core.text.measure import body, day, speaker
 from hiermem.core.text.wishes import PIN, WISH, wishes_in
@@ -26,6 +26,8 @@ MOST: Final = 64
 NEAR: Final = 16
 #: The most tokens that a pinned message's excerpt takes.
 _EXCERPT: Final = 100
+#: The name of a record of pins alone.
+NAME: Final = "pins"
 #: The least tokens for pins, where their share of a small budget is less.
 _LEAST: Final = 250
 
@@ -96,57 +98,64 @@ def hidden(pins: Sequence[Pin], shown: Sequence[Shown], named: Collection[int] =
     return [pin for pin in pins if pin.index not in raw and pin.index not in named]
 
 
-def indices_of(pieces: Sequence[Piece]) -> tuple[int, ...]:
-    """Return the messages that records of pins show, in their order."""
-    return tuple(int(index) for piece in pieces for index in piece.kept.split())
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The lines of pinned messages with which a record begins: the wishes, then the others by day.
 
-
-def records(
-    writer: Writer, pins: Sequence[Pin], room: int, *, name: Callable[[], str], at: int
-) -> tuple[Piece, ...]:
-    """Return records of as many pins as fit ``room`` tokens: of the wishes, and of the others.
-
-    ``name`` gives the name of each record.
+    ``requests`` is the number of the wishes, each of which is one line; ``tokens`` is about what
+    the lines add to the record.
     """
-    made: list[Piece] = []
-    for reason in ("wish", "pinned"):
-        of_reason = [pin for pin in pins if pin.reason == reason]
-        piece = _record(writer, of_reason, room, name=name(), at=at) if of_reason else None
-        if piece is not None:
-            made.append(piece)
-            room -= piece.tokens
-    return tuple(made)
+
+    pins: tuple[Pin, ...] = ()
+    requests: int = 0
+    text: str = ""
+    tokens: int = 0
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """Return the pinned messages, in order."""
+        return tuple(pin.index for pin in self.pins)
 
 
-def _record(writer: Writer, pins: Sequence[Pin], room: int, *, name: str, at: int) -> Piece | None:
-    """Return a record of as many pins as fit, newest first; None if none does."""
-    chosen: list[Pin] = []
-    made: Piece | None = None
-    spent = 0
-    for pin in pins if room > 0 else ():
-        cost = writer.count(_line(pin))
-        if spent + cost > room:
+def head_of(pins: Iterable[Pin], room: int, count: Callable[[str], int]) -> Head:
+    """Return the head with as many pins as fit ``room`` tokens; those that come first win."""
+    head = Head()
+    for pin in pins:
+        if head.tokens + count(pin.text) > room:
             continue
-        longer = _piece(writer, [*chosen, pin], name=name, at=at)
-        if longer.tokens <= room:
-            chosen.append(pin)
-            made, spent = longer, spent + cost
-    return made
+        longer = _head([*head.pins, pin], count)
+        head = longer if longer.tokens <= room else head
+    return head
+
+
+def _head(pins: Sequence[Pin], count: Callable[[str], int]) -> Head:
+    """Return the head of pins, in the order in which they were said."""
+    said = sorted(pins, key=lambda pin: pin.index)
+    wishes = [pin for pin in said if pin.reason == "wish"]
+    lines, today = [_line(pin) for pin in wishes], ""
+    for pin in said:
+        if pin.reason == "wish":
+            continue
+        # When a wish was said says nothing about whether it holds; of others it may matter.
+        lines += [_line(pin)] if pin.day == today else [f"[{pin.day}]", _line(pin)]
+        today = pin.day
+    text, asked = "\n".join(lines), len(wishes)
+    tokens = count(f"{text}\n") + requests_tokens(asked, count)
+    return Head(tuple(said), asked, text, tokens)
 
 
 def _line(pin: Pin) -> str:
-    return f"{pin.speaker}: {pin.text}"
+    return " ".join(f"{pin.speaker}: {pin.text}".split())
 
 
-def _piece(writer: Writer, chosen: Sequence[Pin], *, name: str, at: int) -> Piece:
-    said = sorted(chosen, key=lambda pin: pin.index)
-    span, standing = Span(said[0].index, said[-1].index + 1), chosen[0].reason == "wish"
-    # When a wish was said says nothing about whether it holds; the order of the lines does.
-    dates = None if standing else (min(pin.day for pin in said), max(pin.day for pin in said))
-    frame = Frame(name, span, dates, standing=standing)
-    return Piece.of(
-        writer.record("pins", frame, "\n".join(map(_line, said))),
-        (at, at),
-        excerpted=runs_of(pin.index for pin in said),
-        kept=" ".join(str(pin.index) for pin in said),
-    )
+def indices_of(pieces: Iterable[Piece]) -> tuple[int, ...]:
+    """Return the pinned messages with lines in pieces, in their order."""
+    return tuple(index for piece in pieces for index in piece.pins)
+
+
+def record(writer: Writer, head: Head) -> Block | None:
+    """Return a record of a head alone; None if that has no lines."""
+    if not head.pins:
+        return None
+    span = Span(head.pins[0].index, head.pins[-1].index + 1)
+    return writer.record("pins", Frame(NAME, span, requests=head.requests), head.text)

@@ -26,11 +26,6 @@ RENDERER = "r9"
 #: The mark of text that is left out; the notice in front of the records explains it.
 LEFT_OUT: Final = "…"
 
-#: The note in the frame of a record of standing wishes.
-_STANDING: Final = (
-    "the user's own requests: follow them unless a later one or the newest message differs"
-)
-
 Kind: TypeAlias = Literal["summary", "view", "message", "quote", "pins", "recall"]
 
 
@@ -60,7 +55,7 @@ class Frame:
     """The provenance that the opening line of a fenced record states.
 
     ``dates`` are the first and the last day; a record states none whose lines stand under theirs.
-    ``standing`` means that its lines hold for all that follows.
+    Of the lines that follow it, the first ``requests`` are standing wishes of the user's.
     """
 
     name: str
@@ -68,7 +63,7 @@ class Frame:
     dates: tuple[str, str] | None = None
     level: int | None = None
     trust: Trust = "conversation"
-    standing: bool = False
+    requests: int = 0
 
     def attributes(self) -> Mapping[str, str]:
         """Return the provenance as attributes, in a fixed order.
@@ -84,8 +79,8 @@ class Frame:
         if self.dates is not None:
             begin, end = self.dates
             found["dates"] = begin if begin == end else f"{begin}/{end}"
-        if self.standing:
-            found["holds"] = _STANDING
+        if self.requests:
+            found["user_requests"] = _requested(self.requests)
         if self.trust != "conversation":
             found["trust"] = self.trust
         return found
@@ -197,6 +192,20 @@ class Writer:
     def cost(self, shown: Iterable[Shown], day_before: str = "") -> int:
         """Return the tokens of verbatim messages, rendered together."""
         return sum(block.tokens for block in self.messages(shown, day_before))
+
+
+def _requested(number: int) -> str:
+    """Return how the opening line of a record says that its first lines are to be followed.
+
+    It counts them, because no text can imitate this line, but any text a mark between lines.
+    """
+    lines = "first line: follow it" if number == 1 else f"first {number} lines: follow them"
+    return f"{lines} unless a later one or the newest message differs"
+
+
+def requests_tokens(number: int, count: Callable[[str], int]) -> int:
+    """Return what so many requests add to the opening line of a record."""
+    return count(f' user_requests="{_requested(number)}"') if number else 0
 
 
 def name_of(index: int) -> str:

@@ -24,7 +24,7 @@ from hiermem.types import Trust
 SEEN = "/seen"
 
 _FORMAT = 5
-_STORED_KINDS = ("summary", "view", "pins")
+_STORED_KINDS = ("summary", "view")
 
 
 def _apart(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
@@ -42,14 +42,13 @@ Runs: TypeAlias = Annotated[tuple[Range, ...], AfterValidator(_apart)]
 class Piece:
     """One fenced record of the summary zone and the stretch of windows that it represents.
 
-    ``kind`` is "summary" for one whole node, "view" for a trimmed view, "pins" for a record of
-    pinned messages, which represents nothing, and "quote" for a window word for word,
-    which no stored view contains. ``text`` is "" if the windows have no content. In addition to its
-    windows, of which there may be none, the piece represents the messages in ``runs``; these are in
-    windows after the zone or in open windows. ``span`` is the hull of the messages that the piece
-    shows and that no earlier piece represents. ``excerpted`` are the messages of which the piece
-    has a line, ``summarised`` those under a model's text of which the piece shows a line.
-    ``kept`` is the origin of its lines (``lines.unpack``), or the indices of pinned messages.
+    ``kind`` is "summary" for one whole node and "view" for a trimmed view. ``text`` is "" if the
+    windows have no content. In addition to its windows, of which there may be none, the piece
+    represents the messages in ``runs``; these are in windows after the zone or in open windows.
+    ``span`` is the hull of the messages that the piece shows and that no earlier piece represents.
+    ``excerpted`` are the messages of which the piece has a line, ``summarised`` those under a
+    model's text of which the piece shows a line. ``head`` are the lines of the pinned messages
+    ``pins``; ``kept`` is the origin of the lines behind them (``lines.unpack``).
     """
 
     kind: Kind
@@ -66,6 +65,8 @@ class Piece:
     summarised: Runs = ()
     kept: str = ""
     trust: Trust = "conversation"
+    pins: tuple[Natural, ...] = ()
+    head: str = ""
 
     @classmethod
     def of(
@@ -110,30 +111,24 @@ class View:
 
     Messages of the rest that are in the ``runs`` of a piece are not verbatim; the piece represents
     them. ``gone`` are the messages that were erased or put in quarantine before the view was made;
-    a later erasure or quarantine outdates the view. ``pins`` are the records of pinned messages
-    that the rest does not say, in order; ``windows`` of such a record is the number of pieces
-    before it, twice. Tool results from the message ``whole`` on stand whole, older ones as
-    excerpts.
+    a later erasure or quarantine outdates the view. Tool results from the message ``whole`` on
+    stand whole, older ones as excerpts.
     """
 
     boundary: Natural
     pieces: tuple[Piece, ...]
     serial: Natural = 0
     gone: Runs = ()
-    pins: tuple[Piece, ...] = ()
     whole: Natural = 0
 
     @property
     def tokens(self) -> int:
         """Return the tokens of the summary zone."""
-        return sum(piece.tokens for piece in (*self.pins, *self.pieces))
+        return sum(piece.tokens for piece in self.pieces)
 
     def blocks(self) -> list[Block]:
         """Return the blocks of the summary zone, in order."""
-        found = list(self.pieces)
-        for record in reversed(self.pins):
-            found.insert(record.windows[0], record)
-        return [piece.block() for piece in found if piece.text]
+        return [piece.block() for piece in self.pieces if piece.text]
 
     def holds(self, index: int) -> bool:
         """Return whether the message at ``index`` is in a piece's runs."""
@@ -148,7 +143,7 @@ class View:
         return self.holds(index) or any(
             piece.span.start <= index < piece.span.stop
             or any(piece.windows[0] <= ordinal < piece.windows[1] for ordinal in ordinals)
-            for piece in (*self.pins, *self.pieces)
+            for piece in self.pieces
         )
 
     def to_json(self) -> str:
@@ -169,11 +164,11 @@ class View:
                 return None
             view = _views().validate_json(text, strict=True)
             _check_row([piece.windows for piece in view.pieces], 0, view.boundary)
-            for piece in (*view.pieces, *view.pins):
+            for piece in view.pieces:
                 _check_row([item.windows for item in piece.covers], *piece.windows)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
-        known = all(piece.kind in _STORED_KINDS for piece in (*view.pieces, *view.pins))
+        known = all(piece.kind in _STORED_KINDS for piece in view.pieces)
         return view if known else None
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from hiermem.core.context import cover, lines, pool
 from hiermem.core.context.cover import Covered
+from hiermem.core.context.pins import Head
 from hiermem.core.context.render import Block, Frame, Kind, Shown, Writer
 from hiermem.core.context.view import Piece, each_of, runs_of
 from hiermem.core.needs import Reading
@@ -23,6 +24,7 @@ VIEW_TOKENS = 300
 #: How views choose their lines: the first sentence of a message counts for more than in a summary,
 #: so that more messages have a line.
 _LINES = salience.Weights(lead=0.35, questions=True)
+NO_PINS = Head()
 
 
 @dataclass(slots=True)
@@ -68,12 +70,13 @@ class ZoneMaker:
         kept: Sequence[Unit] = (),
         raw: Sequence[Shown] = (),
         levels: Collection[int] | None = None,
+        head: Head = NO_PINS,
     ) -> Reading[tuple[Piece, ...]]:
         """Show all of ``below`` in one view of at most ``share`` tokens; () if it is empty.
 
         The messages ``beside``, which are newer than all nodes, join the view. ``kept`` and ``raw``
         are further available lines and messages of ``below`` (``pool.gather``). The lines are those
-        of summaries of the ``levels``, as far as there are such.
+        of summaries of the ``levels``, as far as there are such, behind those of the ``head``.
         """
         if not below:
             return ()
@@ -82,7 +85,7 @@ class ZoneMaker:
         )
         gathered.beside(beside)
         span = _hull([item.span for item in below], beside)
-        return (self._view(gathered, tuple(below), beside, span, share),)
+        return (self._view(gathered, tuple(below), beside, span, share, head=head),)
 
     def appended(
         self,
@@ -95,6 +98,7 @@ class ZoneMaker:
         beside: Sequence[Shown],
         others: Sequence[Piece],
         joined: Sequence[Piece],
+        head: Head,
     ) -> Reading[Piece]:
         """Show windows by their messages in ``raw``, in a view of ``share`` tokens.
 
@@ -113,7 +117,7 @@ class ZoneMaker:
         if not (raw or beside):
             spans += [window.span for window in windows]
         span = _hull(spans, [*raw, *beside])
-        piece = self._view(gathered, tuple(covers), beside, span, share, at=at)
+        piece = self._view(gathered, tuple(covers), beside, span, share, at=at, head=head)
         if not joined:
             return piece
         held = (index for each in (*joined, piece) for index in each_of(each.runs))
@@ -131,14 +135,19 @@ class ZoneMaker:
 
     def lines_of(self, piece: Piece) -> tuple[Unit, ...]:
         """Return the units that a piece shows."""
-        return lines.unpack(piece.kept, lines.body_of(piece.text))
+        shown = lines.body_of(piece.text)
+        return lines.unpack(
+            piece.kept, shown.removeprefix(f"{piece.head}\n") if piece.head else shown
+        )
 
-    def of_messages(self, shown: Sequence[Shown], share: int, *, at: int) -> Piece:
+    def of_messages(
+        self, shown: Sequence[Shown], share: int, *, at: int, head: Head = NO_PINS
+    ) -> Piece:
         """Show messages of windows from ``at`` on, where the zone ends, in ``share`` tokens."""
         gathered = pool.Pool()
         gathered.beside(shown)
         gathered.groups.clear()
-        return self._view(gathered, (), shown, _hull([], shown), share, at=at)
+        return self._view(gathered, (), shown, _hull([], shown), share, at=at, head=head)
 
     def _view(
         self,
@@ -148,17 +157,21 @@ class ZoneMaker:
         span: Span,
         share: int,
         *,
+        head: Head,
         at: int = 0,
     ) -> Piece:
-        """Return a view of as many units of a pool as fit ``share``, frame included."""
-        frame = Frame(self.name(), span, trust=gathered.trust)
-        gathered.said = self.said
-        most = share - self.writer.record("view", frame, "").tokens
+        """Return a view of as many units of a pool as fit ``share``, frame and head included."""
+        for index in head.indices:
+            span = replace(span, start=min(span.start, index), stop=max(span.stop, index + 1))
+        frame = Frame(self.name(), span, trust=gathered.trust, requests=head.requests)
+        gathered.said = self.said | {pin.index: pin.text for pin in head.pins}
+        most = share - self.writer.record("view", frame, head.text).tokens
 
         def made(room: int) -> tuple[tuple[Unit, ...], Piece]:
             count = self.writer.count
             chosen, trimmed = gathered.choose(max(room, 1), count=count, weights=_LINES)
-            piece = self._piece("view", frame, lines.render(chosen), covers, at=at)
+            text = "\n".join(filter(None, (head.text, lines.render(chosen))))
+            piece = self._piece("view", frame, text, covers, at=at)
             return chosen, replace(piece, trimmed=trimmed)
 
         # The marks of omitted text are not part of the chosen units and need room of their own.
@@ -175,7 +188,11 @@ class ZoneMaker:
         return replace(
             piece,
             runs=runs_of(item.message.index for item in beside),
-            excerpted=runs_of(unit.index for unit in chosen if unit.index is not None),
+            excerpted=runs_of(
+                (*(unit.index for unit in chosen if unit.index is not None), *head.indices)
+            ),
+            pins=head.indices,
+            head=head.text,
             summarised=gathered.summarised(chosen),
             kept=units.pack(chosen),
         )

@@ -48,7 +48,7 @@ _MOST_RECALLED: Final = 64
 _STRIDE: Final = 64
 _MOST_FILLING: Final = 8
 #: The kinds of the blocks before the verbatim zone.
-_RECORDS: Final = ("summary", "view", "pins")
+_RECORDS: Final = ("summary", "view")
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,15 +508,15 @@ def chosen(
     shown = decided.cut
     raw = recalled.shown_spans(shown.shown)
     left_out = _left_out(shown)
-    beside = cut.pins_beside(decided.situation, shown) if request.strategy == "layered" else ()
-    records = (*shown.view.pins, *beside)
+    head = layered.head_beside(decided.situation, shown) if request.strategy == "layered" else None
+    pinned = pins.record(decided.situation.writer, head) if head else None
     blocks = shown.blocks
     if block is not None:
         # The question stands last, and with it what was called and answered since.
         raw_from = next((at for at, b in enumerate(blocks) if b.message), len(blocks))
         place = raw_from + cut.before_turn(shown)
         blocks = (*blocks[:place], block, *blocks[place:])
-    blocks = (*blocks, *(record.block() for record in beside))
+    blocks = (*blocks, pinned) if pinned else blocks
     blocks = (*shown.lead, *noticed(blocks, handle.counter.count))
     rendered = sum(each.tokens for each in blocks)
     system_tokens, tool_tokens = request.overhead(handle.counter)
@@ -541,9 +541,14 @@ def chosen(
         shared_prefix_tokens=shared,
         system=request.budget.system,
         tool_tokens=tool_tokens,
-        pins=pins.indices_of(records),
+        pins=head.indices if head else pins.indices_of(shown.view.pieces),
         _excerpted=runs_of(
-            index for piece in (*shown.view.pieces, *records) for index in each_of(piece.excerpted)
+            index
+            for runs in (
+                *(piece.excerpted for piece in shown.view.pieces),
+                *((runs_of(head.indices),) if head else ()),
+            )
+            for index in each_of(runs)
         ),
         _summarised=runs_of(
             index for piece in shown.view.pieces for index in each_of(piece.summarised)
