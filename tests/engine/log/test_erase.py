@@ -493,6 +493,28 @@ async def test_a_transaction_of_an_erasure_is_short_whatever_the_pace_of_the_sto
     assert all(after - before <= 2 * erasing.HELD for before, after in itertools.pairwise(taken))
 
 
+async def test_another_store_of_the_file_writes_between_two_transactions_of_an_erasure(
+    tmp_path, monkeypatch
+):
+    """Broken, another process waits for the whole erasure."""
+    monkeypatch.setattr(erasing, "STEPS", (100, 100, 100))
+    async with (
+        AsyncMemory.open(tmp_path / "a.db") as one,
+        AsyncMemory.open(tmp_path / "a.db") as other,
+    ):
+        session, elsewhere = one.session("s"), other.session("other")
+        await session.append([Message.user(f"entry {n} on the pier") for n in range(1_500)])
+        await session.fork("f")
+        await session.fork("g")
+        deletion = asyncio.ensure_future(session.delete())
+        written = 0
+        while not deletion.done():
+            await elsewhere.append(Message.user("Hello."))
+            written += 1
+        await deletion
+    assert written >= 10, "of over 30 pauses"
+
+
 @pytest.mark.parametrize("whole", [True, False], ids=["session", "messages"])
 async def test_a_large_erasure_lets_others_write_and_goes_on_where_it_was_cut_off(
     whole, monkeypatch

@@ -32,9 +32,9 @@ from hiermem.types import Content, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, Deciding, Snapshot
 
 _FORKS = ("all", "keep")
-#: Seconds between two transactions of an erasure. Another process that waits for the lock of an
-#: SQLite file only looks for it now and then: each 25 ms, once it has waited for about so long.
-_PAUSE = 0.03
+#: Seconds between two transactions of an erasure: another process that waits for the lock of an
+#: SQLite file only looks for it each few milliseconds.
+_PAUSE = 0.02
 #: Why nothing is scrubbed after a quarantine.
 _STAYS = "a quarantined message stays for the record"
 #: The next step for a caller if the bytes could not be cleaned.

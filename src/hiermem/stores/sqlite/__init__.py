@@ -24,7 +24,7 @@ from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.stores.sqlite.schema import current
 from hiermem.stores.sqlite.scrub import scrub
 from hiermem.stores.sqlite.tenant import SQLiteTenant
-from hiermem.stores.sqlite.workers import Readers, Transaction, Writer
+from hiermem.stores.sqlite.workers import LOOKS, Readers, Transaction, Writer
 from hiermem.types.transaction import DueSession, Scrubbed
 
 __all__ = ["SQLiteStore", "SQLiteTenant"]
@@ -99,7 +99,8 @@ class SQLiteStore:
                 return opened(writer=None, readers=Readers(connect, readers))
             files.prepare(file, create=create, busy_timeout=busy_timeout, schema=current())
             connect = partial(files.connect, file, busy_timeout=busy_timeout)
-            writer = Writer(connect(), connect, clock=clock)
+            to_write = partial(files.connect, file, busy_timeout=min(busy_timeout, LOOKS))
+            writer = Writer(to_write(), to_write, clock=clock, busy_timeout=busy_timeout)
             return opened(writer=writer, readers=Readers(connect, readers))
 
         return await asyncio.to_thread(work)

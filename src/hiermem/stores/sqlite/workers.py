@@ -22,13 +22,17 @@ from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
 from hiermem.process import HomeProcess, at_fork
 from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import connections
-from hiermem.stores.sqlite.failures import FAILURES, translate
+from hiermem.stores.sqlite.failures import FAILURES, is_busy, translate
 from hiermem.types import SessionRecord
 
 T = TypeVar("T")
 
 #: The number of writes that may share one commit; with more, the first write would wait too long.
 _GROUP = 256
+#: Seconds for which SQLite itself waits for the lock. It looks less often the longer it waits, at
+#: last ten times a second, and may miss each pause between two writes of another process. For so
+#: short a time it looks each few milliseconds.
+LOOKS = 0.02
 #: Seconds that a fork waits for reads and writes under way.
 PATIENCE = 5.0
 #: The number of sessions whose head the writer remembers.
@@ -40,6 +44,7 @@ class Transaction:
 
     ``heads`` maps (tenant, session id) to (number, record) as this transaction sees the session. It
     is emptied whenever another connection has committed. ``now`` returns the store's time.
+    ``busy_timeout`` is the number of seconds that it waits for the lock.
     """
 
     def __init__(
@@ -48,9 +53,11 @@ class Transaction:
         now: Callable[[], datetime] = system_time,
         *,
         read_only: bool = False,
+        busy_timeout: float = 0.0,
     ) -> None:
         self.connection = connection
         self._read_only = read_only
+        self._busy_timeout = busy_timeout
         self.now = now
         self.heads: dict[tuple[str, str], tuple[int, SessionRecord]] = {}
         #: True while a decision runs: an error that the decision raises is not translated.
@@ -89,12 +96,23 @@ class Transaction:
         if durable is not self._durable:
             self.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._durable = durable
-        self.connection.execute("BEGIN IMMEDIATE")
+        self._lock()
         self._grouped = grouped
         (seen,) = self.connection.execute("PRAGMA data_version").fetchone()
         if seen != self._seen or len(self.heads) > _REMEMBERED:
             self.heads.clear()
             self._seen = seen
+
+    def _lock(self) -> None:
+        until = time.monotonic() + self._busy_timeout
+        while True:
+            try:
+                self.connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() >= until:
+                    raise
+            else:
+                return
 
     def keep(self) -> None:
         """Join this write to its group."""
@@ -246,6 +264,7 @@ class Writer(_Worker):
         reconnect: Callable[[], sqlite3.Connection] | None = None,
         *,
         clock: Callable[[], datetime] = system_time,
+        busy_timeout: float = 0.0,
     ) -> None:
         super().__init__()
         self._reconnect = reconnect
@@ -254,7 +273,7 @@ class Writer(_Worker):
         # The thread that holds this lock is the one that writes.
         self._turn = threading.Lock()
         self._wanted = False
-        self._transaction = Transaction(connection, clock)
+        self._transaction = Transaction(connection, clock, busy_timeout=busy_timeout)
         thread = threading.Thread(target=self._work, name="hiermem-writer", daemon=True)
         self._threads.append(thread)
         thread.start()
