@@ -6,7 +6,14 @@ conditions that an implementation must meet. ``hiermem.testing`` checks them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -252,6 +259,12 @@ class LLM(Protocol):
         subclass) if it will not. Must be safe to cancel and to call concurrently.
         """
         ...
+
+
+#: A model, its name such as "openai:gpt-5-mini", or a function that answers a request with text.
+ModelLike: TypeAlias = (
+    LLM | str | Callable[[LLMRequest], str | LLMResponse | Awaitable[str | LLMResponse]]
+)
 
 
 # ---------------------------------------------------------------------------------------------

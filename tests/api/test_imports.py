@@ -37,7 +37,7 @@ OTHERS = (
 FIRST = (
     "hiermem.convert", "hiermem.core.context.cut", "hiermem.core.tree",
     "hiermem.engine.context.select", "hiermem.engine.handle", "hiermem.engine.log",
-    "hiermem.models", "hiermem.stores", "sqlite3",
+    "hiermem.models", "hiermem.protocols", "hiermem.stores", "hiermem.types.transaction", "sqlite3",
 )  # fmt: skip
 
 

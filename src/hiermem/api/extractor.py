@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.text.policy import check_name
 from hiermem.lazy import LazyModule
 from hiermem.process import utc_now
-from hiermem.protocols import LLM, LLMRequest, LLMResponse, Store, TokenCounter
 from hiermem.tokens import as_counter
 
 if TYPE_CHECKING:
+    from hiermem import protocols
     from hiermem.core.extraction import plan
     from hiermem.core.summaries import prompt
     from hiermem.engine.handle import Handle
 else:
+    protocols = LazyModule("hiermem.protocols")
     plan = LazyModule("hiermem.core.extraction.plan")
     prompt = LazyModule("hiermem.core.summaries.prompt")
-
-#: A model, its name such as "openai:gpt-5-mini", or a function that answers a request with text.
-ModelLike: TypeAlias = (
-    LLM | str | Callable[[LLMRequest], str | LLMResponse | Awaitable[str | LLMResponse]]
-)
 
 
 class SemanticGraphExtractor:
@@ -37,11 +33,11 @@ class SemanticGraphExtractor:
 
     def __init__(
         self,
-        store: Store,
-        llm: ModelLike | None = None,
+        store: protocols.Store,
+        llm: protocols.ModelLike | None = None,
         *,
         tenant: str = "default",
-        token_counter: TokenCounter | str | None = None,
+        token_counter: protocols.TokenCounter | str | None = None,
         prompts: Mapping[str, prompt.PromptTemplate | str] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -60,7 +56,7 @@ class SemanticGraphExtractor:
 
     @classmethod
     def over(
-        cls, handle: Handle, llm: LLM, prompts: Mapping[str, prompt.PromptTemplate | str]
+        cls, handle: Handle, llm: protocols.LLM, prompts: Mapping[str, prompt.PromptTemplate | str]
     ) -> SemanticGraphExtractor:
         """Return an extractor that uses a memory's handle, model and prompts."""
         extractor = cls.__new__(cls)

@@ -12,7 +12,6 @@ from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
-from hiermem.api.extractor import ModelLike
 from hiermem.api.resources import Resources
 from hiermem.api.session import AsyncSession
 from hiermem.api.space import AsyncSpace
@@ -38,14 +37,13 @@ from hiermem.engine.worker.worker import AsyncWorker, background_worker
 from hiermem.errors import ForkedProcessError, UsageError
 from hiermem.lazy import LazyModule
 from hiermem.process import utc_now
-from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import as_counter
 from hiermem.types import SessionRecord
 from hiermem.types.brief import Brief
 from hiermem.types.message import Conversation
-from hiermem.types.transaction import DueSession, RunRecord, Scrubbed, SessionOrder
 
 if TYPE_CHECKING:
+    from hiermem import protocols
     from hiermem.core import check as checks
     from hiermem.core import transfer
     from hiermem.core.search import embedding_state
@@ -55,7 +53,10 @@ if TYPE_CHECKING:
     from hiermem.engine.log import change, copies, read
     from hiermem.engine.search.search import Question
     from hiermem.engine.summaries import update as updating
+    from hiermem.types import transaction
 else:
+    protocols = LazyModule("hiermem.protocols")
+    transaction = LazyModule("hiermem.types.transaction")
     checks = LazyModule("hiermem.core.check")
     transfer = LazyModule("hiermem.core.transfer")
     embedding_state = LazyModule("hiermem.core.search.embedding_state")
@@ -88,11 +89,11 @@ class AsyncMemory(Brief):
     def __init__(
         self,
         *,
-        store: Store,
+        store: protocols.Store,
         tenant: str = "default",
-        llm: ModelLike | None = None,
-        embedder: Embedder | None = None,
-        token_counter: TokenCounter | str | None = None,
+        llm: protocols.ModelLike | None = None,
+        embedder: protocols.Embedder | None = None,
+        token_counter: protocols.TokenCounter | str | None = None,
         config: HierarchyConfig | None = None,
         update_policy: UpdatePolicy | None = None,
         context_policy: ContextPolicy | None = None,
@@ -135,9 +136,9 @@ class AsyncMemory(Brief):
         path: str | PathLike[str],
         *,
         tenant: str = "default",
-        llm: ModelLike | None = None,
-        embedder: Embedder | None = None,
-        token_counter: TokenCounter | str | None = None,
+        llm: protocols.ModelLike | None = None,
+        embedder: protocols.Embedder | None = None,
+        token_counter: protocols.TokenCounter | str | None = None,
         config: HierarchyConfig | None = None,
         create: bool = True,
         read_only: bool = False,
@@ -275,7 +276,7 @@ class AsyncMemory(Brief):
         after: str | None = None,
         limit: int = 100,
         metadata: Mapping[str, str] | None = None,
-        order_by: SessionOrder = "created",
+        order_by: transaction.SessionOrder = "created",
     ) -> list[SessionRecord]:
         """Return one page of the records of this tenant's sessions, oldest first.
 
@@ -332,7 +333,7 @@ class AsyncMemory(Brief):
         arguments.run(on_progress=on_progress)
         return await import_chats(self._resources.opened(), conversations, on_progress=on_progress)
 
-    async def runs(self, *, limit: int = 100) -> list[RunRecord]:
+    async def runs(self, *, limit: int = 100) -> list[transaction.RunRecord]:
         """Return the journalled runs of this tenant, newest first."""
         return await read.runs(self._resources.opened(), limit)
 
@@ -460,7 +461,7 @@ class AsyncMemory(Brief):
         resources.workers.add(worker)
         return worker
 
-    async def list_due(self, limit: int = 100) -> list[DueSession]:
+    async def list_due(self, limit: int = 100) -> list[transaction.DueSession]:
         """Return up to ``limit`` sessions of any tenant that have something to make now.
 
         The longest due come first. For a job queue of your own: send a job for each that no job
@@ -483,7 +484,7 @@ class AsyncMemory(Brief):
 
         return await sweep(self._whole_store("looks at other tenants"), self._resources.handles)
 
-    def _whole_store(self, what: str) -> Store:
+    def _whole_store(self, what: str) -> protocols.Store:
         """Return the store of all tenants. Raises UsageError in a memory that is bound to one."""
         self._resources.opened()
         if self._is_child:
@@ -586,7 +587,7 @@ class AsyncMemory(Brief):
         handle = self._resources.opened()
         return [await reembed(handle, one.id) async for one in handles.every_session(handle.store)]
 
-    async def scrub(self) -> Scrubbed:
+    async def scrub(self) -> transaction.Scrubbed:
         """Remove erased text from the store's files, where an erasure could not do so.
 
         Every erasure tries this by itself, except in PostgreSQL, whose tables are rewritten only
@@ -594,7 +595,7 @@ class AsyncMemory(Brief):
         are not: another process may have the store open, which raises no error.
         """
         handle = self._resources.opened()
-        whole: Callable[[], Awaitable[Scrubbed]] | None
+        whole: Callable[[], Awaitable[transaction.Scrubbed]] | None
         whole = getattr(self._resources.store, "scrub", None)
         return await (whole or handle.store.scrub)()
 
@@ -613,7 +614,7 @@ class AsyncMemory(Brief):
 
     async def copy_to(
         self,
-        target: str | PathLike[str] | Store,
+        target: str | PathLike[str] | protocols.Store,
         *,
         session: str | None = None,
         all_tenants: bool = False,

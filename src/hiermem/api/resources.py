@@ -14,12 +14,12 @@ from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.process import HomeProcess
-from hiermem.protocols import LLM, Store
 
 if TYPE_CHECKING:
     from hiermem.core.summaries.prompt import PromptTemplate
     from hiermem.engine.handle import Handle, Handles
     from hiermem.engine.summaries.run import Shared
+    from hiermem.protocols import LLM, Store
 
 _log = logging.getLogger("hiermem.memory")
 

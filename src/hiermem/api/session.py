@@ -25,7 +25,6 @@ from hiermem.lazy import LazyModule
 from hiermem.types import Content, Message, Span, StoredMessage, Summary
 from hiermem.types.brief import Brief
 from hiermem.types.prices import Prices
-from hiermem.types.transaction import RunRecord
 
 if TYPE_CHECKING:
     from hiermem.api.resources import Resources
@@ -46,8 +45,9 @@ if TYPE_CHECKING:
     from hiermem.engine.log import sync as syncing
     from hiermem.engine.search import ahead
     from hiermem.engine.summaries import update as updating
-    from hiermem.types import trivector
+    from hiermem.types import transaction, trivector
 else:
+    transaction = LazyModule("hiermem.types.transaction")
     pinned = LazyModule("hiermem.core.context.pins")
     selection = LazyModule("hiermem.core.context.selection")
     extraction = LazyModule("hiermem.core.extraction.plan")
@@ -644,7 +644,7 @@ class AsyncSession(Brief):
         """Return the session's state: its counts, open windows, unfinished work and last error."""
         return await read.status(self._handle, self.id)
 
-    async def runs(self, *, limit: int = 100) -> list[RunRecord]:
+    async def runs(self, *, limit: int = 100) -> list[transaction.RunRecord]:
         """Return the journalled runs of this session, newest first."""
         return await read.runs(self._handle, limit, subject=self.id)
 

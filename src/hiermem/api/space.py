@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from hiermem.core import arguments
 from hiermem.lazy import LazyModule
 from hiermem.types.brief import Brief
-from hiermem.types.transaction import RunRecord
 
 if TYPE_CHECKING:
     from hiermem.api.resources import Resources
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
     from hiermem.engine.spaces import space as space_engine
     from hiermem.engine.spaces.records import SpaceContext
     from hiermem.remote import object_storage
-    from hiermem.types import bank
+    from hiermem.types import bank, transaction
 else:
+    transaction = LazyModule("hiermem.types.transaction")
     space_engine = LazyModule("hiermem.engine.spaces.space")
     object_storage = LazyModule("hiermem.remote.object_storage")
     bank = LazyModule("hiermem.types.bank")
@@ -218,7 +218,7 @@ class AsyncSpace(Brief):
             self._context, folder, overwrite, options, object_storage.open_storage
         )
 
-    async def runs(self, *, limit: int = 100) -> list[RunRecord]:
+    async def runs(self, *, limit: int = 100) -> list[transaction.RunRecord]:
         """Return the journalled runs of this space, newest first."""
         from hiermem.core.spaces.record import subject_of
         from hiermem.engine.log import read

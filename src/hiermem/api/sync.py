@@ -26,7 +26,6 @@ from typing import (
     get_type_hints,
 )
 
-from hiermem.api.extractor import ModelLike
 from hiermem.api.loop_thread import LoopThread
 from hiermem.api.memory import AsyncMemory
 from hiermem.api.session import AsyncSession
@@ -37,13 +36,14 @@ from hiermem.engine.extraction.graph import AsyncGraph
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import ForkedProcessError, MemoryClosedError
 from hiermem.lazy import LazyModule
-from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.types.brief import Brief
 
 if TYPE_CHECKING:
+    from hiermem import protocols
     from hiermem.core.summaries import reports
     from hiermem.engine.log import append as ingest
 else:
+    protocols = LazyModule("hiermem.protocols")
     reports = LazyModule("hiermem.core.summaries.reports")
     ingest = LazyModule("hiermem.engine.log.append")
 
@@ -337,11 +337,11 @@ class Memory(BlockingFacade[AsyncMemory]):
     def __init__(
         self,
         *,
-        store: Store,
+        store: protocols.Store,
         tenant: str = "default",
-        llm: ModelLike | None = None,
-        embedder: Embedder | None = None,
-        token_counter: TokenCounter | str | None = None,
+        llm: protocols.ModelLike | None = None,
+        embedder: protocols.Embedder | None = None,
+        token_counter: protocols.TokenCounter | str | None = None,
         config: HierarchyConfig | None = None,
         **settings: Any,
     ) -> None:

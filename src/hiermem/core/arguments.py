@@ -10,12 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_json, check_name
 from hiermem.errors import UsageError
-from hiermem.protocols import Embedder, Store, offers
+from hiermem.lazy import LazyModule
 from hiermem.types import Span
+
+if TYPE_CHECKING:
+    from hiermem import protocols
+else:
+    protocols = LazyModule("hiermem.protocols")
 
 T = TypeVar("T")
 #: The longest name of an embedder, and its greatest weight in relation to the words.
@@ -125,21 +130,21 @@ def optional(value: Any, what: str, kind: type[T], default: Callable[[], T] | No
     return value
 
 
-def store_of(value: Any) -> Store:
+def store_of(value: Any) -> protocols.Store:
     """Return a store: any object with a store's methods."""
-    if not offers(value, Store):
+    if not protocols.offers(value, protocols.Store):
         raise UsageError(f"store is {type(value).__name__}; it must be a Store")
     return value
 
 
-def embedder_of(value: Any) -> Embedder | None:
+def embedder_of(value: Any) -> protocols.Embedder | None:
     """Return the embedder, or None: then only words are compared, and no vectors are stored.
 
     Raises UsageError for an object that is no embedder.
     """
     if value is None:
         return None
-    if not offers(value, Embedder):
+    if not protocols.offers(value, protocols.Embedder):
         raise UsageError(
             f"embedder is {type(value).__name__}; it must have a name, a dimension and embed(), "
             "or be None"

@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hiermem.core.calls.claim import is_believed
+from hiermem.lazy import LazyModule
 from hiermem.types.brief import Brief
 from hiermem.types.prices import add_costs
-from hiermem.types.transaction import Attempt, RunRecord
+
+if TYPE_CHECKING:
+    from hiermem.types import transaction
+else:
+    transaction = LazyModule("hiermem.types.transaction")
 
 #: The state of one item: made, being made, failed, or unknown.
 ItemState = Literal["ok", "running", "failed", "unknown"]
@@ -48,7 +53,7 @@ class RunReport(Brief):
     What was made without a call (copied verbatim, reused) is counted in ``record.detail`` only.
     """
 
-    record: RunRecord
+    record: transaction.RunRecord
     items: tuple[RunItem, ...] = ()
 
     @property
@@ -113,7 +118,7 @@ class RunReport(Brief):
         return float(value) if isinstance(value, (int, float)) else None
 
 
-def with_current_outcome(run: RunRecord, now: datetime) -> RunRecord:
+def with_current_outcome(run: transaction.RunRecord, now: datetime) -> transaction.RunRecord:
     """Return the run as it reads now: without a heartbeat, a running one was interrupted."""
     if run.outcome != "running":
         return run
@@ -125,7 +130,7 @@ def with_current_outcome(run: RunRecord, now: datetime) -> RunRecord:
     return replace(run, outcome="interrupted") if over else run
 
 
-def cut_off(attempts: Iterable[Attempt], now: datetime) -> list[Attempt]:
+def cut_off(attempts: Iterable[transaction.Attempt], now: datetime) -> list[transaction.Attempt]:
     """Return the attempts that started and did not end, with the outcome to journal for them now.
 
     Whether such a call was answered, and charged, is unknown; its reservation stays spent.
@@ -137,10 +142,12 @@ def cut_off(attempts: Iterable[Attempt], now: datetime) -> list[Attempt]:
     ]
 
 
-def report(run: RunRecord, attempts: Sequence[Attempt], now: datetime) -> RunReport:
+def report(
+    run: transaction.RunRecord, attempts: Sequence[transaction.Attempt], now: datetime
+) -> RunReport:
     """Return the run with its items: its calls by what they were made for, as they began."""
     record = with_current_outcome(run, now)
-    grouped: dict[tuple[str, str], list[Attempt]] = {}
+    grouped: dict[tuple[str, str], list[transaction.Attempt]] = {}
     for attempt in attempts:
         grouped.setdefault((attempt.session_id, attempt.node_id), []).append(attempt)
     alive = record.outcome == "running"
@@ -148,7 +155,9 @@ def report(run: RunRecord, attempts: Sequence[Attempt], now: datetime) -> RunRep
     return RunReport(record, items)
 
 
-def _item(session_id: str, node_id: str, calls: Sequence[Attempt], *, alive: bool) -> RunItem:
+def _item(
+    session_id: str, node_id: str, calls: Sequence[transaction.Attempt], *, alive: bool
+) -> RunItem:
     return RunItem(
         id=node_id,
         session_id=session_id,
@@ -163,7 +172,7 @@ def _item(session_id: str, node_id: str, calls: Sequence[Attempt], *, alive: boo
     )
 
 
-def _state(calls: Sequence[Attempt], *, alive: bool) -> ItemState:
+def _state(calls: Sequence[transaction.Attempt], *, alive: bool) -> ItemState:
     last = calls[-1].outcome
     if last == "ok" or _took_earlier(calls):
         return "ok"
@@ -172,7 +181,7 @@ def _state(calls: Sequence[Attempt], *, alive: bool) -> ItemState:
     return "unknown" if last == "unknown" else "failed"
 
 
-def _took_earlier(calls: Sequence[Attempt]) -> bool:
+def _took_earlier(calls: Sequence[transaction.Attempt]) -> bool:
     """Return whether an answer was taken that was asked for again in vain.
 
     An answer with a reason may be used, and it is, where the next one is rejected or never comes.
@@ -187,7 +196,7 @@ def _took_earlier(calls: Sequence[Attempt]) -> bool:
     return False
 
 
-def _seconds(call: Attempt) -> float:
+def _seconds(call: transaction.Attempt) -> float:
     if call.ended_at is None or call.outcome == "unknown":
         return 0.0
     return max(0.0, (call.ended_at - call.started_at).total_seconds())

@@ -12,11 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from hiermem.lazy import LazyModule
 from hiermem.types.brief import Brief
 from hiermem.types.frozen import FrozenDict
-from hiermem.types.transaction import Record, RecordWrite
+
+if TYPE_CHECKING:
+    from hiermem.types import transaction
+else:
+    transaction = LazyModule("hiermem.types.transaction")
 
 ReceiptKind: TypeAlias = Literal[
     "erase", "quarantine", "erase_session", "erase_space", "erase_tenant"
@@ -103,19 +108,19 @@ def key_of_copy(place: str) -> str:
     return sha256(place.encode("utf-8")).hexdigest()
 
 
-def record_copy(copy: StoreCopy) -> RecordWrite:
+def record_copy(copy: StoreCopy) -> transaction.RecordWrite:
     """Return the write that records a copy."""
     body = json.dumps({"place": copy.place, "made_at": copy.made_at.isoformat()})
-    return RecordWrite(STORE_COPY, _SCOPE, key_of_copy(copy.place), body)
+    return transaction.RecordWrite(STORE_COPY, _SCOPE, key_of_copy(copy.place), body)
 
 
-def withdraw_copy(copy: StoreCopy, before: Record | None) -> RecordWrite:
+def withdraw_copy(copy: StoreCopy, before: transaction.Record | None) -> transaction.RecordWrite:
     """Return the write that takes ``record`` back, after a copy that failed."""
     body = None if before is None else before.body
-    return RecordWrite(STORE_COPY, _SCOPE, key_of_copy(copy.place), body)
+    return transaction.RecordWrite(STORE_COPY, _SCOPE, key_of_copy(copy.place), body)
 
 
-def read_copies(records: list[Record]) -> tuple[StoreCopy, ...]:
+def read_copies(records: list[transaction.Record]) -> tuple[StoreCopy, ...]:
     """Return the recorded copies, oldest first; a damaged record still says that there is one."""
     found = [_read_copy(each.body) for each in records]
     return tuple(sorted(found, key=lambda copy: (copy.made_at.timestamp(), copy.place)))

@@ -15,16 +15,17 @@ from hiermem.core.search.hits import Hit
 from hiermem.core.text.policy import check_name
 from hiermem.errors import UsageError
 from hiermem.lazy import LazyModule
-from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import as_counter
 from hiermem.types import StoredMessage, Summary
 
 if TYPE_CHECKING:
+    from hiermem import protocols
     from hiermem.core.context import selection
     from hiermem.engine.context import select
     from hiermem.engine.handle import Handle
     from hiermem.engine.log import read
 else:
+    protocols = LazyModule("hiermem.protocols")
     selection = LazyModule("hiermem.core.context.selection")
     select = LazyModule("hiermem.engine.context.select")
     read = LazyModule("hiermem.engine.log.read")
@@ -39,12 +40,12 @@ class ContextWindowManager:
 
     def __init__(
         self,
-        store: Store,
+        store: protocols.Store,
         *,
         tenant: str = "default",
         config: HierarchyConfig | None = None,
-        token_counter: TokenCounter | str | None = None,
-        embedder: Embedder | None = None,
+        token_counter: protocols.TokenCounter | str | None = None,
+        embedder: protocols.Embedder | None = None,
         search_policy: SearchPolicy | None = None,
     ) -> None:
         from hiermem.engine.handle import Handle

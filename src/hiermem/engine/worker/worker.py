@@ -26,8 +26,6 @@ from hiermem.core.calls.backoff import IDLE, TROUBLE, back_off
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.lazy import LazyModule
-from hiermem.protocols import Store
-from hiermem.types.transaction import DueSession
 
 if TYPE_CHECKING:
     from hiermem.core.summaries import reports
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
     from hiermem.engine.summaries.run import Shared
     from hiermem.engine.worker import due
     from hiermem.engine.worker import pool as pools
+    from hiermem.protocols import Store
+    from hiermem.types.transaction import DueSession
 else:
     reports = LazyModule("hiermem.core.summaries.reports")
     budgets = LazyModule("hiermem.engine.calls.budget")
