@@ -4,20 +4,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from stand_ins import WordCounter
 
 from hiermem import HierarchyConfig, Memory, Message, ToolCall
 from hiermem.stores.memory import MemoryStore
 
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
-
-
-class Words:
-    """A counter that costs nothing, for the long ones."""
-
-    name = "words"
-
-    def count(self, text):
-        return len(text.split())
 
 
 def talk(count, *, begin=0, said="a short message of turn {n}", seconds=20):
@@ -163,7 +155,7 @@ def test_one_message_of_300_kb_is_sliced_covered_and_rendered(memory):
 @pytest.mark.thorough
 def test_20_000_messages_reach_l4_and_the_roots_stay_few():
     """Levels keep going, the cheapest cover stays small, and a context of it all fits 8,000."""
-    with Memory(store=MemoryStore(), token_counter=Words()) as memory:
+    with Memory(store=MemoryStore(), token_counter=WordCounter()) as memory:
         session = memory.session("s")
         messages = talk(20_000, said="turn {n} is about as long as what people say", seconds=2)
         for first in range(0, len(messages), 1_000):
@@ -188,7 +180,7 @@ def test_20_000_messages_reach_l4_and_the_roots_stay_few():
 @pytest.mark.thorough
 def test_20_000_ordinary_messages_need_levels_whatever_their_length():
     """Longer messages fill groups by size, not by number: the roots stay few all the same."""
-    with Memory(store=MemoryStore(), token_counter=Words()) as memory:
+    with Memory(store=MemoryStore(), token_counter=WordCounter()) as memory:
         session = memory.session("s")
         said = "turn {n} " + "they said more than that " * 20
         session.append(talk(20_000, said=said, seconds=2))

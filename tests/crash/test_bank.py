@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from stand_ins import Clock
 
 from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
 from hiermem.core.spaces import record as kept
@@ -36,17 +37,6 @@ WRITES = [
     for name, often in (("put_records", 20), ("put_run", 4), ("write_nodes", 4))
     for when in ("before", "after")
 ]
-
-
-class Clock:
-    """A clock that moves a little at every look."""
-
-    def __init__(self):
-        self.at = START
-
-    def __call__(self):
-        self.at += timedelta(milliseconds=1)
-        return self.at
 
 
 class MortalLLM:
@@ -129,7 +119,7 @@ async def check(memory, said) -> None:
 
 @pytest.mark.thorough
 async def test_every_note_goes_in_once_however_often_it_is_killed(share):
-    luck, clock, plan = Random(6), Clock(), FaultPlan()
+    luck, clock, plan = Random(6), Clock(START, timedelta(milliseconds=1)), FaultPlan()
     store = FaultyStore(MemoryStore(clock=clock), plan)
     model = ScriptedLLM(script=consolidated)
     llm = MortalLLM(FaultyLLM(model, rate=0.3, seed=6, faults=GARBLED), plan)

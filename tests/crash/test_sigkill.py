@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -192,16 +191,6 @@ async def finished(path: Path):
 
 
 # -- a remote model, where a call costs money
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self):
-        self.now = datetime.now(UTC)
-
-    def __call__(self):
-        return self.now
 
 
 def cut_off(nursery, path: Path, answered: int, job: str = "pay") -> int:

@@ -227,7 +227,7 @@ class Place:
     async def open(self, clock=utc_now):
         if self._kept is not None:
             self._kept._clock = clock
-            return _Lasting(self._kept)
+            return Lasting(self._kept)
         if self._root is None:
             return await SQLiteStore.open(":memory:", clock=clock)
         return await SQLiteStore.open(self._root / "memory.db", clock=clock)
@@ -249,7 +249,7 @@ class Failing:
         return FaultyStore(await self._at.open(clock), self._plan)
 
 
-class _Lasting:
+class Lasting:
     """The in-memory store, as if a file kept what it holds."""
 
     def __init__(self, store):

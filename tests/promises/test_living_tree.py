@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from logbook import CONFIGS, START, Words, text
+from logbook import CONFIGS, START, Lasting, Words, text
 from sampling import chosen
 
 from hiermem import AsyncMemory, Message, SessionClosedError, UpdatePolicy
@@ -79,7 +79,7 @@ class Life(RuleBasedStateMachine):
 
     async def store(self):
         if self.kind == "memory":
-            return _Lasting(self.kept)
+            return Lasting(self.kept)
         return await SQLiteStore.open(self.root / f"{self.lives}.db")
 
     async def open(self, plan=None):
@@ -383,26 +383,6 @@ async def _from_scratch(store, name, config):
     made = {summary.id: _says(summary) for summary in await memory.session(name).summaries()}
     await memory.close()
     return made
-
-
-class _Lasting:
-    """The in-memory store, as if a file kept what it holds."""
-
-    def __init__(self, store):
-        self._store = store
-        self.capabilities = store.capabilities
-
-    def tenant(self, name):
-        return self._store.tenant(name)
-
-    async def tenants(self, *, after=None, limit=100):
-        return await self._store.tenants(after=after, limit=limit)
-
-    async def claim_due(self, limit, **how):
-        return await self._store.claim_due(limit, **how)
-
-    async def close(self):
-        pass
 
 
 class LifeInAFile(Life):

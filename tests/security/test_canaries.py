@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from sampling import crossed, params
+from stand_ins import WordCounter
 
 from hiermem import (
     ApproximateCounter,
@@ -36,13 +37,6 @@ CANARY = "Kanarienvogel7731"
 CONFIG = HierarchyConfig.by_tokens(target=300, max_messages=6)
 POLICY = UpdatePolicy(batch_delay=0, retries=0, max_attempts=2)
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
-
-
-class Words:
-    name = "words"
-
-    def count(self, text):
-        return len(text.split())
 
 
 def chain(error):
@@ -81,7 +75,7 @@ async def opened(kind, tmp_path, **settings):
     store = MemoryStore() if kind == "memory" else await SQLiteStore.open(tmp_path / "m.db")
     if "plan" in settings:
         store = FaultyStore(store, settings.pop("plan"))
-    parts = {"token_counter": Words(), "config": CONFIG, "update_policy": POLICY} | settings
+    parts = {"token_counter": WordCounter(), "config": CONFIG, "update_policy": POLICY} | settings
     return AsyncMemory(store=store, **parts)
 
 

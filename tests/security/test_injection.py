@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from sampling import crossed
+from stand_ins import WordCounter
 
 from hiermem import (
     AsyncMemory,
@@ -50,19 +51,12 @@ class Obeying:
         return LLMResponse(told)
 
 
-class Words:
-    name = "words"
-
-    def count(self, text):
-        return len(text.split())
-
-
 async def poisoned(payload, role, llm):
     config = HierarchyConfig.by_tokens(target=300, max_messages=6)
     memory = AsyncMemory(
         store=MemoryStore(),
         llm=llm,
-        token_counter=Words(),
+        token_counter=WordCounter(),
         config=config,
         update_policy=UpdatePolicy(batch_delay=0),
     )

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
+from stand_ins import WordCounter
 
 from hiermem import (
     AsyncMemory,
@@ -66,18 +67,11 @@ NAMES = [
 BAD = ["", "x" * 513, "a\x00", "\x00", "\ud800", "a\udfffb"]
 
 
-class Words:
-    name = "words"
-
-    def count(self, text):
-        return len(text.split())
-
-
 def memory_over(store, tenant, **how):
     return AsyncMemory(
         store=store,
         tenant=tenant,
-        token_counter=Words(),
+        token_counter=WordCounter(),
         config=CONFIG,
         update_policy=UpdatePolicy(batch_delay=0),
         **how,
@@ -179,7 +173,7 @@ async def test_the_manager_reads_its_own_tenant_alone(store):
     for name in ("a", "A", "a."):
         await fill(memory_over(store, name), f"of-{name}", "mark")
     for name in ("a", "A", "a."):
-        manager = ContextWindowManager(store, tenant=name, token_counter=Words())
+        manager = ContextWindowManager(store, tenant=name, token_counter=WordCounter())
         assert (await manager.select_optimal_context(f"of-{name}")).messages == 14
         for other in {"a", "A", "a."} - {name}:
             assert (await manager.select_optimal_context(f"of-{other}")).messages == 0

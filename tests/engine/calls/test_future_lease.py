@@ -4,20 +4,13 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from stand_ins import Clock
 
 from hiermem import AsyncMemory, BankPolicy, Message, UpdatePolicy
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = NOON
-
-    def __call__(self) -> datetime:
-        return self.at
 
 
 class Dead(ScriptedLLM):
@@ -34,7 +27,7 @@ class Dead(ScriptedLLM):
 
 @pytest.mark.parametrize("kind", ["update", "extraction", "consolidation"])
 async def test_leases_of_a_clock_a_year_ahead_do_not_last_a_year(kind: str) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     store = MemoryStore(clock=clock)
     settings = {
         "store": store,
@@ -80,7 +73,7 @@ async def test_leases_of_a_clock_a_year_ahead_do_not_last_a_year(kind: str) -> N
 @pytest.mark.parametrize("apart", [timedelta(days=-365), timedelta(days=365)])
 async def test_a_run_is_judged_by_the_stores_time_and_not_by_the_readers(apart: timedelta) -> None:
     """A machine whose clock is wrong would call a living run interrupted, or do its work twice."""
-    server, machine = Clock(), Clock()
+    server, machine = Clock(NOON), Clock(NOON)
     machine.at += apart
     store = MemoryStore(clock=server)
     slow = Dead()

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stand_ins import Clock
 
 from hiermem import AsyncMemory, ClockMovedError, Message, UpdatePolicy
 from hiermem.engine.handle import StoreClock
@@ -17,17 +18,9 @@ NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
 LEASE = 60.0
 
 
-class Clock:
-    def __init__(self, at=NOON):
-        self.at = at
-
-    def __call__(self):
-        return self.at
-
-
 def clocks(*, apart=timedelta()):
     """Return the store's clock, a machine's, and what that machine knows of the store's."""
-    server, machine = Clock(), Clock(NOON + apart)
+    server, machine = Clock(NOON), Clock(NOON + apart)
     plan = FaultPlan()
     store = FaultyStore(MemoryStore(clock=server), plan).tenant("t")
     return server, machine, StoreClock(store, machine), plan
@@ -104,7 +97,7 @@ async def test_the_way_to_the_store_is_no_difference_of_clocks():
 
 async def test_a_machine_that_is_an_hour_ahead_takes_nobodys_claim():
     """F19: by its own clock, the other's claim has long ended; by the store's, it has not."""
-    server, ahead = Clock(), Clock(NOON + timedelta(hours=1))
+    server, ahead = Clock(NOON), Clock(NOON + timedelta(hours=1))
     store = MemoryStore(clock=server)
     entered, go = asyncio.Event(), asyncio.Event()
 
@@ -137,7 +130,7 @@ async def test_a_machine_that_is_an_hour_ahead_takes_nobodys_claim():
 
 
 async def test_an_update_is_refused_where_the_clocks_moved_and_made_by_the_next():
-    server, machine = Clock(), Clock()
+    server, machine = Clock(NOON), Clock(NOON)
     store = MemoryStore(clock=server)
     memory = AsyncMemory(
         store=store, llm=ScriptedLLM(remote=True), clock=machine,

@@ -9,6 +9,7 @@ import pytest
 from cover_oracle import check_cover, check_native_groups
 from hypothesis import given
 from hypothesis import strategies as st
+from logbook import Words
 from sampling import drawn
 
 from hiermem import (
@@ -93,15 +94,6 @@ def histories(draw, most=60):
             steps.append((kind, None))
     steps += [("context", 700), ("context", 4000)]
     return steps
-
-
-class Words:
-    """A cheap counter: a token is a word, or eight characters of a longer one."""
-
-    name = "words"
-
-    def count(self, text: str) -> int:
-        return sum(1 + len(word) // 8 for word in text.split())
 
 
 async def judge(memory, session, budget, previous, *, allow_omission=False):

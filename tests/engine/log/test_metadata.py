@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from stand_ins import Clock
 
 from hiermem import AsyncMemory, Message, NotFoundError
 from hiermem.engine.handle import every_session
@@ -10,14 +11,6 @@ from hiermem.stores.memory import MemoryStore
 from hiermem.testing.samples import deciding, write
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
-
-
-class Clock:
-    def __init__(self):
-        self.now = NOON
-
-    def __call__(self):
-        return self.now
 
 
 async def test_metadata_are_kept_with_the_session_from_its_first_append():
@@ -91,7 +84,7 @@ async def test_a_fork_begins_with_the_metadata_of_its_source():
 
 
 async def test_an_append_is_an_activity_and_nothing_else_is():
-    clock = Clock()
+    clock = Clock(NOON)
     async with AsyncMemory.open(":memory:", clock=clock) as memory:
         first, second = memory.session("first"), memory.session("second")
 
@@ -99,10 +92,10 @@ async def test_an_append_is_an_activity_and_nothing_else_is():
             return [one.id for one in await memory.sessions(order_by="last_activity")]
 
         await first.append(Message.user("Hello", created_at=NOON + timedelta(days=9)))
-        clock.now += timedelta(minutes=1)
+        clock.at += timedelta(minutes=1)
         await second.append(Message.user("Hello", key="k", created_at=NOON - timedelta(days=9)))
         assert await latest() == ["second", "first"]
-        clock.now += timedelta(minutes=1)
+        clock.at += timedelta(minutes=1)
         await first.flush()
         await first.edit(0, "Good day")
         await first.set_metadata({"user": "ada"})
@@ -110,11 +103,11 @@ async def test_an_append_is_an_activity_and_nothing_else_is():
         assert await latest() == ["second", "first"]
         await first.append(Message.user("Again"))
         assert await latest() == ["first", "second"]
-        clock.now += timedelta(minutes=1)
+        clock.at += timedelta(minutes=1)
         await second.append(Message.user("Hello", key="k", created_at=NOON - timedelta(days=9)))
         assert await latest() == ["first", "second"]
         # A clock that is set back takes no session back.
-        clock.now -= timedelta(hours=1)
+        clock.at -= timedelta(hours=1)
         await first.append(Message.user("Yet again"))
         assert await latest() == ["first", "second"]
 

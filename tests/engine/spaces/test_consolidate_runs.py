@@ -2,10 +2,11 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from sampling import params
+from stand_ins import Clock
 
 from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
 from hiermem.core.calls.claim import read_claim
@@ -20,16 +21,6 @@ from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
 
 RULES = "- progress.md: what works"
-
-
-class Clock:
-    """A clock that is pushed by hand."""
-
-    def __init__(self):
-        self.at = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-    def __call__(self):
-        return self.at
 
 
 def answer(request) -> str:

@@ -8,12 +8,13 @@ after each step, whatever the model answered and wherever the process died.
 import json
 from collections import Counter
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
+from stand_ins import Clock
 
 from hiermem import AsyncMemory, BankPolicy, StoreError, UpdatePolicy
 from hiermem.stores.memory import MemoryStore
@@ -111,17 +112,6 @@ def written(answer) -> str:
     return answer if isinstance(answer, str) else json.dumps(answer)
 
 
-class Clock:
-    """A clock that is pushed by hand."""
-
-    def __init__(self):
-        self.at = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-    def __call__(self):
-        self.at += timedelta(milliseconds=1)
-        return self.at
-
-
 async def accounted(memory, space, said: list[str]) -> Counter[str]:
     """Hold each note to the promise; count how many are live, consumed and dropped."""
     live, consumed = await space.notes(), await space.notes("consumed")
@@ -152,7 +142,7 @@ steps = st.tuples(
 @given(st.lists(steps, min_size=1, max_size=6))
 async def test_no_answer_and_no_kill_makes_a_note_live_nowhere(drawn_steps) -> None:
     """Answers of any kind, faults and deaths at any write, rollbacks with and without the notes."""
-    clock, plan, said = Clock(), FaultPlan(only=WRITES), list[str]()
+    clock, plan, said = Clock(step=timedelta(milliseconds=1)), FaultPlan(only=WRITES), list[str]()
     inner = MemoryStore(clock=clock)
     queue: list[str] = []
     llm = ScriptedLLM(

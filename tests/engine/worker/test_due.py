@@ -8,6 +8,7 @@ import pytest
 from editing import regenerating
 from sampling import params
 from session_fixture import COUNTER, START, messages, until
+from stand_ins import Clock
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy, update_one
 from hiermem.engine.worker import due
@@ -24,14 +25,8 @@ LEVELS = HierarchyConfig.by_tokens()
 POLICY = UpdatePolicy(batch_delay=0, concurrency=3)
 
 
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self):
-        self.at = START + timedelta(days=1)
-
-    def __call__(self):
-        return self.at
+def a_day_later():
+    return Clock(START + timedelta(days=1))
 
 
 def memory_over(store, clock, llm=None, config=LEVELS):
@@ -115,7 +110,7 @@ WRITERS = (seal, edit, erase, fork, reconfigure, failure, silence)
 @pytest.mark.parametrize("writer", WRITERS)
 async def test_every_writer_enters_the_session_and_the_sweep_finds_it_without(writer):
     """Without its entry, what a session lacks would wait for somebody who looks at everything."""
-    clock = Clock()
+    clock = a_day_later()
     store = MemoryStore(clock=clock)
     memory = memory_over(store, clock)
     await writer(memory)
@@ -131,7 +126,7 @@ async def test_every_writer_enters_the_session_and_the_sweep_finds_it_without(wr
 async def test_whoever_is_cut_off_leaves_no_claim(way):
     """Broken, nobody may work on the session until the claim ends, or as long as the loop lives."""
     store = MemoryStore()
-    memory = memory_over(store, Clock(), ScriptedLLM(remote=True, latency=60))
+    memory = memory_over(store, a_day_later(), ScriptedLLM(remote=True, latency=60))
     await seal(memory)
     for steps in range(40):
         if way == "job":
@@ -155,7 +150,7 @@ async def test_whoever_is_cut_off_leaves_no_claim(way):
 async def test_a_job_with_nothing_to_make_ends_the_entry():
     """Broken, a queue is asked for a job on the same session for ever."""
     store = MemoryStore()
-    memory = memory_over(store, Clock())
+    memory = memory_over(store, a_day_later())
     await made(memory)
     await store.tenant("default").put_due(["s"])
     assert await listed(store) == {("default", "s")}
@@ -165,7 +160,7 @@ async def test_a_job_with_nothing_to_make_ends_the_entry():
 
 async def test_update_one_makes_what_is_left_and_writes_its_claim_alone_where_nothing_is():
     """It is run twice for each job that an engine repeats: the second time must cost a look."""
-    clock, plan = Clock(), FaultPlan()
+    clock, plan = a_day_later(), FaultPlan()
     store = MemoryStore(clock=clock)
     memory = memory_over(FaultyStore(store, plan), clock)
     await memory.for_tenant("a").session("s").append(*messages(60))
@@ -186,7 +181,7 @@ async def test_update_one_makes_what_is_left_and_writes_its_claim_alone_where_no
 
 async def test_update_one_says_where_there_is_more():
     """An engine that did not learn of it would leave the rest to the next dispatch."""
-    clock = Clock()
+    clock = a_day_later()
     store = MemoryStore(clock=clock)
     memory = memory_over(store, clock)
     await memory.session("s").append(*messages(200))
@@ -229,7 +224,7 @@ async def test_workers_make_everything_of_all_tenants(kind, tmp_path):
 
 async def test_a_worker_that_is_stopped_gives_back_what_it_claimed():
     """Otherwise a deployment that restarts its workers waits for their claims to end."""
-    clock, going = Clock(), asyncio.Event()
+    clock, going = a_day_later(), asyncio.Event()
 
     class Slow(ScriptedLLM):
         async def complete(self, request):
@@ -264,7 +259,7 @@ async def test_an_idle_worker_costs_the_same_for_any_number_of_tenants():
                 calls.append(limit)
                 return await super().claim_due(limit, **how)
 
-        clock = Clock()
+        clock = a_day_later()
         memory = memory_over(Counting(MemoryStore(clock=clock), plan), clock)
         for place in range(count):
             await memory.for_tenant(f"t{place}").session("s").append(Message.user("quiet"))
@@ -278,7 +273,7 @@ async def test_an_idle_worker_costs_the_same_for_any_number_of_tenants():
 
 async def test_waiting_for_another_run_costs_as_little_as_looking_for_work():
     """Broken once: ``drain`` asked the store fifty times a second how far the other one was."""
-    store, clock, calls = MemoryStore(), Clock(), []
+    store, clock, calls = MemoryStore(), a_day_later(), []
 
     class Counting(FaultyStore):
         async def claim_due(self, limit, **how):
@@ -305,7 +300,7 @@ async def ready(memory, clock, *names):
 async def test_a_worker_keeps_nothing_of_a_session_that_has_nothing_to_make():
     """A fleet's workers run for months: what they kept of each such session would fill them, and
     ``drain`` would wait for a session that nobody works on."""
-    clock = Clock()
+    clock = a_day_later()
     store = MemoryStore(clock=clock)
     memory = memory_over(store, clock)
     for place in range(3):
@@ -325,7 +320,7 @@ async def test_a_worker_keeps_nothing_of_a_session_that_has_nothing_to_make():
 
 async def test_a_session_that_fails_again_and_again_waits_longer_each_time():
     """Otherwise one broken session would be tried every two seconds by every worker, for ever."""
-    clock = Clock()
+    clock = a_day_later()
     store = MemoryStore(clock=clock)
     memory = memory_over(store, clock)
     foreign = AsyncMemory(store=store, token_counter=FunctionCounter(len, name="other"),
@@ -342,7 +337,10 @@ async def test_a_session_that_fails_again_and_again_waits_longer_each_time():
 
 async def test_a_turn_that_fails_loses_no_session():
     """A session that was claimed and not settled would wait until the claim ends."""
-    clock, plan = Clock(), FaultPlan({0: "fail"}, only=frozenset({"session.before"}))
+    clock, plan = (
+        a_day_later(),
+        FaultPlan({0: "fail"}, only=frozenset({"session.before"})),
+    )
     store = MemoryStore(clock=clock)
     names = [f"s{place}" for place in range(9)]
     await ready(memory_over(store, clock), clock, *names)
@@ -359,7 +357,7 @@ async def test_a_turn_that_fails_loses_no_session():
 
 async def test_a_session_that_cannot_be_read_stops_no_other():
     """It is claimed again and again: whatever was claimed with it would wait for ever."""
-    clock = Clock()
+    clock = a_day_later()
     store = MemoryStore(clock=clock)
     memory = memory_over(store, clock)
     names = [f"s{place}" for place in range(9)]
@@ -385,7 +383,7 @@ async def test_a_sweep_that_fails_is_not_the_last(monkeypatch):
 
     monkeypatch.setattr(due, "sweep", sweep)
     monkeypatch.setattr(worker_module, "_SWEEP", (0.02, 0.02))
-    memory = memory_over(MemoryStore(), Clock())
+    memory = memory_over(MemoryStore(), a_day_later())
     async with memory.worker(all_tenants=True):
         await until(lambda: len(swept) > 1)
     await memory.close()
@@ -398,7 +396,7 @@ async def test_a_limit_of_time_closes_a_window_at_its_time(monkeypatch):
         return 0
 
     monkeypatch.setattr(due, "sweep_tenant", no_sweep)
-    clock = Clock()
+    clock = a_day_later()
     store = MemoryStore(clock=clock)
     limits = HierarchyConfig.by_tokens(max_age=timedelta(seconds=2))
     memory = memory_over(store, clock, config=limits)
