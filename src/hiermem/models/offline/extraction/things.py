@@ -59,15 +59,11 @@ _PART_AFTER: Final = re.compile(r"(?:['’]s)? (?:[A-Z]|of the [A-Z]|& )|[\"”&
 _MIXED: Final = re.compile(r".*[a-z\d][A-Z].*|.*\d.*")
 _SMALL: Final = re.compile(r"(?<![\w./@`-])[^\W\d_][\w'’-]*(?![\w/@`(-]|\.\w)|[.,;:!?]")  # noqa: RUF001
 _TOKEN: Final = re.compile(r"[^\W\d_][\w'’-]*|[.,!?;:)]|\S")  # noqa: RUF001
-#: A phrase recurs in this many messages, in this many of people, and stands alone this often.
-_SPREAD, _OWN, _ALONE = 3, 2, 0.3
+#: A phrase recurs in this many messages, and in this many of people.
+_SPREAD, _OWN = 3, 2
 #: From this share of its occurrences behind "to", "can" and the like on, a word is a verb.
 _VERB: Final = 0.2
 _MOST_PHRASES: Final = 40
-_ENDS: Final = (FUNCTION_WORDS | frozenset({"", ".", ",", "!", "?", ";", ":", ")"})) - _WORDS[
-    "determiners"
-]
-_STARTS: Final = _WORDS["before a phrase"]
 _ORDERS: Final = _WORDS["orders"]
 _NO_PART: Final = FUNCTION_WORDS | CALENDAR | _WORDS["weak"]
 _NO_HEAD: Final = TECHNOLOGIES | _WORDS["vague"]
@@ -334,9 +330,6 @@ def _phrases(
     """Return the phrases of two or three words that recur, the weightiest first."""
     met: dict[str, Thing] = {}
     words: Counter[str] = Counter()
-    often: Counter[str] = Counter()
-    alone: Counter[str] = Counter()
-    begun: Counter[str] = Counter()
     as_verb: Counter[str] = Counter()
     for one, found in zip(said, mentions, strict=True):
         taken = [(m.start, m.stop) for m in found if m.sure > _LEAST]
@@ -354,17 +347,13 @@ def _phrases(
                     continue
                 phrase = " ".join(gram)
                 thing = met.setdefault(phrase, Thing("concept"))
-                often[phrase] += 1
-                alone[phrase] += tokens[at + size] in _ENDS
-                begun[phrase] += tokens[at - 1] in _STARTS
                 thing.meet(one, NameMention("concept", phrase, 0, 0, 0.35))
     verbs = {word for word, number in as_verb.items() if number >= _VERB * words[word]}
     total = len({one.index for one in said})
     scored: list[tuple[float, str]] = []
     for phrase, thing in met.items():
         spread, own = len(thing.messages), len(thing.own)
-        stands = alone[phrase] >= _ALONE * often[phrase] and begun[phrase] > 0
-        if spread < _SPREAD or own < _OWN or not stands:
+        if spread < _SPREAD or own < _OWN:
             continue
         first, last = phrase.split()[0], phrase.split()[-1]
         if first in verbs or last in verbs:
