@@ -21,7 +21,6 @@ from hiermem.core.text.entity_names import (
     CALENDAR,
     FUNCTION_WORDS,
     GENERIC,
-    ORGANISATION_ENDS,
     TECHNOLOGIES,
     NameMention,
     find,
@@ -185,7 +184,7 @@ def _is_proof(text: str, mention: NameMention) -> bool:
     )
 
 
-def _kind_of(thing: Thing) -> EntityType:  # noqa: PLR0911 - the first case that holds
+def _kind_of(thing: Thing) -> EntityType:
     """Return the one kind of a name, by its form first, then by the places where it stands."""
     for formal in _FORMAL_FIRST:
         if thing.votes[formal]:
@@ -196,15 +195,7 @@ def _kind_of(thing: Thing) -> EntityType:  # noqa: PLR0911 - the first case that
         if " " in name and name.lower().rsplit(" ", 1)[-1] in _WORDS["event ends"]:
             return "event"
         return "place" if thing.visited else "concept"
-    # What stands beside a name is a hint at its kind, and no more.
-    weak = thing.sure < _PLACE or (kind == "technology" and thing.sure <= _PLACE)
-    if kind == "class" and (" " in name or name.isupper()):
-        return "concept"
-    if kind == "place" and thing.sure < _PLACE:
-        return "place" if thing.visited else "concept"
-    if kind == "organisation" and name.lower().rsplit(" ", 1)[-1] not in ORGANISATION_ENDS:
-        return "person" if thing.votes["person"] else kind
-    return "concept" if weak and len(thing.proof) < 2 else kind
+    return "concept" if kind == "place" and thing.sure < _PLACE and not thing.visited else kind
 
 
 def _telling(said: Sentence) -> float:
