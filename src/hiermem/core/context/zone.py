@@ -23,7 +23,7 @@ from hiermem.types import Node, Revision, Span, Unit
 VIEW_TOKENS = 300
 #: How views choose their lines: the first sentence of a message counts for more than in a summary,
 #: so that more messages have a line.
-_LINES = salience.Weights(lead=0.35, questions=True)
+_LINES = salience.Weights(lead=0.35, floor=0.35, questions=True)
 NO_PINS = Head()
 
 

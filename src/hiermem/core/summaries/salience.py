@@ -16,7 +16,7 @@ and a third almost nothing; each step takes the unit that adds most per token:
     cost(u)  = its tokens, and those of its speaker and date where they are not shown yet
 
 A unit that leans on others (``_company``) is weighed, paid for and taken together with them. The
-user and the assistant each have a third of their fair share of the budget (``_floors``). Calls of
+user and the assistant each have a part of their fair share of the budget (``_floors``). Calls of
 tools and what these return are bulk, which gets what the rest leaves; only lines that report a
 failure compete with what was said.
 
@@ -82,8 +82,6 @@ _NO_KIND = 0
 _REFILLS = 2
 #: The factor for an item of a list in an answer.
 _ITEM = 0.75
-#: The part of a role's fair share of the budget that no other role may take.
-_FLOOR = 0.35
 #: The roles that have such a floor: what tools return is bulk.
 _SPEAKERS: tuple[Role, ...] = ("user", "assistant")
 #: How a call begins in the text of its message.
@@ -99,6 +97,7 @@ class Weights:
     speaker but the user: a lower value favours the user, 1.0 treats all alike. With ``questions``,
     a first sentence that leans on another speaker's question comes with it, and no other that leans
     leads its message: where few messages have a line, a reader cannot tell what it is about.
+    ``floor`` is the part of the user's and of the assistant's fair share that no other may take.
     """
 
     anchor: float = 4.0
@@ -108,6 +107,7 @@ class Weights:
     code: float = 0.7
     repeat: float = 0.3
     cost_power: float = 0.9
+    floor: float = 0.25
     questions: bool = False
 
 
@@ -181,7 +181,7 @@ class _Pool:
         self._score(known)
         self._prior = _priors(units, self._message, weights, self._company)
         self._bulk = {at for at, unit in enumerate(units) if _is_bulk(unit)}
-        self._floors = _floors(units, self._message, budget)
+        self._floors = _floors(units, self._message, weights.floor * budget)
         self._scales: dict[int, float] = {}
         self._added: dict[int, list[tuple[int, list[int]]]] = {}
         for place in {place for places in self._company.values() for place in places}:
@@ -504,14 +504,14 @@ def _is_bulk(unit: Unit) -> bool:
     return unit.role == "assistant" and _CALL.match(unit.text) is not None
 
 
-def _floors(units: Sequence[Unit], message: Sequence[int], budget: int) -> dict[str, int]:
+def _floors(units: Sequence[Unit], message: Sequence[int], room: float) -> dict[str, int]:
     """Return, by role, the tokens that the other roles leave free for it, if it has the units.
 
     A fair share is one by messages, because one answer is as long as many questions.
     """
     said = Counter(role for _, role in {(message[at], unit.role) for at, unit in enumerate(units)})
     total = sum(said.values())
-    return {role: int(_FLOOR * budget * said[role] / total) for role in _SPEAKERS if said[role]}
+    return {role: int(room * said[role] / total) for role in _SPEAKERS if said[role]}
 
 
 def _message_numbers(units: Iterable[Unit]) -> list[int]:

@@ -19,13 +19,13 @@ from hiermem.tokens import RunCounter
 
 __all__ = ["ExtractiveLLM"]
 
-#: From this level on a node is hardly longer than each of its children. What a whole conversation
-#: is about would be said again in each, and the digest of a piece of code says little where nothing
-#: is left of the talk about it.
+#: From this level on the digest of a piece of code says little: nothing is left of the talk about it.
 _HIGH = 4
 _CODE_HIGH = 0.4
-#: There, and at level 1, a second mention of a term counts next to nothing: level 1 has room for
-#: half of the text, and what is left out there is lost to every level above.
+#: The level at which what was said twice is what the stretch is about. At the others a second
+#: mention counts next to nothing: what level 1 leaves out is lost to every level above, and from
+#: level 3 on a node is hardly longer than each of its children.
+_GIST = 2
 _REPEAT = 1 / 15
 #: Inputs of so many characters are read in some three milliseconds.
 _SHORT = 16_000
@@ -94,7 +94,7 @@ class ExtractiveLLM:
         units = [unit for source in request.inputs for unit in of_source(source)]
         budget = min(request.target_tokens, request.max_tokens)
         weights = self._weights
-        if request.level == 1 or request.level >= _HIGH:
+        if request.level != _GIST:
             weights = replace(weights, repeat=weights.repeat * _REPEAT)
         if request.level >= _HIGH:
             weights = replace(weights, code=weights.code * _CODE_HIGH)
