@@ -19,7 +19,8 @@ from hiermem.tokens import RunCounter
 
 __all__ = ["ExtractiveLLM"]
 
-#: From this level on the digest of a piece of code says little: nothing is left of the talk about it.
+#: From this level on the digest of a piece of code says little, because nothing is left of the talk
+#: about it.
 _HIGH = 4
 _CODE_HIGH = 0.4
 #: The level at which what was said twice is what the stretch is about. At the others a second
