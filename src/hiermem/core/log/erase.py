@@ -61,7 +61,7 @@ _PAGE: Final = 256
 #: The seconds that one transaction may take.
 HELD: Final = 0.1
 #: The least, the first and the most number of messages, over all sessions, of a transaction.
-STEPS: Final = (64, 256, 4096)
+STEPS: Final = (128, 256, 4096)
 
 
 def tombstone(stored: StoredMessage) -> StoredMessage:
