@@ -270,6 +270,9 @@ class Withdrawal:
         self.remake: dict[str, tuple[str, ...]] = {}
         self.links: list[SourceLink] = []
         self._uncounted: tuple[transaction.NeedLevel, ...] | None = None
+        # The records as they were left, and how often their messages were edited until then. The
+        # log grows with each transaction.
+        self._edits: dict[str, tuple[SessionRecord, Counter[int]]] = {}
         # Messages before this index were looked at. Another session may take an erased one's id.
         self._reached: dict[tuple[str, datetime], int] = {}
 
@@ -280,6 +283,7 @@ class Withdrawal:
         after.done, after.removed = dict(self.done), Counter(self.removed)
         after.remake, after.links = dict(self.remake), list(self.links)
         after._uncounted = self._uncounted
+        after._edits = dict(self._edits)
         after._reached = dict(self._reached)
         return after
 
@@ -342,7 +346,8 @@ class Withdrawal:
                 "the store is damaged"
             )
         trees = tree_states(record)
-        data = yield from _session_data(record)
+        left, edits = self._edits.get(record.id, (None, None))
+        data = yield from _session_data(record, edits if left == record else None)
         propagated: list[Propagated] = []
         for tree_state in trees:
             mine = [stored for stored in live if stored.index < tree_state.stop]
@@ -375,6 +380,7 @@ class Withdrawal:
             drop_records=derived,
         )
         self.records[record.id] = after
+        self._edits[record.id] = after, data.edits
         self.changes += [(record.id, each) for each in changes]
         done = runs_of(withdrawn)
         self.done[record.id] = joined((*self.done.get(record.id, ()), *done))
@@ -480,13 +486,15 @@ class _SessionData:
     records: Sequence[Record]
 
 
-def _session_data(record: SessionRecord) -> Asking[_SessionData]:
-    """Read what is stored of a session beside its messages."""
-    needs: list[Need] = [transaction.NeedEvents(), transaction.NeedViews()]
+def _session_data(record: SessionRecord, edits: Counter[int] | None = None) -> Asking[_SessionData]:
+    """Read what is stored of a session beside its messages; of the log, if ``edits`` is None."""
+    if edits is None:
+        edits = edits_of((yield record.id, transaction.NeedEvents()))
+    needs: list[Need] = [transaction.NeedViews()]
     needs += [transaction.NeedRecords(kind) for kind in (SOURCE, *DERIVED)]
-    events, views, sources, *derived = yield tuple((record.id, need) for need in needs)
+    views, sources, *derived = yield tuple((record.id, need) for need in needs)
     return _SessionData(
-        edits_of(events),
+        edits,
         views,
         sources,
         [each for records in derived for each in records],
