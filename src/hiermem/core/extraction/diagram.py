@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hiermem.errors import UsageError
-from hiermem.types.trivector import Entity, EntityType, TriVector
+from hiermem.types.trivector import Entity, EntityKey, EntityType, TriVector
 
 #: Characters that are literal in a Mermaid label; all others are written as codes.
 _PLAIN: Final = re.compile(r"[^\w .,:/()+'=-]", re.UNICODE)
@@ -27,10 +27,11 @@ _FAMILIES: Final[dict[str, tuple[tuple[EntityType, ...], str, str, str]]] = {
 
 
 def to_mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str:
-    """Draw the ``most`` mentioned entities and the relations among them as a Mermaid flowchart.
+    """Draw ``most`` entities and the relations among them as a Mermaid flowchart.
 
-    Entities without a relation to another drawn entity are left out, unless ``alone`` is True or no
-    entity has one. Raises UsageError for fewer than one entity.
+    They are the ends of the heaviest relations. Entities without a relation to another drawn entity
+    are left out, unless ``alone`` is True or no entity has one: the most mentioned are drawn then.
+    Raises UsageError for fewer than one entity.
     """
     if most < 1:
         raise UsageError(f"most is {most}; draw at least one entity")
@@ -61,28 +62,14 @@ def to_mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str
 
 
 def _chosen(vector: TriVector, most: int, *, alone: bool) -> Sequence[Entity]:
-    """Choose the most mentioned entities that have a relation to another chosen entity.
-
-    Entities are visited from the most mentioned on. An entity with a neighbour among the earlier
-    ones is chosen together with it; the first of a group waits until a neighbour comes.
-    """
-    ranks = {entity.key: rank for rank, entity in enumerate(vector.entities)}
-    near: dict[int, set[int]] = {}
-    for relation in vector.relations:
-        source, target = ranks.get(relation.source), ranks.get(relation.target)
-        if source is not None and target is not None:
-            near.setdefault(source, set()).add(target)
-            near.setdefault(target, set()).add(source)
-    taken: set[int] = set()
-    for rank in range(0 if alone else len(vector.entities)):
-        before = sorted(other for other in near.get(rank, ()) if other < rank)
-        # It is chosen with a neighbour, so it takes two places if that is not chosen yet.
-        needed = 1 if taken.intersection(before) else 2
-        if before and len(taken) + needed <= most:
-            waiting = [other for other in before if other not in taken]
-            taken |= {rank, *waiting[: most - len(taken) - 1]}
+    """Choose the entities of the first relations, as far as both ends have a place."""
+    known, taken = {entity.key for entity in vector.entities}, set[EntityKey]()
+    for relation in () if alone else vector.relations:
+        ends = {relation.source, relation.target}
+        if len(ends) == 2 and ends <= known and len(taken | ends) <= most:
+            taken |= ends
     # A graph without relations is drawn as it is.
-    return [vector.entities[rank] for rank in sorted(taken)] or vector.entities[:most]
+    return [each for each in vector.entities if each.key in taken] or vector.entities[:most]
 
 
 def _family(type_: EntityType) -> str:
