@@ -34,7 +34,7 @@ with TemporaryDirectory() as place, Memory.open(f"{place}/chat.db") as memory:
 
 
 def run(code: str, environment: dict[str, str]) -> tuple[float, float, float]:
-    """Run ``code`` in a fresh interpreter; give its seconds by the wall and the processor, its MB."""
+    """Run ``code`` in a fresh interpreter; give its seconds by wall and processor, its MB."""
     began = time.perf_counter()
     process = os.posix_spawn(sys.executable, [sys.executable, "-c", code], environment)
     _, status, used = os.wait4(process, 0)

@@ -23,16 +23,6 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = [
-    "HomeProcess",
-    "at_fork",
-    "has_ended",
-    "new_event_loop",
-    "process_mark",
-    "sync",
-    "utc_now",
-]
-
 
 def utc_now() -> datetime:
     """Return the current time."""

@@ -14,17 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from inspect import signature
 from types import FunctionType, MethodType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Self,
-    TypeVar,
-    cast,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from hiermem.api.loop_thread import LoopThread
 from hiermem.api.memory import AsyncMemory
@@ -93,8 +83,7 @@ def blocking_as(
 ) -> Callable[Concatenate[BlockingFacade[A], P], B]:
     """Return ``method`` as ``blocking`` does, where its result is of another class here.
 
-    ``answer`` is that class, or a function that makes it of the thread and of what ``method``
-    returned, which may be a coroutine.
+    ``answer`` is that class, made of the thread and of what ``method`` returned.
     """
 
     @wraps(method)
@@ -103,7 +92,7 @@ def blocking_as(
             made = method(self._inner, *args, **kwargs)
         return answer(self._thread, made)
 
-    _returns(call, answer if isinstance(answer, type) else get_type_hints(answer)["return"])
+    _returns(call, answer)
     return call
 
 
