@@ -13,15 +13,31 @@ Type checkers and the import contracts see the import. An annotation says ``read
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
+from threading import RLock
 from types import ModuleType
 from typing import Any
 
 __all__ = ["LazyModule"]
 
 
+_lock = RLock()
+# A fork waits while a thread loads a module. Otherwise a child could inherit the module half
+# loaded, and would wait for ever for the thread that loads it.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
+
+
 class LazyModule(ModuleType):
     """Stands for the module of its name, and loads it when one of its attributes is asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self.__name__), name)
+        module = sys.modules.get(self.__name__)
+        if module is None or getattr(module.__spec__, "_initializing", False):
+            with _lock:
+                module = import_module(self.__name__)
+        return getattr(module, name)
