@@ -131,6 +131,22 @@ def test_facts_win_over_small_talk():
     assert [unit.index for unit in select(units, 15, quarter).units] == [1]
 
 
+@pytest.mark.parametrize("mark", ["-> 1,20.", "S_m = m_a + m_b.", r"\[ 64 + 225 = 289 \]"])
+def test_a_formula_or_a_mark_is_no_line_without_its_sentence(mark):
+    """Broken, a cheap line of figures stands where a sentence says what they are."""
+    units = split(f"The yield is low. {mark}", index=0, role="user", speaker="Ann", date="")
+    assert [unit.text for unit in units] == ["The yield is low.", mark]
+    assert select(units, 100, quarter).units == (units[0],)
+    alone = split(mark, index=0, role="user", speaker="Ann", date="")
+    assert select(alone, 100, quarter).units == tuple(alone)
+
+
+def test_thanks_for_an_answer_are_no_line_and_thanks_for_a_thing_are():
+    text = "Thanks for the detailed explanation! The pump is Swiss. Thanks for the book!"
+    units = split(text, index=0, role="user", speaker="Ann", date="")
+    assert [unit.text for unit in units] == ["The pump is Swiss.", "Thanks for the book!"]
+
+
 def test_what_the_user_said_wins_over_the_same_weight_of_the_assistant():
     units = [
         Unit(0, 0, "assistant", "Ann", "", "Rent is 900 in Lisbon."),
@@ -142,7 +158,7 @@ def test_what_the_user_said_wins_over_the_same_weight_of_the_assistant():
 
 
 @given(rounds=st.integers(8, 20), said=st.integers(1, 3), part=st.integers(3, 6))
-def test_an_assistant_that_spoke_half_has_a_sixth_of_the_room_or_all_that_it_said(
+def test_an_assistant_that_spoke_half_has_an_eighth_of_the_room_or_all_that_it_said(
     rounds, said, part
 ):
     """Broken: what was answered is nowhere, because questions hold more names and figures."""
@@ -157,7 +173,7 @@ def test_an_assistant_that_spoke_half_has_a_sixth_of_the_room_or_all_that_it_sai
     answers = [unit for unit in units if unit.role == "assistant"]
     given_room = sum(words(unit.text) for unit in kept.units if unit.role == "assistant")
     longest = max(words(unit.text) for unit in units) + 1
-    assert given_room >= min(room // 6 - longest, sum(words(unit.text) for unit in answers))
+    assert given_room >= min(room // 8 - longest, sum(words(unit.text) for unit in answers))
     # What the floor keeps free is spent where the assistant has no use for it.
     assert kept.tokens > room - 2 * longest
 

@@ -41,6 +41,7 @@ from hiermem.core.text.lexicon import (
     ANCHOR,
     DECISION,
     PLAIN,
+    has_word,
     is_back_channel,
     is_closing,
     is_heading,
@@ -476,13 +477,13 @@ def _priors(
 
     An answer is represented by how it begins and ends rather than by the lists in its middle: a
     heading there comes only with what it announces. The offers of help at its end are worth
-    nothing.
+    nothing, and neither is a formula or a mark without the sentence that it belongs to.
     """
     priors: list[float] = []
     for at, unit in enumerate(units):
         answer = unit.role == "assistant"
         prior = 1.0 if unit.role == "user" else weights.other_role
-        if answer and is_closing(unit.text):
+        if (answer and is_closing(unit.text)) or not (unit.ordinal == 0 or has_word(unit.text)):
             prior = 0.0
         elif unit.ordinal == 0:
             if at in company or not (weights.questions and leans(unit.text)):
@@ -589,7 +590,7 @@ def _head(text: str, room: int, count: Callable[[str], int]) -> str:
         while low and _joins(text[low - 1], text[low : low + 1]):
             low -= 1
         space = text.rfind(" ", low * 2 // 3, low)
-        head = text[: space if space > 0 else low].rstrip()
+        head = text[: space if space > 0 else low].rstrip(" \n,;:-")
         if head and count(head + mark) <= room:
             return head + mark
     return ""

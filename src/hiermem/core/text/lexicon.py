@@ -84,6 +84,14 @@ _LEANING: Final = re.compile(
     rf"|(?:(?!{either(_WORDS['between clauses'])} )[\w'’]+ ){{1,4}}"  # noqa: RUF001
     rf"{either(_WORDS['objects'])}(?=[ .!?…]|$))"
 )
+_THANKS: Final = re.compile(
+    r"(?:many thanks|thanks|thank you|i? ?appreciate)(?: so much| very much| a lot)?"
+    r"(?: for)? (?:all )?(?:the|your|that|this|these|those) (?:[\w-]+ ){0,2}"
+    rf"{either(_WORDS['thanked'])}[.!\s]*\Z",
+    re.IGNORECASE,
+)
+#: Two letters of a word, which are none of a formula's commands.
+_ANY_WORD: Final = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2}|[^\W\d_A-Za-z]")
 _CLOSING: Final = re.compile(rf"{either(_WORDS['closing'])}\b[^\d`]*$", re.IGNORECASE)
 #: The longest word whose reading is kept, since longer strings are no words, and the most readings.
 _LONGEST_KEPT: Final = 24
@@ -202,6 +210,8 @@ def is_back_channel(text: str, names: frozenset[str] = frozenset()) -> bool:
     """
     if len(text) >= 90 or "?" in text:
         return False
+    if _THANKS.match(text):
+        return True
     words = words_of(text.lower())
     if len(words) > 1 and _ADDRESS.search(text) and words[-1] not in _TIME:
         del words[-1]
@@ -247,6 +257,15 @@ def leans(text: str) -> bool:
     (True, False)
     """
     return _LEANING.match(text.lower()) is not None
+
+
+def has_word(text: str) -> bool:
+    """Return whether ``text`` has a word: a formula or a mark has none.
+
+    >>> has_word("It costs 3."), has_word("a + b = 3"), has_word("1,20")
+    (True, False, False)
+    """
+    return _ANY_WORD.search(text) is not None
 
 
 def strip_fillers(text: str) -> str:
