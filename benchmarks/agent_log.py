@@ -2,7 +2,7 @@
 
 Two logs: one made by this program (an agent that reads files, runs tests and searches, 60 calls of
 1,000 to 3,000 tokens), and one of SWE-agent at work (``traces`` in the folder of the data). Each is
-appended, summarised by the offline model, and read at four budgets. Counted are the agent's own
+appended, summarised by the offline model, and read at several budgets. Counted are the agent's own
 sentences, the failures that its tools reported, and the lines of noise: of each shape of line that
 a log holds ten times and more, all but one. Beside them stands the rival that needs no memory:
 every message, of each tool's result the first and the last 160 characters.
@@ -23,7 +23,7 @@ from conversations import folder
 from hiermem import Memory, Message, ToolCall
 from hiermem.tokens import default_counter
 
-BUDGETS = (4_000, 8_000, 12_000, 16_000)
+BUDGETS = (2_000, 3_000, 4_000, 8_000, 16_000, 24_000, 48_000, 90_000)
 #: Steps of the log that this program makes.
 STEPS = 60
 _CODE = (

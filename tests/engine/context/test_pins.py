@@ -7,6 +7,7 @@ import pytest
 
 from hiermem import (
     AsyncMemory,
+    BudgetTooSmallError,
     ContextPolicy,
     ContextProfile,
     Message,
@@ -83,6 +84,19 @@ async def test_a_layered_context_keeps_the_room_for_it(memory):
     for budget in range(2_600, 3_400, 100):
         context = await session.context(budget, strategy="layered")
         assert requests(context) == [f"User: {METRIC}"], budget
+        assert context.total_tokens <= budget
+
+
+async def test_a_long_newest_answer_leaves_room_for_wishes(memory):
+    """Broken, what a user asked for once is not known in the turn after a long answer."""
+    session = await told(memory)
+    await session.append(Message.user("And now?"), Message.assistant("The valve opens. " * 350))
+    await session.update()
+    with pytest.raises(BudgetTooSmallError) as refused:
+        await session.context(1_500)
+    for budget in (refused.value.minimum, 2_000):
+        context = await session.context(budget)
+        assert requests(context) == [f"User: {METRIC}"]
         assert context.total_tokens <= budget
 
 

@@ -601,7 +601,8 @@ class Planner:
         below = yield from cover.inside(self.roots, 0, part.boundary)
         least = self.zone.least(below) + (pool.PIECE if part.older else 0)
         share = max(share, least)
-        head = self._head(part.raw, share - least)
+        # The least counts more for the frame of a view than that takes.
+        head = self._head(part.raw, share - least + VIEW_TOKENS // 4)
         if below or not part.older:
             pieces = yield from self.zone.pooled(
                 below,
@@ -671,7 +672,7 @@ class Planner:
         while older and self.cost([*older[-1], *raw]) <= min(share, group + spare // 2):
             raw = [*older.pop(), *raw]
         left = limit - self.cost(raw)
-        head = self._head(raw, left - needed - pool.PIECE * len(below))
+        head = self._head(raw, left - needed - pool.PIECE * len(below) + VIEW_TOKENS // 4)
         viewed = in_order(flat(older))
         zone: list[Piece] = []
         if viewed:
