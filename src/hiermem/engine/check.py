@@ -6,7 +6,6 @@ for again, and reported only where it is found twice. ``core.check`` decides wha
 
 from __future__ import annotations
 
-import asyncio
 from array import array
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -33,8 +32,6 @@ from hiermem.types.transaction import Changes, KeyEntry, LogEvent, NeedViews, Sn
 
 #: Rows read at once.
 _PAGE: Final = 500
-#: Sessions read at once.
-_SESSIONS: Final = 8
 #: More findings than this in one session say nothing new.
 _MOST: Final = 1_000
 #: How often a session is read at most, because it was written to meanwhile.
@@ -53,16 +50,14 @@ async def check(handle: Handle) -> CheckReport:
     findings: list[Finding] = []
     skipped: list[str] = []
     sessions = messages = nodes = 0
-    ids = [record.id async for record in every_session(handle.store)]
-    for start in range(0, len(ids), _SESSIONS):
-        together = ids[start : start + _SESSIONS]
-        sessions += len(together)
-        for found in await asyncio.gather(*(_check_session(handle, each) for each in together)):
-            if found is not None:
-                findings += found.findings
-                skipped += found.skipped
-                messages += found.record.messages
-                nodes += found.nodes
+    async for record in every_session(handle.store):
+        sessions += 1
+        found = await _check_session(handle, record.id)
+        if found is not None:
+            findings += found.findings
+            skipped += found.skipped
+            messages += found.record.messages
+            nodes += found.nodes
     subjects, wrong, unsettled = await check_spaces(handle)
     findings += [*wrong, *await _orphans(handle, subjects)]
     skipped += unsettled
