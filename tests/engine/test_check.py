@@ -9,15 +9,18 @@ from editing import regenerating
 from hypothesis import given
 from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, happen, logs, text
-from sampling import drawn
+from sampling import crossed, drawn
 
 from hiermem import AsyncMemory, Message
 from hiermem.core.check import CHECKED, NOT_SHOWN
+from hiermem.engine import check as checking
 from hiermem.errors import StoreCorruptError
 from hiermem.stores.memory import MemoryStore
 from hiermem.types import Span
 from hiermem.types.transaction import (
     KeyEntry,
+    NeedEvents,
+    NeedMessages,
     NeedViews,
     RecordWrite,
     RunRecord,
@@ -54,10 +57,12 @@ class Lying:
     async def read(self, needs):
         """Tell it wrongly where much is read at once too."""
         answers = await self._inner.read(needs)
-        if self._name == "views" and self._left[0] > 0:
+        kinds = {"messages": NeedMessages, "events": NeedEvents, "views": NeedViews}
+        kind = kinds.get(self._name)
+        if kind and self._left[0] > 0:
             self._left[0] -= 1
             answers = [
-                self._lie(list(answer)) if isinstance(need, NeedViews) else answer
+                self._lie(list(answer)) if isinstance(need, kind) else answer
                 for (_, need), answer in zip(needs, answers, strict=True)
             ]
         return answers
@@ -247,10 +252,12 @@ LIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("lie", LIES)
-async def test_each_damage_is_found(sound, lie):
+@pytest.mark.parametrize(("lie", "at_once"), crossed(LIES, [False, True]))
+async def test_each_damage_is_found(sound, lie, at_once, monkeypatch):
     """Damage of that kind went unseen."""
     name, told, promise = LIES[lie]
+    if at_once:  # as small sessions are read
+        monkeypatch.setattr(checking, "_SMALL", COUNT)
     report = await found(LyingStore(sound, name, told))
     if promise is None:
         assert report.ok, "the number of nodes is asked of the state, not of a count"
@@ -424,3 +431,33 @@ async def test_a_session_that_is_being_changed_is_not_accused():
         busy = False
         await changing
     assert (await memory.check()).ok
+
+
+async def test_small_sessions_are_read_many_at_once(monkeypatch):
+    """Broken, each of many sessions costs a dozen turns of a store's threads."""
+    store, calls = MemoryStore(), []
+    memory = AsyncMemory(store=store, token_counter=Words())
+    for number in range(100):
+        await memory.session(f"s{number}").append(conversation(3))
+
+    class Counting(Lying):
+        def __getattr__(self, name):
+            calls.append(name)
+            return super().__getattr__(name)
+
+        async def read(self, needs):
+            calls.append("read")
+            return await self._inner.read(needs)
+
+    class CountingStore(LyingStore):
+        def tenant(self, name):
+            return Counting(self._inner.tenant(name), "none", None)
+
+    report = await found(CountingStore(store, "none", None))
+    assert report.ok
+    assert report.sessions == 100
+    assert {name: calls.count(name) for name in ("messages", "events", "session")} == {
+        "messages": 0, "events": 0, "session": 0,
+    }  # fmt: skip
+    assert calls.count("read") + calls.count("transact") <= 10
+    assert calls.count("mutate") == 100, "only their keys are asked for one by one"

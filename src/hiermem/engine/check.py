@@ -6,8 +6,10 @@ for again, and reported only where it is found twice. ``core.check`` decides wha
 
 from __future__ import annotations
 
+import asyncio
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -20,6 +22,7 @@ from hiermem.core.log.events import configs_of, edits_of
 from hiermem.core.log.trees import Build
 from hiermem.core.summaries import inputs
 from hiermem.core.summaries.reports import BATCH_SUBJECT
+from hiermem.core.summaries.status import waits
 from hiermem.core.text.measure import message_tokens
 from hiermem.core.tree.state import SessionState, config_from
 from hiermem.engine.calls.run import OUTLIVED
@@ -27,15 +30,18 @@ from hiermem.engine.calls.token_count import in_thread_if_long
 from hiermem.engine.handle import Handle, every_session, state_from
 from hiermem.engine.spaces.space import check_spaces
 from hiermem.errors import StoreCorruptError
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
-from hiermem.types.transaction import Changes, KeyEntry, LogEvent, NeedViews, Snapshot
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot, ViewRecord
 
 #: Rows read at once.
 _PAGE: Final = 500
+#: Sessions of at most so many messages are read several at once.
+_SMALL: Final = 64
+_AT_ONCE: Final = 32
 #: More findings than this in one session say nothing new.
 _MOST: Final = 1_000
-#: How often a session is read at most, because it was written to meanwhile.
-_TRIES: Final = 4
+#: How often a session is read again because it was written to meanwhile.
+_TRIES: Final = 3
 #: The kinds of records whose scope is a session.
 _SCOPED: Final = (
     "chunk", "join", "part", "retry", "trivector", "entity", "feedback", "note-source",
@@ -50,10 +56,9 @@ async def check(handle: Handle) -> CheckReport:
     findings: list[Finding] = []
     skipped: list[str] = []
     sessions = messages = nodes = 0
-    async for record in every_session(handle.store):
-        sessions += 1
-        found = await _check_session(handle, record.id)
-        if found is not None:
+    async for several in _by_size(handle):
+        sessions += len(several)
+        for found in await _check_several(handle, several):
             findings += found.findings
             skipped += found.skipped
             messages += found.record.messages
@@ -71,15 +76,58 @@ async def check(handle: Handle) -> CheckReport:
     )
 
 
-async def _check_session(handle: Handle, session_id: str) -> _SessionCheck | None:
-    """Check a session; report what two readings agree on. None where it is gone."""
-    before: list[Finding] = []
-    found: _SessionCheck | None = None
-    for turn in range(_TRIES):
-        record = await handle.store.session(session_id)
-        if record is None:
-            return None
-        found = _SessionCheck(handle, record)
+async def _by_size(handle: Handle) -> AsyncIterator[list[SessionRecord]]:
+    """Yield all sessions: large ones alone, small ones several at once."""
+    small: list[SessionRecord] = []
+    async for record in every_session(handle.store):
+        if record.messages > _SMALL:
+            yield [record]
+            continue
+        small.append(record)
+        if len(small) == _AT_ONCE:
+            yield small
+            small = []
+    if small:
+        yield small
+
+
+async def _check_several(handle: Handle, records: Sequence[SessionRecord]) -> list[_SessionCheck]:
+    """Check sessions; of small ones, which are many, most is read at once."""
+    first: dict[str, _SessionCheck] = {}
+    if records[0].messages <= _SMALL:
+        needs = (
+            transaction.NeedSession(),
+            transaction.NeedMessages(0, _SMALL + 1),
+            transaction.NeedEvents(),
+            transaction.NeedViews(),
+        )
+        with suppress(StoreCorruptError):  # it is met again where it belongs
+            asked = [(one.id, need) for one in records for need in needs]
+            answers = await handle.store.read(asked)
+            for place in range(0, len(answers), len(needs)):
+                record, *others = answers[place : place + len(needs)]
+                if record is not None and record.messages <= _SMALL:
+                    first[record.id] = _SessionCheck(handle, record, *others)
+    found = await asyncio.gather(
+        *(_check_settled(handle, record.id, first.get(record.id)) for record in records)
+    )
+    return [each for each in found if each is not None]
+
+
+async def _check_settled(
+    handle: Handle, session_id: str, found: _SessionCheck | None
+) -> _SessionCheck | None:
+    """Check a session; report what several readings agree on. None where it is gone.
+
+    ``found`` is the first reading, where its data was read before.
+    """
+    attempts: list[_SessionCheck] = []
+    while len(attempts) <= _TRIES:
+        if found is None:
+            record = await handle.store.session(session_id)
+            if record is None:
+                return None
+            found = _SessionCheck(handle, record)
         try:
             await found.run()
         except StoreCorruptError as error:
@@ -87,37 +135,57 @@ async def _check_session(handle: Handle, session_id: str) -> _SessionCheck | Non
             found.add([("P1", "the session", f"it cannot be read: {error}")])
         except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
             found.add([("P1", "the session", f"it cannot be read ({type(error).__name__})")])
+        found.forget()
         if not found.findings and not found.whole:
             return found
-        moved = await handle.store.session(session_id) != record
-        if moved and found.whole:
-            found.skipped.append(
-                f"session {session_id!r} was written to all the time: its shape was not compared"
-            )
-        now = found.findings + ([] if moved else found.whole)
-        found.findings = [each for each in now if each in before]
-        if turn and not moved and now == before:
+        found.moved = await handle.store.session(session_id) != found.record
+        attempts.append(found)
+        newest = [(each.findings, each.whole, each.moved) for each in attempts[-2:]]
+        if len(newest) == 2 and newest[0] == newest[1] and not found.moved:
             break
-        before = now
-    return found
+        found = None
+    last = attempts[-1]
+    unmoved = [each for each in attempts if not each.moved]
+    faults = _agreed([each.findings for each in attempts])
+    if len(unmoved) > 1:
+        faults |= _agreed([each.whole for each in unmoved])
+    elif any(each.whole for each in attempts):
+        last.skipped.append(
+            f"session {session_id!r} was written to all the time: its shape was not compared"
+        )
+    last.findings = sorted(faults)
+    return last
+
+
+def _agreed(lists: Sequence[Sequence[Finding]]) -> set[Finding]:
+    """Return the findings that all lists hold."""
+    return set[Finding].intersection(*map(set, lists))
 
 
 class _SessionCheck:
     """One reading of one session, from its messages up to its views, with what it found.
 
-    ``whole`` are findings for which several reads had to match; they mean nothing if the session
-    was written to meanwhile. Each of the other ``findings`` depends on one row alone, or on a row
-    and earlier messages, which no write takes back.
+    ``whole`` are findings for which several readings had to match; they mean nothing where the
+    session ``moved`` meanwhile. Each of the other ``findings`` depends on one row alone, or on a
+    row and earlier messages, which no write takes back.
     """
 
-    def __init__(self, handle: Handle, record: SessionRecord) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        record: SessionRecord,
+        messages: Sequence[StoredMessage] | None = None,
+        events: Sequence[LogEvent] | None = None,
+        views: Sequence[ViewRecord] | None = None,
+    ) -> None:
         self.record = record
         self.findings: list[Finding] = []
         self.whole: list[Finding] = []
         self.skipped: list[str] = []
+        self.moved = False
         self.nodes = 0
         self._handle, self._store = handle, handle.store
-        self._events: Sequence[LogEvent] = ()
+        self._stored, self._events, self._cuts = messages, events, views
         self._counts = record.counter == handle.counter.name
         self._gone: set[int] = set()
         self._threads: dict[str, array[int]] = {}
@@ -136,6 +204,11 @@ class _SessionCheck:
             for promise, where, what in islice(faults, max(_MOST - len(findings), 0))
         )
 
+    def forget(self) -> None:
+        """Let go of what was read: the findings of several readings are held at once."""
+        self._stored = self._events = self._cuts = None
+        self._threads, self._nodes = {}, {}
+
     async def run(self) -> None:
         """Read and check everything of the session."""
         record = self.record
@@ -147,7 +220,8 @@ class _SessionCheck:
         if state.next_index != record.messages:
             what = f"its state is at message {state.next_index} of {record.messages}"
             self.add([("P1", "the session", what)], whole=True)
-        self._events = await self._store.events(record.id)
+        if self._events is None:
+            self._events = await self._store.events(record.id)
         self._edited = edits_of(self._events)
         await self._messages()
         await self._shape(state)
@@ -161,7 +235,7 @@ class _SessionCheck:
         # One more than there should be: a message after the end is as wrong as a missing one.
         for start in range(0, record.messages + 1, _PAGE):
             stop = min(start + _PAGE, record.messages + 1)
-            page = await self._store.messages(record.id, start, stop)
+            page = await self._page(start, stop)
             wanted = min(stop, record.messages) - start
             if len(page) != wanted:
                 what = f"{len(page)} messages are there, not {wanted}"
@@ -178,6 +252,11 @@ class _SessionCheck:
                 if stored.state != "live":
                     self._gone.add(stored.index)
             await self._keys(page)
+
+    async def _page(self, start: int, stop: int) -> Sequence[StoredMessage]:
+        if self._stored is None:
+            return await self._store.messages(self.record.id, start, stop)
+        return [stored for stored in self._stored if start <= stored.index < stop]
 
     def _counted(self, page: Sequence[StoredMessage]) -> list[int | None]:
         counter = self._handle.counter
@@ -271,30 +350,41 @@ class _SessionCheck:
         if not self._counts:
             return None
         span, count = node.span, self._handle.counter.count
-        said_in = partial(self._store.messages, self.record.id, thread=node.thread)
-        read = await said_in(span.start, span.stop)
+        read = await self._said(span.start, span.stop, node.thread)
         before: Sequence[StoredMessage] = ()
         if overlap:
-            before = await said_in(max(0, span.start - inputs.OVERLAP_REACH), span.start + 1)
+            start = max(0, span.start - inputs.OVERLAP_REACH)
+            before = await self._said(start, span.start + 1, node.thread)
         shown = inputs.overlap_before(node, before, overlap)
         # Under a configuration before, a summary may have taken more or less of a tool's result.
         known = {config_from(self.record.config).tool_result_tokens}
-        for event in self._events:
+        for event in self._events or ():
             known.update(each.tool_result_tokens for each in configs_of(event))
         return [
             inputs.from_messages(span, read, count=count, tool_tokens=most, overlap=shown)
             for most in known
         ]
 
+    async def _said(self, start: int, stop: int, thread: str | None) -> Sequence[StoredMessage]:
+        if self._stored is None:
+            return await self._store.messages(self.record.id, start, stop, thread=thread)
+        return [stored for stored in await self._page(start, stop) if stored.thread == thread]
+
     # -- views
 
     async def _views(self, state: SessionState) -> None:
         key, windows = await self._handle.key(), state.next_ordinal(1)
-        (views,) = await self._store.read([(self.record.id, NeedViews())])
-        for view in views:
+        views = self._cuts
+        if views is None:
+            (views,) = await self._store.read([(self.record.id, transaction.NeedViews())])
+        for view in views or ():
             if not view.name.endswith(SEEN):
                 faults = checking.of_view(view, self._nodes, key=key, windows=windows)
                 self.add(faults, whole=True)
+
+
+def _waits(node: Node) -> bool:
+    return waits(node) or node.degraded
 
 
 async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
