@@ -65,7 +65,7 @@ CHANGED = {
     "reserveForMessages": (1_000, "budget.reserve_for_messages", 1_000),
     "availableForSummaries": (5_000, "budget.max_tokens", 7_000),
     "generateEmbeddingsForSummaries": (False, "search_policy.embed_summaries", False),
-    "summarizationModel": ("gemini-pro", "model.name", "openai:gemini-pro"),
+    "summarizationModel": ("gemini-pro", "model.name", "litellm:gemini-pro"),
     "summarizationTemperature": (0.7, "config.temperature", 0.7),
     "enableSemanticDeduplication": (False, "arguments.search.semantic_dedup", False),
     "regenerateSummariesOnEdit": (True, "update_policy.regenerate_on_edit", True),
@@ -207,7 +207,7 @@ def test_available_for_summaries_is_what_the_selection_has_for_them():
         ({"windowChars": 4_000, "l1TokenThreshold": 2_000}, "one setting; give one of them"),
         ({"maxTokens": 8_000, "defaultContextBudget": 4_000}, "one setting; give one of them"),
         ({"slug": "a", "sessionId": "b"}, "slug and sessionId are one setting"),
-        ({"LLMAAS_MODEL": "a", "summarizationModel": "b"}, "are one setting"),
+        ({"LLMAAS_MODEL": "a", "summarizationModel": "b"}, "two models"),
     ],
 )  # fmt: skip
 def test_what_is_not_meant_is_refused_by_its_published_name(mapping, wanted):

@@ -283,8 +283,14 @@ def _plain(value: Any) -> Any:
 
 
 def _model(given: Mapping[str, Given]) -> dict[str, Any]:
-    """Return the arguments of ``model_by_name``; a published model's name has no provider."""
-    found = {name: each.value for name, each in given.items()}
-    if "name" in found:
-        found["name"] = f"openai:{found['name']}"
+    """Return the arguments of ``model_by_name``: a published model name has no provider."""
+    named = {provider: given[provider] for provider in ("openai", "litellm") if provider in given}
+    if len(named) > 1:
+        raise ConfigError(
+            f"{' and '.join(each.name for each in named.values())} name two models; a memory has "
+            "one: give one of them"
+        )
+    found = {name: each.value for name, each in given.items() if name not in named}
+    for provider, each in named.items():
+        found["name"] = f"{provider}:{each.value}"
     return found

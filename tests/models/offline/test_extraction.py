@@ -292,6 +292,16 @@ THINGS = """lorry barrel kettle ladder magnet needle pillow ribbon saddle tunnel
     dragon eagle falcon gazelle hornet"""
 
 
+def test_the_only_open_item_outlasts_the_first_entities_that_are_dropped() -> None:
+    """Broken if an answer that is a little too long lost its one open item at once."""
+    rows = [("user", f"Ask the Harbour Office {n}x of Port Azure{n} today.") for n in range(60)]
+    rows += [("user", "TODO: renew the mooring contract.")]
+    whole = read(*rows, max_tokens=100_000)
+    cut = read(*rows, max_tokens=COUNT(write(whole)) // 2)
+    assert len(whole.deltas) == len(cut.deltas) == 1
+    assert 0 < len(cut.entities) < len(whole.entities)
+
+
 def test_phrases_do_not_crowd_out_names() -> None:
     things = THINGS.split()
     rows = [

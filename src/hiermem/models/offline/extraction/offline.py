@@ -146,9 +146,9 @@ def _fitted(
                     open=True,
                     messages=item.messages[: trivector.MOST_MESSAGES],
                 )
-                for item in opened[: int(len(opened) * softer)]
+                for item in opened[: round(len(opened) * softer)]
             ),
-            strategy=tuple(lines[len(lines) - int(len(lines) * softer) :]),
+            strategy=tuple(lines[len(lines) - round(len(lines) * softer) :]),
         )
         tokens = count(write(answer))
         if tokens <= max_tokens:
