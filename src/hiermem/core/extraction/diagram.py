@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hiermem.errors import UsageError
-from hiermem.types.trivector import Entity, EntityKey, EntityType, TriVector
+from hiermem.types.trivector import Entity, EntityType, TriVector
 
 #: Characters that are literal in a Mermaid label; all others are written as codes.
 _PLAIN: Final = re.compile(r"[^\w .,:/()+'=-]", re.UNICODE)
@@ -63,13 +63,16 @@ def to_mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str
 
 def _chosen(vector: TriVector, most: int, *, alone: bool) -> Sequence[Entity]:
     """Choose the entities of the first relations, as far as both ends have a place."""
-    known, taken = {entity.key for entity in vector.entities}, set[EntityKey]()
+    ranks = {entity.key: rank for rank, entity in enumerate(vector.entities)}
+    taken: set[int] = set()
     for relation in () if alone else vector.relations:
-        ends = {relation.source, relation.target}
-        if len(ends) == 2 and ends <= known and len(taken | ends) <= most:
-            taken |= ends
+        source, target = ranks.get(relation.source), ranks.get(relation.target)
+        if source is None or target is None or source == target:
+            continue
+        if len(taken | {source, target}) <= most:
+            taken |= {source, target}
     # A graph without relations is drawn as it is.
-    return [each for each in vector.entities if each.key in taken] or vector.entities[:most]
+    return [vector.entities[rank] for rank in sorted(taken)] or vector.entities[:most]
 
 
 def _family(type_: EntityType) -> str:

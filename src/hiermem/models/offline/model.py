@@ -20,9 +20,10 @@ from hiermem.tokens import RunCounter
 __all__ = ["ExtractiveLLM"]
 
 #: From this level on the digest of a piece of code says little, because nothing is left of the talk
-#: about it.
+#: about it, and a long sentence says more of its own stretch than two short ones.
 _HIGH = 4
 _CODE_HIGH = 0.4
+_COST_HIGH = 5 / 6
 #: The level at which what was said twice is what the stretch is about. At the others a second
 #: mention counts next to nothing: what level 1 leaves out is lost to every level above, and from
 #: level 3 on a node is hardly longer than each of its children.
@@ -98,7 +99,11 @@ class ExtractiveLLM:
         if request.level != _GIST:
             weights = replace(weights, repeat=weights.repeat * _REPEAT)
         if request.level >= _HIGH:
-            weights = replace(weights, code=weights.code * _CODE_HIGH)
+            weights = replace(
+                weights,
+                code=weights.code * _CODE_HIGH,
+                cost_power=weights.cost_power * _COST_HIGH,
+            )
         # A level chooses from the units that the level below has kept: they are read once.
         notes = request.counter.notes if isinstance(request.counter, RunCounter) else None
         return select(units, budget, request.counter.count, weights=weights, notes=notes)
