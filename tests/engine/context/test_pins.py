@@ -78,6 +78,20 @@ async def test_a_wish_and_a_pin_stand_once_whatever_is_asked(memory, how, query)
         assert context.to_text().count(METRIC) == 1, "nothing that stands there stands again"
 
 
+async def test_what_else_the_sentence_of_a_wish_says_stands_without_the_wish(memory):
+    """Broken, a context shows a wish among the requests and once more in its own message's line."""
+    wish = "I prefer Word over Docs because of its formatting"
+    asked = "how do I number the harbour maps of Lisbon and Porto in chapter four?"
+    session = await told(memory, Message.user(f"{wish}, {asked}"), turns=120)
+    context = await session.context(BUDGET)
+    text = context.to_text()
+    assert f"User: {wish}" in requests(context)[0]
+    assert text.count(wish) == 1
+    assert f"User: … {asked}" in text
+    # A sentence that says nothing but its wish has no line of its own.
+    assert text.count(METRIC) == 1
+
+
 async def test_a_layered_context_keeps_the_room_for_it(memory):
     """Broken, it is named where the summaries happen to leave room: not in one of eight budgets."""
     session = await told(memory)

@@ -23,11 +23,12 @@ from hiermem.core import needs
 from hiermem.core.context import verbatim
 from hiermem.core.context.cover import Covered, covered, refine, within
 from hiermem.core.context.facts import facts_of, span_of
-from hiermem.core.context.render import Shown
+from hiermem.core.context.render import LEFT_OUT, Shown
 from hiermem.core.context.view import Runs, runs_of
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import inputs, salience
 from hiermem.core.text import units
+from hiermem.core.text.lexicon import words
 from hiermem.core.text.measure import day, speaker
 from hiermem.core.text.policy import lowest, trust_of
 from hiermem.types import Node, Revision, StoredMessage, Trust, Unit
@@ -100,11 +101,12 @@ class Pool:
 
         Return them, and the ids of the nodes of which at least one unit is missing.
         """
-        places = [at for at, unit in enumerate(self.units) if not self._is_said(unit)]
-        moved = {place: at for at, place in enumerate(places)}
+        rest = [self._unsaid(unit) for unit in self.units]
+        left = [(at, unit) for at, unit in enumerate(rest) if unit is not None]
+        moved = {place: at for at, (place, _) in enumerate(left)}
         groups = [[moved[place] for place in group if place in moved] for group in self.groups]
         picked = salience.select(
-            [self.units[place] for place in places],
+            [unit for _, unit in left],
             room,
             count,
             weights=weights,
@@ -118,7 +120,7 @@ class Pool:
         trimmed = tuple(
             name
             for name, part in self.parts
-            if not self.whole or any(id(self.units[at]) not in kept for at in part if at in own)
+            if not self.whole or any(id(rest[at]) not in kept for at in part if at in own)
         )
         return picked, trimmed
 
@@ -130,9 +132,20 @@ class Pool:
             return range(0)
         return range(self.places[first][1].start, self.places[last - 1][1].stop)
 
-    def _is_said(self, unit: Unit) -> bool:
+    def _unsaid(self, unit: Unit) -> Unit | None:
+        """Return what a unit says besides what stands beside the view; None for nothing."""
         said = self.said.get(unit.index, "")
-        return said is None or unit.text in said
+        if said is None or unit.text in said:
+            return None
+        if not said or said not in unit.text:
+            return unit
+        before, _, after = unit.text.partition(said)
+        after = after.lstrip(" ,;:.!?")
+        if not words(before + after):
+            return None
+        # What is left out before a later sentence is marked where the sentences are joined.
+        mark = "" if unit.ordinal and not before else LEFT_OUT
+        return replace(unit, text=" ".join(f"{before} {mark} {after}".split()))
 
     def summarised(self, chosen: Iterable[Unit]) -> Runs:
         """Return the messages under the texts of which a model wrote a chosen line."""
