@@ -396,10 +396,12 @@ def depth(data: Path, config: HierarchyConfig) -> bool:
         for level in range(1, max(entry.node.level for entry in entries.values()) + 1):
             sizes = [entry.tokens for entry in entries.values() if entry.node.level == level]
             shares, floors = elsewhere(chat, entries, level)
+            if not shares:
+                continue
             above = mean(shares) - mean(floors)
             # The bar is set for the chat that is long by itself.
             least = WANTED_ABOVE.get(level, 0.0) if chat.name.startswith("beam_1m") else 0.0
-            missed |= bool(shares) and above < least
+            missed |= above < least
             print(
                 f"  L{level}  survival {mean(shares):.3f}  elsewhere {mean(floors):.3f}"
                 f"  above {above:+.3f}  (wanted {least:.2f})"
