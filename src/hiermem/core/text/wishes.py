@@ -185,8 +185,8 @@ def _wish(sentence: str) -> tuple[int, int] | None:
     if end - said.end() > 2 or said["wish"].rsplit(None, 1)[-1] not in _LISTS["leading"]:
         return start, end
     # "Clips at the front, like I prefer" says it before; "it is not laid out as I prefer" does not.
-    is_told = said["how"] and start == begin and not _DENIED.search(sentence, 0, said.start())
-    return (start, end) if is_told else None
+    states_how = said["how"] and start == begin and not _DENIED.search(sentence, 0, said.start())
+    return (start, end) if states_how else None
 
 
 @cache
