@@ -92,6 +92,23 @@ async def test_what_else_the_sentence_of_a_wish_says_stands_without_the_wish(mem
     assert text.count(METRIC) == 1
 
 
+async def test_a_models_line_that_quotes_a_wish_does_not_stand_beside_it():
+    """Broken, a paid summary takes room to say again what stands among the requests."""
+
+    def quoting(request):
+        asked = any(METRIC in source.text for source in request.inputs)
+        lines = [f'User instructed: "{METRIC}"'] if asked else []
+        return "\n".join([*lines, "The pump works because the valve opens and the water flows."])
+
+    async with AsyncMemory.open(":memory:", llm=quoting) as memory:
+        session = await told(memory)
+        context = await session.context(BUDGET)
+        assert any(METRIC in (each.text or "") for each in await session.summaries())
+    assert requests(context)[0] == f"User: {METRIC}"
+    assert context.to_text().count(METRIC) == 1
+    assert "the valve opens and the water flows." in context.to_text()
+
+
 async def test_a_layered_context_keeps_the_room_for_it(memory):
     """Broken, it is named where the summaries happen to leave room: not in one of eight budgets."""
     session = await told(memory)

@@ -133,7 +133,15 @@ class Pool:
         return range(self.places[first][1].start, self.places[last - 1][1].stop)
 
     def _unsaid(self, unit: Unit) -> Unit | None:
-        """Return what a unit says besides what stands beside the view; None for nothing."""
+        """Return what a unit says besides what stands beside the view; None for nothing.
+
+        A line that a model wrote says no more if most of it is the words of a wish.
+        """
+        if unit.index is None:
+            wishes = (
+                text for text in self.said.values() if text and 2 * len(text) > len(unit.text)
+            )
+            return None if any(text in unit.text for text in wishes) else unit
         said = self.said.get(unit.index, "")
         if said is None or unit.text in said:
             return None

@@ -93,20 +93,22 @@ class Transaction:
         A commit that is not ``durable`` waits for no sync. The next one that is syncs both. A power
         loss before that undoes it, and leaves the file sound.
         """
-        if durable is not self._durable:
-            self.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._durable = durable
-        self._lock()
+        self._lock(durable=durable)
         self._grouped = grouped
         (seen,) = self.connection.execute("PRAGMA data_version").fetchone()
         if seen != self._seen or len(self.heads) > _REMEMBERED:
             self.heads.clear()
             self._seen = seen
 
-    def _lock(self) -> None:
+    def _lock(self, *, durable: bool) -> None:
         until = time.monotonic() + self._busy_timeout
         while True:
             try:
+                # The pragma reads the schema, so another process may be in its way, too.
+                if durable is not self._durable:
+                    level = "FULL" if durable else "NORMAL"
+                    self.connection.execute(f"PRAGMA synchronous = {level}")
+                    self._durable = durable
                 self.connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() >= until:
