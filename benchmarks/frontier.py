@@ -42,9 +42,9 @@ from frontier_plot import draw
 from survival import stems, units_of
 
 from hiermem import AsyncMemory, ContextPolicy, ContextSelection, Message
-from hiermem.core.summaries.salience import select
-from hiermem.core.text.measure import body
 from hiermem.stores.memory import MemoryStore
+from hiermem.summaries.salience import select
+from hiermem.text.measure import body
 from hiermem.tokens import default_counter
 from hiermem.types import Unit
 

@@ -27,8 +27,8 @@ from conversations import Chat, Question, beam, folder, locomo
 from survival import units_of
 
 from hiermem import AsyncMemory, ContextPolicy, ContextSelection
-from hiermem.core.text import measure
 from hiermem.stores.memory import MemoryStore
+from hiermem.text import measure
 
 BUDGETS = (4_000, 6_000, 8_000, 16_000)
 GOVERNING = ("instruction_following", "preference_following")

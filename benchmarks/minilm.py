@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hiermem.core.search import vectors
-from hiermem.core.search.postings import Array
+from hiermem.search import vectors
+from hiermem.search.postings import Array
 
 __all__ = ["MiniLM"]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hiermem.core.spaces.rules import read_rules
+from hiermem.bank.rules import read_rules
 from hiermem.models.offline.consolidation.placing import place, places_of
 from hiermem.models.offline.extraction.offline import extract
 from hiermem.protocols import SourceText

@@ -39,16 +39,16 @@ import agent_log
 from conversations import beam, folder, locomo
 
 from hiermem import BudgetTooSmallError, ContextSelection, Memory, Message
-from hiermem.core.calls.request_limits import request_tokens
-from hiermem.core.extraction import prompt as extraction
-from hiermem.core.spaces import prompt as spaces
-from hiermem.core.spaces.rules import read_rules
-from hiermem.core.summaries.checks import Problem
-from hiermem.core.summaries.prompt import Facts, Length, render, second_request
-from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
+from hiermem.bank import prompt as spaces
+from hiermem.bank.rules import read_rules
+from hiermem.calls.request_limits import request_tokens
 from hiermem.errors import InvalidAnswerError
+from hiermem.extraction import prompt as extraction
 from hiermem.prompts import load, load_named
+from hiermem.prompts.template import Facts, Length, render, second_request
 from hiermem.protocols import ChatMessage, SourceText
+from hiermem.summaries.checks import Problem
+from hiermem.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.tokens import default_counter
 from hiermem.types.bank import BankText, Note
 

@@ -30,8 +30,8 @@ from statistics import median
 import numpy as np
 
 from hiermem import AsyncMemory, AsyncSession, Message
-from hiermem.core.search.terms import STOP_WORDS
 from hiermem.embedders import HashingEmbedder
+from hiermem.text.terms import STOP_WORDS
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 QUESTIONS = 25

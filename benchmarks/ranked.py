@@ -16,12 +16,12 @@ from conversations import Chat, Question
 from minilm import MiniLM
 from rivals import RIVALS, Search
 
-from hiermem.core.search import evidence, ranking, vectors
-from hiermem.core.search.index import Index
-from hiermem.core.search.postings import Array, collect, spoken
-from hiermem.core.search.query import read_query
-from hiermem.core.search.ranking import WEIGHTS, RankingWeights
-from hiermem.core.text import measure
+from hiermem.search import evidence, ranking, vectors
+from hiermem.search.index import Index
+from hiermem.search.postings import Array, collect, spoken
+from hiermem.search.query import read_query
+from hiermem.search.ranking import WEIGHTS, RankingWeights
+from hiermem.text import measure
 from hiermem.tokens import default_counter
 from hiermem.types import StoredMessage
 

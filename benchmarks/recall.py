@@ -49,11 +49,11 @@ from ranked import (
 from recall_plot import draw
 
 from hiermem import AsyncMemory, Evidence
-from hiermem.core.search.postings import Array
-from hiermem.core.search.ranking import WEIGHTS
-from hiermem.core.text.measure import body
 from hiermem.embedders import HashingEmbedder
 from hiermem.protocols import Embedder
+from hiermem.search.postings import Array
+from hiermem.search.ranking import WEIGHTS
+from hiermem.text.measure import body
 
 TALK, ALL_TALK, ALL_HOPS = "LoCoMo 1-4", "LoCoMo 1-4, all", "multi-hop, all"
 CHATS, ASSISTANT = "BEAM", "BEAM, said by the assistant"

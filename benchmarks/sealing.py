@@ -21,12 +21,12 @@ from pathlib import Path
 from statistics import median
 
 from hiermem import HierarchyConfig, Message
-from hiermem.core.text import fence, measure
-from hiermem.core.text.policy import clean_message
-from hiermem.core.tree import fold
-from hiermem.core.tree.state import SessionState
-from hiermem.core.tree.turns import Arrival, Slice
+from hiermem.text import fence, measure
+from hiermem.text.policy import clean_message
 from hiermem.tokens import default_counter
+from hiermem.tree import fold
+from hiermem.tree.state import SessionState
+from hiermem.tree.turns import Arrival, Slice
 
 AIM = 1.3
 KEY = b"k" * 32

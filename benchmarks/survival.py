@@ -29,18 +29,18 @@ from pathlib import Path
 from conversations import ADVERSARIAL, Chat, Question, beam, folder, locomo, woven
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.summaries.salience import select
-from hiermem.core.text import measure
-from hiermem.core.text.anchors import find
-from hiermem.core.text.lexicon import words
-from hiermem.core.text.stemming import stem
-from hiermem.core.text.units import split
-from hiermem.core.tree.fold import arrive, close
-from hiermem.core.tree.state import SessionState
-from hiermem.core.tree.turns import Arrival
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.protocols import LLMRequest, SourceText
+from hiermem.summaries.salience import select
+from hiermem.text import measure
+from hiermem.text.anchors import find
+from hiermem.text.lexicon import words
+from hiermem.text.stemming import stem
+from hiermem.text.units import split
 from hiermem.tokens import default_counter
+from hiermem.tree.fold import arrive, close
+from hiermem.tree.state import SessionState
+from hiermem.tree.turns import Arrival
 from hiermem.types import Message, Node, Unit
 
 #: The least that each figure may be, at levels 1, 2 and 3.

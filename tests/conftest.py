@@ -14,9 +14,8 @@ import sampling
 from hypothesis import settings
 from scripts import Scripts
 
-from hiermem.core.search import labels
-from hiermem.core.summaries import assess
-from hiermem.engine.calls import store_retry
+from hiermem.calls import store_retry
+from hiermem.summaries import assess, labels
 
 #: The most texts of which a reading is kept.
 MOST_KNOWN = 500

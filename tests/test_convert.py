@@ -15,8 +15,8 @@ from hiermem.convert import (
     to_anthropic,
     to_openai,
 )
-from hiermem.core.text.policy import clean_message
 from hiermem.errors import InvalidMessageError
+from hiermem.text.policy import clean_message
 from hiermem.types import FilePart, ImagePart, Message, TextPart, ToolCall
 
 OPENAI = {

@@ -13,7 +13,7 @@ from hiermem.convert import (
     to_openai,
     to_responses,
 )
-from hiermem.core.text.policy import clean_message
+from hiermem.text.policy import clean_message
 from hiermem.types import FilePart, ImagePart, TextPart
 
 CALL = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a": 1}'}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem import published as published
     from hiermem.api.extractor import SemanticGraphExtractor as SemanticGraphExtractor
     from hiermem.api.fleet import update_one as update_one
+    from hiermem.api.manager import ContextWindowManager as ContextWindowManager
     from hiermem.api.memory import AsyncMemory as AsyncMemory
     from hiermem.api.session import AsyncSession as AsyncSession
     from hiermem.api.space import AsyncSpace as AsyncSpace
@@ -24,6 +25,11 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.api.sync import Session as Session
     from hiermem.api.sync import Space as Space
     from hiermem.api.sync import Worker as Worker
+    from hiermem.calls.run_report import RunItem as RunItem
+    from hiermem.calls.run_report import RunReport as RunReport
+    from hiermem.changes.receipts import EditReport as EditReport
+    from hiermem.changes.receipts import Receipt as Receipt
+    from hiermem.changes.receipts import StoreCopy as StoreCopy
     from hiermem.config import BankPolicy as BankPolicy
     from hiermem.config import ContextPolicy as ContextPolicy
     from hiermem.config import ExtractionOptions as ExtractionOptions
@@ -31,67 +37,23 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.config import LevelConfig as LevelConfig
     from hiermem.config import SearchPolicy as SearchPolicy
     from hiermem.config import UpdatePolicy as UpdatePolicy
+    from hiermem.context.pins import Pin as Pin
+    from hiermem.context.profile import ContextProfile as ContextProfile
+    from hiermem.context.read import SessionStatus as SessionStatus
+    from hiermem.context.read import Tree as Tree
+    from hiermem.context.selection import ContextBudget as ContextBudget
+    from hiermem.context.selection import ContextSelection as ContextSelection
+    from hiermem.context.selection import ShownSummary as ShownSummary
     from hiermem.convert import from_anthropic as from_anthropic
     from hiermem.convert import from_openai as from_openai
     from hiermem.convert import from_responses as from_responses
     from hiermem.convert import to_anthropic as to_anthropic
     from hiermem.convert import to_openai as to_openai
     from hiermem.convert import to_responses as to_responses
-    from hiermem.core.calls.run_report import RunItem as RunItem
-    from hiermem.core.calls.run_report import RunReport as RunReport
-    from hiermem.core.check import CheckReport as CheckReport
-    from hiermem.core.check import Finding as Finding
-    from hiermem.core.context.pins import Pin as Pin
-    from hiermem.core.context.profile import ContextProfile as ContextProfile
-    from hiermem.core.context.selection import ContextBudget as ContextBudget
-    from hiermem.core.context.selection import ContextSelection as ContextSelection
-    from hiermem.core.context.selection import ShownSummary as ShownSummary
-    from hiermem.core.extraction.diagram import to_mermaid as to_mermaid
-    from hiermem.core.extraction.graph import GraphEntity as GraphEntity
-    from hiermem.core.extraction.graph import Mention as Mention
-    from hiermem.core.extraction.graph import Neighbour as Neighbour
-    from hiermem.core.extraction.plan import ChunkReport as ChunkReport
-    from hiermem.core.extraction.plan import ExtractionProgress as ExtractionProgress
-    from hiermem.core.extraction.plan import ExtractionReport as ExtractionReport
-    from hiermem.core.extraction.plan import Failure as Failure
-    from hiermem.core.log.alignment import SyncReport as SyncReport
-    from hiermem.core.log.branches import ImportReport as ImportReport
-    from hiermem.core.log.receipts import EditReport as EditReport
-    from hiermem.core.log.receipts import Receipt as Receipt
-    from hiermem.core.log.receipts import StoreCopy as StoreCopy
-    from hiermem.core.metrics import Feedback as Feedback
-    from hiermem.core.metrics import LevelMetrics as LevelMetrics
-    from hiermem.core.metrics import Metrics as Metrics
-    from hiermem.core.metrics import Served as Served
-    from hiermem.core.search.embedding_state import EmbeddingReport as EmbeddingReport
-    from hiermem.core.search.embedding_state import IndexReport as IndexReport
-    from hiermem.core.search.filters import RecallFilters as RecallFilters
-    from hiermem.core.search.filters import SearchFilters as SearchFilters
-    from hiermem.core.search.filters import TenantFilters as TenantFilters
-    from hiermem.core.search.hits import Evidence as Evidence
-    from hiermem.core.search.hits import Hit as Hit
-    from hiermem.core.search.query import matched as matched
-    from hiermem.core.summaries.plan import UpdatePlan as UpdatePlan
-    from hiermem.core.summaries.plan import UpdateProgress as UpdateProgress
-    from hiermem.core.summaries.plan import UpdateReport as UpdateReport
-    from hiermem.core.summaries.prompt import PromptTemplate as PromptTemplate
-    from hiermem.core.summaries.reports import BatchProgress as BatchProgress
-    from hiermem.core.summaries.reports import BatchReport as BatchReport
-    from hiermem.core.summaries.reports import WorkerStatus as WorkerStatus
-    from hiermem.core.transfer import CopyReport as CopyReport
-    from hiermem.core.tree.state import OpenWindow as OpenWindow
-    from hiermem.core.tree.trigger import CompressionTrigger as CompressionTrigger
-    from hiermem.core.tree.turns import Arrival as Arrival
-    from hiermem.core.tree.turns import Slice as Slice
     from hiermem.embedders.openai import OpenAIEmbedder as OpenAIEmbedder
     from hiermem.embedders.sentence_transformers import (
         SentenceTransformerEmbedder as SentenceTransformerEmbedder,
     )
-    from hiermem.engine.context.manager import ContextWindowManager as ContextWindowManager
-    from hiermem.engine.extraction.graph import AsyncGraph as AsyncGraph
-    from hiermem.engine.log.read import SessionStatus as SessionStatus
-    from hiermem.engine.log.read import Tree as Tree
-    from hiermem.engine.worker.worker import AsyncWorker as AsyncWorker
     from hiermem.errors import BudgetTooSmallError as BudgetTooSmallError
     from hiermem.errors import ClockMovedError as ClockMovedError
     from hiermem.errors import ConfigError as ConfigError
@@ -128,10 +90,22 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.errors import TransientModelError as TransientModelError
     from hiermem.errors import UnreadableFileError as UnreadableFileError
     from hiermem.errors import UsageError as UsageError
+    from hiermem.extraction.diagram import to_mermaid as to_mermaid
+    from hiermem.extraction.graph import GraphEntity as GraphEntity
+    from hiermem.extraction.graph import Mention as Mention
+    from hiermem.extraction.graph import Neighbour as Neighbour
+    from hiermem.extraction.plan import ChunkReport as ChunkReport
+    from hiermem.extraction.plan import ExtractionProgress as ExtractionProgress
+    from hiermem.extraction.plan import ExtractionReport as ExtractionReport
+    from hiermem.extraction.plan import Failure as Failure
+    from hiermem.extraction.tenant_graph import AsyncGraph as AsyncGraph
+    from hiermem.log.alignment import SyncReport as SyncReport
+    from hiermem.log.branches import ImportReport as ImportReport
     from hiermem.models.anthropic import AnthropicChat as AnthropicChat
     from hiermem.models.litellm import LiteLLMChat as LiteLLMChat
     from hiermem.models.named import model_by_name as model_by_name
     from hiermem.models.openai import OpenAIChat as OpenAIChat
+    from hiermem.prompts.template import PromptTemplate as PromptTemplate
     from hiermem.protocols import LLM as LLM
     from hiermem.protocols import Embedder as Embedder
     from hiermem.protocols import LLMRequest as LLMRequest
@@ -141,8 +115,30 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.protocols import TokenCounter as TokenCounter
     from hiermem.protocols import TreeStore as TreeStore
     from hiermem.protocols import Usage as Usage
+    from hiermem.search.embedding_state import EmbeddingReport as EmbeddingReport
+    from hiermem.search.embedding_state import IndexReport as IndexReport
+    from hiermem.search.filters import RecallFilters as RecallFilters
+    from hiermem.search.filters import SearchFilters as SearchFilters
+    from hiermem.search.filters import TenantFilters as TenantFilters
+    from hiermem.search.hits import Evidence as Evidence
+    from hiermem.search.hits import Hit as Hit
+    from hiermem.search.query import matched as matched
+    from hiermem.summaries.metrics import Feedback as Feedback
+    from hiermem.summaries.metrics import LevelMetrics as LevelMetrics
+    from hiermem.summaries.metrics import Metrics as Metrics
+    from hiermem.summaries.metrics import Served as Served
+    from hiermem.summaries.plan import UpdatePlan as UpdatePlan
+    from hiermem.summaries.plan import UpdateProgress as UpdateProgress
+    from hiermem.summaries.plan import UpdateReport as UpdateReport
+    from hiermem.summaries.reports import BatchProgress as BatchProgress
+    from hiermem.summaries.reports import BatchReport as BatchReport
+    from hiermem.summaries.reports import WorkerStatus as WorkerStatus
     from hiermem.tokens import ApproximateCounter as ApproximateCounter
     from hiermem.tokens import TiktokenCounter as TiktokenCounter
+    from hiermem.tree.state import OpenWindow as OpenWindow
+    from hiermem.tree.trigger import CompressionTrigger as CompressionTrigger
+    from hiermem.tree.turns import Arrival as Arrival
+    from hiermem.tree.turns import Slice as Slice
     from hiermem.types import FilePart as FilePart
     from hiermem.types import ImagePart as ImagePart
     from hiermem.types import JsonPart as JsonPart
@@ -179,6 +175,10 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.types.trivector import Relation as Relation
     from hiermem.types.trivector import Strategy as Strategy
     from hiermem.types.trivector import TriVector as TriVector
+    from hiermem.upkeep.check import CheckReport as CheckReport
+    from hiermem.upkeep.check import Finding as Finding
+    from hiermem.upkeep.copy_plan import CopyReport as CopyReport
+    from hiermem.work.worker import AsyncWorker as AsyncWorker
 
 else:  # at run time, the same names by module
     _NAMES = {
@@ -196,35 +196,35 @@ else:  # at run time, the same names by module
         "hiermem.convert": (
             "from_anthropic from_openai from_responses to_anthropic to_openai to_responses"
         ),
-        "hiermem.core.calls.run_report": "RunItem RunReport",
-        "hiermem.core.check": "CheckReport Finding",
-        "hiermem.core.context.profile": "ContextProfile",
-        "hiermem.core.context.selection": ("ContextBudget ContextSelection ShownSummary"),
-        "hiermem.core.extraction.diagram": "to_mermaid",
-        "hiermem.core.extraction.graph": "GraphEntity Mention Neighbour",
-        "hiermem.core.extraction.plan": "ChunkReport ExtractionProgress ExtractionReport Failure",
-        "hiermem.core.log.alignment": "SyncReport",
-        "hiermem.core.log.branches": "ImportReport",
-        "hiermem.core.log.receipts": "EditReport Receipt StoreCopy",
-        "hiermem.core.metrics": "Feedback LevelMetrics Metrics Served",
-        "hiermem.core.search.embedding_state": "EmbeddingReport IndexReport",
-        "hiermem.core.search.filters": "RecallFilters SearchFilters TenantFilters",
-        "hiermem.core.search.hits": "Evidence Hit",
-        "hiermem.core.search.query": "matched",
-        "hiermem.core.summaries.plan": "UpdatePlan UpdateProgress UpdateReport",
-        "hiermem.core.summaries.prompt": "PromptTemplate",
-        "hiermem.core.summaries.reports": "BatchProgress BatchReport WorkerStatus",
-        "hiermem.core.context.pins": "Pin",
-        "hiermem.core.transfer": "CopyReport",
-        "hiermem.core.tree.state": "OpenWindow",
-        "hiermem.core.tree.trigger": "CompressionTrigger",
-        "hiermem.core.tree.turns": "Arrival Slice",
+        "hiermem.calls.run_report": "RunItem RunReport",
+        "hiermem.upkeep.check": "CheckReport Finding",
+        "hiermem.context.profile": "ContextProfile",
+        "hiermem.context.selection": ("ContextBudget ContextSelection ShownSummary"),
+        "hiermem.extraction.diagram": "to_mermaid",
+        "hiermem.extraction.graph": "GraphEntity Mention Neighbour",
+        "hiermem.extraction.plan": "ChunkReport ExtractionProgress ExtractionReport Failure",
+        "hiermem.log.alignment": "SyncReport",
+        "hiermem.log.branches": "ImportReport",
+        "hiermem.changes.receipts": "EditReport Receipt StoreCopy",
+        "hiermem.summaries.metrics": "Feedback LevelMetrics Metrics Served",
+        "hiermem.search.embedding_state": "EmbeddingReport IndexReport",
+        "hiermem.search.filters": "RecallFilters SearchFilters TenantFilters",
+        "hiermem.search.hits": "Evidence Hit",
+        "hiermem.search.query": "matched",
+        "hiermem.summaries.plan": "UpdatePlan UpdateProgress UpdateReport",
+        "hiermem.prompts.template": "PromptTemplate",
+        "hiermem.summaries.reports": "BatchProgress BatchReport WorkerStatus",
+        "hiermem.context.pins": "Pin",
+        "hiermem.upkeep.copy_plan": "CopyReport",
+        "hiermem.tree.state": "OpenWindow",
+        "hiermem.tree.trigger": "CompressionTrigger",
+        "hiermem.tree.turns": "Arrival Slice",
         "hiermem.embedders.openai": "OpenAIEmbedder",
         "hiermem.embedders.sentence_transformers": "SentenceTransformerEmbedder",
-        "hiermem.engine.context.manager": "ContextWindowManager",
-        "hiermem.engine.extraction.graph": "AsyncGraph",
-        "hiermem.engine.log.read": "SessionStatus Tree",
-        "hiermem.engine.worker.worker": "AsyncWorker",
+        "hiermem.api.manager": "ContextWindowManager",
+        "hiermem.extraction.tenant_graph": "AsyncGraph",
+        "hiermem.context.read": "SessionStatus Tree",
+        "hiermem.work.worker": "AsyncWorker",
         "hiermem.errors": (
             "BudgetTooSmallError ClockMovedError ConfigError "
             "ConvergenceError CounterMismatchError EmbedderMismatchError FolderError "

@@ -3,9 +3,9 @@
 A module that must be cheap to import takes what it calls in this way::
 
     if TYPE_CHECKING:
-        from hiermem.engine.log import read
+        from hiermem.log import read
     else:
-        read = LazyModule("hiermem.engine.log.read")
+        read = LazyModule("hiermem.context.read")
 
 Type checkers and the import contracts see the import. An annotation says ``read.Tree`` there, and
 ``typing.get_type_hints`` loads the module for it.

@@ -719,7 +719,7 @@ class Store(Protocol):
         it is None. A session that is claimed is due when its claim ends.
 
         Every transaction that leaves a session something to make writes its entry, as
-        ``hiermem.core.summaries.due`` decides: by ``due_by_change`` where it changes the record, by
+        ``hiermem.summaries.due`` decides: by ``due_by_change`` where it changes the record, by
         ``due_by_nodes`` where ``write_nodes`` writes to the tree in use, and at once where the
         session is restored. An entry that is there gets the earlier of both times; a claimed one
         keeps the end of its claim, and ``settle_due`` makes it due. A write under the claim enters

@@ -26,11 +26,11 @@ from hiermem.config import (
     SearchPolicy,
     UpdatePolicy,
 )
-from hiermem.core.context.selection import ContextBudget
-from hiermem.core.metrics import Metrics
-from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.context.selection import ContextBudget
 from hiermem.errors import ConfigError, UsageError
+from hiermem.prompts.template import PromptTemplate
 from hiermem.published_keys import Given, Key
+from hiermem.summaries.metrics import Metrics
 from hiermem.types.frozen import FrozenDict
 
 __all__ = ["Key", "Settings", "defaults", "keys", "metrics", "prompt", "settings"]

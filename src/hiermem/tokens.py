@@ -3,7 +3,7 @@
 A count depends only on the text and the counter's name; no text is read as a special token.
 Importing this module loads neither tiktoken nor the vocabulary. A short ASCII text is counted with
 the mapped vocabulary; what that is too slow for loads tiktoken, once per process.
-``hiermem.core.text.measure`` decides what a message costs besides its text.
+``hiermem.text.measure`` decides what a message costs besides its text.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ with TemporaryDirectory() as place, Memory.open(f"{{place}}/chat.db") as memory:
 """
 #: The rooms that work, but not for an append and a context: each is loaded by the calls it serves.
 OTHERS = (
-    "hiermem.core.check", "hiermem.core.extraction", "hiermem.core.log.edit",
-    "hiermem.core.log.erase", "hiermem.core.metrics", "hiermem.core.search.index",
-    "hiermem.core.spaces", "hiermem.core.summaries.checks", "hiermem.core.summaries.plan",
-    "hiermem.core.text.anchors", "hiermem.core.text.figures", "hiermem.core.transfer",
-    "hiermem.embedders", "hiermem.engine.calls.run", "hiermem.engine.check",
-    "hiermem.engine.extraction.run", "hiermem.engine.index", "hiermem.engine.search",
-    "hiermem.engine.spaces", "hiermem.engine.summaries", "hiermem.engine.transfer",
-    "hiermem.engine.worker.pool", "hiermem.fleet", "hiermem.importers", "hiermem.published",
+    "hiermem.upkeep.check", "hiermem.extraction", "hiermem.changes.edit",
+    "hiermem.changes.erase", "hiermem.summaries.metrics", "hiermem.search.index",
+    "hiermem.bank", "hiermem.summaries.checks", "hiermem.summaries.plan",
+    "hiermem.text.anchors", "hiermem.text.figures", "hiermem.upkeep.copy_plan",
+    "hiermem.embedders", "hiermem.calls.run", "hiermem.upkeep.run_check",
+    "hiermem.extraction.extract", "hiermem.search.indexes", "hiermem.search",
+    "hiermem.bank", "hiermem.summaries", "hiermem.upkeep.copy",
+    "hiermem.work.pool", "hiermem.fleet", "hiermem.importers", "hiermem.published",
     "hiermem.stores.memory", "hiermem.stores.postgres", "hiermem.testing", "hiermem.types.bank",
     "hiermem.types.trivector", "hiermem.view",
     "numpy", "psycopg", "pytest", "regex", "rich", "snowballstemmer", "tenacity", "tiktoken",
@@ -35,8 +35,8 @@ OTHERS = (
 )  # fmt: skip
 #: The rooms of an append and a context.
 FIRST = (
-    "hiermem.convert", "hiermem.core.context.cut", "hiermem.core.tree",
-    "hiermem.engine.context.select", "hiermem.engine.handle", "hiermem.engine.log",
+    "hiermem.convert", "hiermem.context.cut", "hiermem.tree",
+    "hiermem.context.select", "hiermem.handle", "hiermem.log",
     "hiermem.models", "hiermem.protocols", "hiermem.stores", "hiermem.types.transaction", "sqlite3",
 )  # fmt: skip
 

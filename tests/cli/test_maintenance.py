@@ -14,9 +14,9 @@ from rich.console import Console
 from hiermem import HierarchyConfig, Memory, Message, UpdatePolicy
 from hiermem.cli.screen import out
 from hiermem.cli.tables import metrics_table
-from hiermem.core.metrics import measure
 from hiermem.models.function import FunctionLLM
 from hiermem.stores.sqlite import SQLiteStore
+from hiermem.summaries.metrics import measure
 from hiermem.types.transaction import NodeTally
 
 SECRET = "zebra-4711"
@@ -68,9 +68,7 @@ def test_an_id_is_never_broken_and_its_beginning_will_do(db, monkeypatch):
     monkeypatch.undo()
     whole = run("runs", "--run", runs[0].id, "--db", db).stdout
     assert run("runs", "--run", runs[0].id[:9], "--db", db).stdout == whole
-    monkeypatch.setattr(
-        "hiermem.engine.log.change.uuid.uuid4", lambda: _Named(runs[0].id[:9] + "0")
-    )
+    monkeypatch.setattr("hiermem.changes.change.uuid.uuid4", lambda: _Named(runs[0].id[:9] + "0"))
     run("erase", "3", "--db", db, "-s", "talk", "--yes")
     assert "2 runs begin with" in run("runs", "--run", runs[0].id[:9], "--db", db, code=2).stderr
 

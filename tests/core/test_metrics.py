@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import Prices, UsageError
-from hiermem.core.metrics import Feedback, Served, level_metrics, measure
+from hiermem.summaries.metrics import Feedback, Served, level_metrics, measure
 from hiermem.types.transaction import NodeTally, Spent
 
 STATUSES = ["pending", "generating", "active", "failed"]

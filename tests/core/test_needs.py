@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.needs import inside, together
+from hiermem.needs import inside, together
 from hiermem.types.transaction import NeedMessages
 
 

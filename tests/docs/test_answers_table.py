@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hiermem.core.summaries.assess import Standard, anchor_limit, assess_written, source_of
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText
+from hiermem.summaries.assess import Standard, anchor_limit, assess_written, source_of
 from hiermem.tokens import default_counter
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guide.md").read_text("utf-8")

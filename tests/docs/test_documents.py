@@ -109,7 +109,7 @@ def test_the_guide_names_every_command_and_every_kind_of_block():
     """Broken, a reader of the guide takes what it does not name for something that is not there."""
     typer = pytest.importorskip("typer")
     from hiermem.cli.app import app
-    from hiermem.core.context.render import Kind
+    from hiermem.context.render import Kind
 
     guide = (ROOT / "docs" / "guide.md").read_text("utf-8")
     section = guide.partition("## The command\n")[2].partition("\n## ")[0]

@@ -135,9 +135,9 @@ def test_every_lone_name_of_a_modules_docstring_exists(known):
 @pytest.mark.parametrize(
     "line",
     [
-        "decided in ``core.text.polity``",
+        "decided in ``text.polity``",
         "see hiermem.core.polity for more",
-        "``hiermem.engine.summaries.commit.NeverWas`` keeps it",
+        "``hiermem.summaries.commit.NeverWas`` keeps it",
         "``engine.no_room`` does it",
         "| question | `core/text/polity.py` |",
         "`src/hiermem/core/polity.py`",

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.search import vectors
 from hiermem.embedders import HashingEmbedder
 from hiermem.protocols import Embedder
+from hiermem.search import vectors
 
 
 def test_it_is_an_embedder():

@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 
-from hiermem.core.context.view import View
-from hiermem.core.text.measure import body
+from hiermem.context.view import View
+from hiermem.text.measure import body
 
 
 def intervals_of(span, thread, messages):

@@ -5,8 +5,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from hiermem.changes import change
 from hiermem.config import replaced
-from hiermem.engine.log import change
 
 
 def regenerating(of: Any, regenerate: bool = True) -> Any:

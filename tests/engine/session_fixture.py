@@ -5,14 +5,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.summaries.inputs import from_messages
-from hiermem.core.text.hashes import input_hash
-from hiermem.engine.handle import Handle
-from hiermem.engine.log.append import About, append
-from hiermem.engine.summaries.run import Shared
-from hiermem.engine.summaries.update import update
+from hiermem.handle import Handle
+from hiermem.log.append import About, append
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
+from hiermem.summaries.inputs import from_messages
+from hiermem.summaries.run import Shared
+from hiermem.summaries.update import update
+from hiermem.text.hashes import input_hash
 from hiermem.tokens import FunctionCounter
 from hiermem.types import Message
 

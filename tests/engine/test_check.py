@@ -12,8 +12,6 @@ from logbook import CONFIGS, START, Words, happen, logs, text
 from sampling import crossed, drawn
 
 from hiermem import AsyncMemory, Message
-from hiermem.core.check import CHECKED, NOT_SHOWN
-from hiermem.engine import check as checking
 from hiermem.errors import StoreCorruptError
 from hiermem.stores.memory import MemoryStore
 from hiermem.types import Span
@@ -25,6 +23,8 @@ from hiermem.types.transaction import (
     RecordWrite,
     RunRecord,
 )
+from hiermem.upkeep import run_check as checking
+from hiermem.upkeep.check import CHECKED, NOT_SHOWN
 
 COUNT = 90
 

@@ -2,11 +2,11 @@
 
 from itertools import pairwise
 
-from hiermem.core.log.weights import Weigher
-from hiermem.core.tree.levels import allot, hull
-from hiermem.core.tree.state import config_from
-from hiermem.core.tree.windows import converted
-from hiermem.engine.handle import state_from
+from hiermem.handle import state_from
+from hiermem.tree.levels import allot, hull
+from hiermem.tree.state import config_from
+from hiermem.tree.weights import Weigher
+from hiermem.tree.windows import converted
 
 
 async def tree_of(store, session_id, *, tree=None):

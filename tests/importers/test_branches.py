@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import Memory
-from hiermem.core.log.branches import branch_id, place
 from hiermem.importers import read_chats
 from hiermem.importers.tree import paths_of, without_circles
+from hiermem.log.branches import branch_id, place
 
 NOON = chat_files.NOON
 

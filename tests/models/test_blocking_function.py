@@ -10,7 +10,7 @@ from contextvars import ContextVar
 import pytest
 
 from hiermem import AsyncMemory, Memory, Message, UpdatePolicy
-from hiermem.engine.calls.rate_limit import state_of
+from hiermem.calls.rate_limit import state_of
 from hiermem.errors import TransientModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMRequest

@@ -14,9 +14,9 @@ import pytest
 from sampling import params
 
 from hiermem import FolderError, Memory
-from hiermem.core.spaces.exchange import META, ExchangedBank, Pointer, plan, text_hash
-from hiermem.core.spaces.rules import check_file_name, fold, names_in
-from hiermem.engine.spaces import folder_io
+from hiermem.bank import folder_io
+from hiermem.bank.exchange import META, ExchangedBank, Pointer, plan, text_hash
+from hiermem.bank.rules import check_file_name, fold, names_in
 from hiermem.errors import HiermemError
 from hiermem.protocols import LLMRequest
 from hiermem.testing.llms import ScriptedLLM

@@ -19,10 +19,10 @@ from hiermem import (
     ToolCall,
     UpdatePolicy,
 )
-from hiermem.core.text import fence
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.llms import ScriptedLLM
+from hiermem.text import fence
 
 CONFIG = HierarchyConfig.by_tokens(target=300, max_messages=6)
 QUICK = UpdatePolicy(batch_delay=0)

@@ -16,8 +16,8 @@ from hiermem import (
     ToolCall,
     UpdatePolicy,
 )
-from hiermem.core.text import fence
 from hiermem.stores.memory import MemoryStore
+from hiermem.text import fence
 
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 PAYLOADS = [

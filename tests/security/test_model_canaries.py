@@ -18,8 +18,8 @@ from hiermem import (
     SearchPolicy,
     UpdatePolicy,
 )
-from hiermem.engine.calls.embedder_client import EmbedderClient
 from hiermem.protocols import ChatMessage, LLMRequest
+from hiermem.search.embedder_client import EmbedderClient
 from hiermem.tokens import default_counter
 
 KEY = "sk-kanarienvogel-7731"

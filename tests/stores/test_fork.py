@@ -289,7 +289,7 @@ def test_a_child_counts_no_call_of_its_parent(run: Run) -> None:
     ("module", "work"),
     [
         ("tiktoken", "default_counter().count('één twee')"),
-        ("hiermem.engine.log.append", "append()"),
+        ("hiermem.log.append", "append()"),
     ],
 )
 def test_a_fork_while_a_thread_loads_a_module_leaves_a_child_that_works(

@@ -10,7 +10,7 @@ import pytest
 from sampling import params
 
 from hiermem import AsyncMemory, HierarchyConfig, Message
-from hiermem.core.context.view import Seen, View
+from hiermem.context.view import Seen, View
 from hiermem.errors import StoreCorruptError
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)

@@ -14,9 +14,9 @@ import postgres_server
 import pytest
 
 from hiermem import AsyncMemory, Message, SessionDiffersError
-from hiermem.core import transfer
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
+from hiermem.upkeep import copy_plan as transfer
 
 pytest.importorskip("psycopg")
 RULES = "- ferries.md: which ferry leaves when"

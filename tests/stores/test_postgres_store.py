@@ -20,7 +20,6 @@ import psycopg
 from postgres_proxy import Proxy
 
 from hiermem import AsyncMemory, Memory, Message
-from hiermem.engine.search import tenant_index
 from hiermem.errors import (
     ConfigError,
     ForkedProcessError,
@@ -33,6 +32,7 @@ from hiermem.errors import (
     StoreNewerError,
     UsageError,
 )
+from hiermem.search import tenant_index
 from hiermem.stores.postgres import PostgresStore, connections, due
 from hiermem.stores.postgres import schema as schemas
 from hiermem.stores.postgres.connections import shown

@@ -11,8 +11,7 @@ from editing import regenerating
 from logbook import START, Words, image
 from rerunning import OptimisticStore, RerunningStore
 
-from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
-from hiermem.engine import handle
+from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy, handle
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 

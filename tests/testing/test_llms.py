@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.summaries.assess import Standard, anchor_limit, assess_written, source_of
-from hiermem.core.summaries.prompt import Facts, Length, render
-from hiermem.core.summaries.repair import repair
 from hiermem.errors import ModelError, ModelOverflowError
 from hiermem.prompts import load
+from hiermem.prompts.template import Facts, Length, render
 from hiermem.protocols import LLMRequest, SourceText
+from hiermem.summaries.assess import Standard, anchor_limit, assess_written, source_of
+from hiermem.summaries.repair import repair
 from hiermem.testing.llms import FAULTS, RETURNING, FaultyLLM, ScriptedLLM
 from hiermem.tokens import FunctionCounter
 

@@ -13,15 +13,15 @@ from datetime import datetime
 from os import PathLike
 from typing import Any
 
+from hiermem import arguments
+from hiermem.calls.store_retry import shielded
 from hiermem.config import HierarchyConfig
-from hiermem.core import arguments
-from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.core.text import policy
-from hiermem.engine.calls.store_retry import shielded
 from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts import load
+from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLM, LLMRequest, Store, offers
 from hiermem.remote.settings import require
+from hiermem.text import policy
 from hiermem.types.prices import Prices
 
 #: How the URL of a database in PostgreSQL begins.

@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from hiermem import arguments
 from hiermem.config import ExtractionOptions, HierarchyConfig
-from hiermem.core import arguments
-from hiermem.core.text.policy import check_name
 from hiermem.lazy import LazyModule
 from hiermem.process import utc_now
+from hiermem.text.policy import check_name
 from hiermem.tokens import as_counter
 
 if TYPE_CHECKING:
     from hiermem import protocols
-    from hiermem.core.extraction import plan
-    from hiermem.core.summaries import prompt
-    from hiermem.engine.handle import Handle
+    from hiermem.extraction import plan
+    from hiermem.handle import Handle
+    from hiermem.prompts import template as prompt
 else:
     protocols = LazyModule("hiermem.protocols")
-    plan = LazyModule("hiermem.core.extraction.plan")
-    prompt = LazyModule("hiermem.core.summaries.prompt")
+    plan = LazyModule("hiermem.extraction.plan")
+    prompt = LazyModule("hiermem.prompts.template")
 
 
 class SemanticGraphExtractor:
@@ -42,7 +42,7 @@ class SemanticGraphExtractor:
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         from hiermem.api.defaults import as_llm, named_prompts
-        from hiermem.engine.handle import Handle
+        from hiermem.handle import Handle
 
         self._llm = as_llm(llm)
         self._prompts = named_prompts(prompts)
@@ -84,7 +84,7 @@ class SemanticGraphExtractor:
         that no request can meet, UsageError and InvalidTextError for invalid arguments, and
         StoreError where the store or the run's record could not be written.
         """
-        from hiermem.engine.extraction.run import extract
+        from hiermem.extraction.extract import extract
 
         arguments.run(
             max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, on_progress=on_progress

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hiermem import arguments
 from hiermem.api.memory import AsyncMemory
-from hiermem.core import arguments
-from hiermem.core.summaries.plan import UpdateReport
-from hiermem.core.text.policy import check_name
-from hiermem.engine.worker.due import update_one as run_update_one
 from hiermem.errors import UsageError
+from hiermem.summaries.plan import UpdateReport
+from hiermem.text.policy import check_name
+from hiermem.work.due import update_one as run_update_one
 
 
 async def update_one(

@@ -12,9 +12,14 @@ from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
+from hiermem import arguments
+from hiermem.api.manager import ContextWindowManager, manager_over
 from hiermem.api.resources import Resources
 from hiermem.api.session import AsyncSession
 from hiermem.api.space import AsyncSpace
+from hiermem.calls.run_report import RunReport
+from hiermem.calls.store_retry import shielded
+from hiermem.changes.receipts import ForkHandling, Receipt, StoreCopy
 from hiermem.config import (
     BankPolicy,
     ContextPolicy,
@@ -23,52 +28,49 @@ from hiermem.config import (
     UpdatePolicy,
     for_model,
 )
-from hiermem.core import arguments
-from hiermem.core.calls.run_report import RunReport
-from hiermem.core.log.branches import ImportReport
-from hiermem.core.log.receipts import ForkHandling, Receipt, StoreCopy
-from hiermem.core.search.filters import TenantFilters, read_filters
-from hiermem.core.search.hits import Evidence, Hit
-from hiermem.core.text.policy import MAX_NAME, check, check_name
-from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.context.manager import ContextWindowManager, manager_over
-from hiermem.engine.extraction.graph import AsyncGraph
-from hiermem.engine.worker.worker import AsyncWorker, background_worker
 from hiermem.errors import ForkedProcessError, UsageError
+from hiermem.extraction.tenant_graph import AsyncGraph
 from hiermem.lazy import LazyModule
+from hiermem.log.branches import ImportReport
 from hiermem.process import utc_now
+from hiermem.search.filters import TenantFilters, read_filters
+from hiermem.search.hits import Evidence, Hit
+from hiermem.text.policy import MAX_NAME, check, check_name
 from hiermem.tokens import as_counter
 from hiermem.types import SessionRecord
 from hiermem.types.brief import Brief
 from hiermem.types.message import Conversation
+from hiermem.work.worker import AsyncWorker, background_worker
 
 if TYPE_CHECKING:
+    from hiermem import handle as handles
     from hiermem import protocols
-    from hiermem.core import check as checks
-    from hiermem.core import transfer
-    from hiermem.core.search import embedding_state
-    from hiermem.core.summaries import plan, prompt, reports
-    from hiermem.engine import handle as handles
-    from hiermem.engine.log import append as ingest
-    from hiermem.engine.log import change, copies, read
-    from hiermem.engine.search.search import Question
-    from hiermem.engine.summaries import update as updating
+    from hiermem.changes import change, copies
+    from hiermem.context import read
+    from hiermem.log import append as ingest
+    from hiermem.prompts import template as prompt
+    from hiermem.search import embedding_state
+    from hiermem.search.search import Question
+    from hiermem.summaries import plan, reports
+    from hiermem.summaries import update as updating
     from hiermem.types import transaction
+    from hiermem.upkeep import check as checks
+    from hiermem.upkeep import copy_plan as transfer
 else:
     protocols = LazyModule("hiermem.protocols")
     transaction = LazyModule("hiermem.types.transaction")
-    checks = LazyModule("hiermem.core.check")
-    transfer = LazyModule("hiermem.core.transfer")
-    embedding_state = LazyModule("hiermem.core.search.embedding_state")
-    plan = LazyModule("hiermem.core.summaries.plan")
-    prompt = LazyModule("hiermem.core.summaries.prompt")
-    reports = LazyModule("hiermem.core.summaries.reports")
-    handles = LazyModule("hiermem.engine.handle")
-    ingest = LazyModule("hiermem.engine.log.append")
-    change = LazyModule("hiermem.engine.log.change")
-    copies = LazyModule("hiermem.engine.log.copies")
-    read = LazyModule("hiermem.engine.log.read")
-    updating = LazyModule("hiermem.engine.summaries.update")
+    checks = LazyModule("hiermem.upkeep.check")
+    transfer = LazyModule("hiermem.upkeep.copy_plan")
+    embedding_state = LazyModule("hiermem.search.embedding_state")
+    plan = LazyModule("hiermem.summaries.plan")
+    prompt = LazyModule("hiermem.prompts.template")
+    reports = LazyModule("hiermem.summaries.reports")
+    handles = LazyModule("hiermem.handle")
+    ingest = LazyModule("hiermem.log.append")
+    change = LazyModule("hiermem.changes.change")
+    copies = LazyModule("hiermem.changes.copies")
+    read = LazyModule("hiermem.context.read")
+    updating = LazyModule("hiermem.summaries.update")
 
 
 class AsyncMemory(Brief):
@@ -248,14 +250,14 @@ class AsyncMemory(Brief):
         RulesConflictError where the space has other rules, and NotFoundError where it does not
         exist.
         """
-        from hiermem.core.spaces.rules import read_rules
+        from hiermem.bank.rules import read_rules
 
         given = None if rules is None else read_rules(rules)
         return AsyncSpace(self._resources, check_name(name, what="space"), given)
 
     async def spaces(self) -> list[str]:
         """Return the names of this tenant's spaces."""
-        from hiermem.engine.spaces.space import spaces
+        from hiermem.bank.space import spaces
 
         return await spaces(self._resources.opened())
 
@@ -321,7 +323,7 @@ class AsyncMemory(Brief):
         Raises what reading raises, SessionClosedError, and what ``append`` raises. Conversations
         before that are imported then; the same call can be repeated.
         """
-        from hiermem.engine.log.import_chats import import_chats
+        from hiermem.log.import_chats import import_chats
 
         if isinstance(conversations, (str, bytes, Mapping)) or not isinstance(
             conversations, Iterable
@@ -395,7 +397,7 @@ class AsyncMemory(Brief):
         loop's thread. In the blocking API that is a thread of the memory's own, from which any call
         of the memory raises UsageError.
         """
-        from hiermem.engine.worker.update_all import update_all
+        from hiermem.work.update_all import update_all
 
         arguments.one_of(strategy, "strategy", ("incremental", "full"))
         arguments.run(
@@ -480,7 +482,7 @@ class AsyncMemory(Brief):
         one each hour. Returns the number of sessions that have something to make. It takes its
         time, and a memory that opened its store; otherwise it raises UsageError.
         """
-        from hiermem.engine.worker.due import sweep
+        from hiermem.work.due import sweep
 
         return await sweep(self._whole_store("looks at other tenants"), self._resources.handles)
 
@@ -540,7 +542,7 @@ class AsyncMemory(Brief):
 
         Raises CounterMismatchError where a session was counted by another counter.
         """
-        from hiermem.engine.search import tenant_search
+        from hiermem.search import tenant_search
 
         handle, question = self._resources.opened(), _question(query, metadata, filters)
         return await tenant_search.search(handle, question, limit)
@@ -560,7 +562,7 @@ class AsyncMemory(Brief):
         name the session and the date. ``neighbours`` adds that many passages before and after each
         hit. The rest is as for ``search``.
         """
-        from hiermem.engine.search import tenant_search
+        from hiermem.search import tenant_search
 
         handle, question = self._resources.opened(), _question(query, metadata, filters)
         return await tenant_search.recall(handle, question, max_tokens, neighbours=neighbours)
@@ -571,7 +573,7 @@ class AsyncMemory(Brief):
         Right answers never need this: a search rebuilds what is damaged or missing. Messages and
         summaries are only read.
         """
-        from hiermem.engine.search.search import rebuild
+        from hiermem.search.search import rebuild
 
         return await rebuild(self._resources.opened())
 
@@ -582,7 +584,7 @@ class AsyncMemory(Brief):
 
         Raises UsageError where this memory has no embedder, and what the embedder raises.
         """
-        from hiermem.engine.search.embed import reembed
+        from hiermem.search.embed import reembed
 
         handle = self._resources.opened()
         return [await reembed(handle, one.id) async for one in handles.every_session(handle.store)]
@@ -642,7 +644,7 @@ class AsyncMemory(Brief):
         repeated.
         """
         from hiermem.api.defaults import opened_store
-        from hiermem.engine.transfer import copy
+        from hiermem.upkeep.copy import copy
 
         handle = self._resources.opened()
         if session is not None:
@@ -667,7 +669,7 @@ class AsyncMemory(Brief):
         Nothing is written. ``not_shown`` in the report names the promises that stored data cannot
         show.
         """
-        from hiermem.engine.check import check as check_tenant
+        from hiermem.upkeep.run_check import check as check_tenant
 
         return await check_tenant(self._resources.opened())
 
@@ -726,7 +728,7 @@ class AsyncMemory(Brief):
 def _question(
     query: str, metadata: Mapping[str, str] | None, filters: Mapping[str, Any]
 ) -> Question:
-    from hiermem.engine.search.search import Question
+    from hiermem.search.search import Question
 
     chosen = {} if metadata is None else arguments.metadata(metadata)
     return Question("", query, read_filters(filters, known=TenantFilters), chosen)

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from hiermem.calls.store_retry import shielded
 from hiermem.config import BankPolicy
-from hiermem.engine.calls.store_retry import shielded
-from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.process import HomeProcess
+from hiermem.work.worker import AsyncWorker
 
 if TYPE_CHECKING:
-    from hiermem.core.summaries.prompt import PromptTemplate
-    from hiermem.engine.handle import Handle, Handles
-    from hiermem.engine.summaries.run import Shared
+    from hiermem.handle import Handle, Handles
+    from hiermem.prompts.template import PromptTemplate
     from hiermem.protocols import LLM, Store
+    from hiermem.summaries.run import Shared
 
 _log = logging.getLogger("hiermem.memory")
 
@@ -49,7 +49,7 @@ class Resources:
     handles: Handles = field(init=False)
 
     def __post_init__(self) -> None:
-        from hiermem.engine.handle import Handles
+        from hiermem.handle import Handles
 
         self.handles = (
             Handles(self.handle, self.store) if self.parent is None else self.parent.handles
@@ -84,7 +84,7 @@ class Resources:
     @property
     def shared(self) -> Shared:
         """The models and prompts of an update."""
-        from hiermem.engine.summaries.run import Shared
+        from hiermem.summaries.run import Shared
 
         return Shared(self.llm, self.fallback, self.prompts)
 
@@ -95,7 +95,7 @@ class Resources:
         """
         if self.handle.embedder is None or self.closed:
             return
-        from hiermem.engine.search.embed import quietly
+        from hiermem.search.embed import quietly
 
         self.behind(quietly(self.handle, session_id, stopped=lambda: self.closed))
 

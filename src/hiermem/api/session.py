@@ -13,59 +13,58 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
+from hiermem import arguments
+from hiermem.changes.receipts import EditReport, ForkHandling, Receipt
 from hiermem.config import ExtractionOptions, HierarchyConfig, replaced
-from hiermem.core import arguments
-from hiermem.core.context.profile import ContextProfile
-from hiermem.core.log.receipts import EditReport, ForkHandling, Receipt
-from hiermem.core.search.filters import RecallFilters, SearchFilters, read_filters
-from hiermem.core.search.hits import Evidence, Hit
-from hiermem.core.text.policy import MAX_NAME, check, check_name
+from hiermem.context.profile import ContextProfile
 from hiermem.errors import UsageError
 from hiermem.lazy import LazyModule
+from hiermem.search.filters import RecallFilters, SearchFilters, read_filters
+from hiermem.search.hits import Evidence, Hit
+from hiermem.text.policy import MAX_NAME, check, check_name
 from hiermem.types import Content, Message, Span, StoredMessage, Summary
 from hiermem.types.brief import Brief
 from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:
+    from hiermem.api import manager
     from hiermem.api.resources import Resources
-    from hiermem.core import metrics as costs
-    from hiermem.core.context import pins as pinned
-    from hiermem.core.context import selection
-    from hiermem.core.extraction import plan as extraction
-    from hiermem.core.log import alignment
-    from hiermem.core.search import embedding_state
-    from hiermem.core.summaries import plan
-    from hiermem.engine import metrics as measuring
-    from hiermem.engine.context import manager, select
-    from hiermem.engine.extraction import graph
-    from hiermem.engine.handle import Handle
-    from hiermem.engine.log import append as ingest
-    from hiermem.engine.log import change, read
-    from hiermem.engine.log import fork as forking
-    from hiermem.engine.log import sync as syncing
-    from hiermem.engine.search import ahead
-    from hiermem.engine.summaries import update as updating
+    from hiermem.changes import change
+    from hiermem.context import pins as pinned
+    from hiermem.context import read, select, selection
+    from hiermem.extraction import plan as extraction
+    from hiermem.extraction import tenant_graph as graph
+    from hiermem.handle import Handle
+    from hiermem.log import alignment
+    from hiermem.log import append as ingest
+    from hiermem.log import fork as forking
+    from hiermem.log import sync as syncing
+    from hiermem.search import ahead, embedding_state
+    from hiermem.summaries import metrics as costs
+    from hiermem.summaries import plan
+    from hiermem.summaries import update as updating
     from hiermem.types import transaction, trivector
+    from hiermem.upkeep import read_metrics as measuring
 else:
     transaction = LazyModule("hiermem.types.transaction")
-    pinned = LazyModule("hiermem.core.context.pins")
-    selection = LazyModule("hiermem.core.context.selection")
-    extraction = LazyModule("hiermem.core.extraction.plan")
-    costs = LazyModule("hiermem.core.metrics")
-    alignment = LazyModule("hiermem.core.log.alignment")
-    embedding_state = LazyModule("hiermem.core.search.embedding_state")
-    plan = LazyModule("hiermem.core.summaries.plan")
-    measuring = LazyModule("hiermem.engine.metrics")
-    manager = LazyModule("hiermem.engine.context.manager")
-    select = LazyModule("hiermem.engine.context.select")
-    graph = LazyModule("hiermem.engine.extraction.graph")
-    ingest = LazyModule("hiermem.engine.log.append")
-    change = LazyModule("hiermem.engine.log.change")
-    read = LazyModule("hiermem.engine.log.read")
-    forking = LazyModule("hiermem.engine.log.fork")
-    syncing = LazyModule("hiermem.engine.log.sync")
-    ahead = LazyModule("hiermem.engine.search.ahead")
-    updating = LazyModule("hiermem.engine.summaries.update")
+    pinned = LazyModule("hiermem.context.pins")
+    selection = LazyModule("hiermem.context.selection")
+    extraction = LazyModule("hiermem.extraction.plan")
+    costs = LazyModule("hiermem.summaries.metrics")
+    alignment = LazyModule("hiermem.log.alignment")
+    embedding_state = LazyModule("hiermem.search.embedding_state")
+    plan = LazyModule("hiermem.summaries.plan")
+    measuring = LazyModule("hiermem.upkeep.read_metrics")
+    manager = LazyModule("hiermem.api.manager")
+    select = LazyModule("hiermem.context.select")
+    graph = LazyModule("hiermem.extraction.tenant_graph")
+    ingest = LazyModule("hiermem.log.append")
+    change = LazyModule("hiermem.changes.change")
+    read = LazyModule("hiermem.context.read")
+    forking = LazyModule("hiermem.log.fork")
+    syncing = LazyModule("hiermem.log.sync")
+    ahead = LazyModule("hiermem.search.ahead")
+    updating = LazyModule("hiermem.summaries.update")
     trivector = LazyModule("hiermem.types.trivector")
 
 
@@ -425,7 +424,7 @@ class AsyncSession(Brief):
         (a message has those of its window's summary). ``semantic_dedup`` leaves out messages that
         repeat a better hit. See SearchFilters.
         """
-        from hiermem.engine.search import search
+        from hiermem.search import search
 
         question = search.Question(self.id, query, read_filters(filters))
         return await search.search(self._handle, question, limit)
@@ -447,7 +446,7 @@ class AsyncSession(Brief):
         ``beside`` shows verbatim are left out. The filters are those of ``search`` without
         ``levels``.
         """
-        from hiermem.engine.search import search
+        from hiermem.search import search
 
         question = search.Question(self.id, query, read_filters(filters, known=RecallFilters))
         shown = self._shown(beside)
@@ -475,7 +474,7 @@ class AsyncSession(Brief):
         Raises UsageError where the memory has no embedder, EmbedderMismatchError where the session
         has vectors of another embedder, InvalidVectorError, and what the embedder raises.
         """
-        from hiermem.engine.search import embed as embedding
+        from hiermem.search import embed as embedding
 
         return await embedding.embed(self._handle, self.id)
 

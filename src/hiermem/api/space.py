@@ -12,20 +12,20 @@ from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from hiermem.core import arguments
+from hiermem import arguments
 from hiermem.lazy import LazyModule
 from hiermem.types.brief import Brief
 
 if TYPE_CHECKING:
     from hiermem.api.resources import Resources
-    from hiermem.core.spaces.rules import Rules
-    from hiermem.engine.spaces import space as space_engine
-    from hiermem.engine.spaces.records import SpaceContext
+    from hiermem.bank import space as space_engine
+    from hiermem.bank.rules import Rules
+    from hiermem.bank.store import SpaceContext
     from hiermem.remote import object_storage
     from hiermem.types import bank, transaction
 else:
     transaction = LazyModule("hiermem.types.transaction")
-    space_engine = LazyModule("hiermem.engine.spaces.space")
+    space_engine = LazyModule("hiermem.bank.space")
     object_storage = LazyModule("hiermem.remote.object_storage")
     bank = LazyModule("hiermem.types.bank")
 
@@ -51,7 +51,7 @@ class AsyncSpace(Brief):
 
     @property
     def _context(self) -> SpaceContext:
-        from hiermem.engine.spaces.records import SpaceContext
+        from hiermem.bank.store import SpaceContext
 
         resources = self._resources
         return SpaceContext(
@@ -102,7 +102,7 @@ class AsyncSpace(Brief):
 
         Raises NotFoundError and RulesConflictError for the space, and what the store raises.
         """
-        from hiermem.engine.spaces.consolidate import consolidate
+        from hiermem.bank.consolidate import consolidate
 
         arguments.switch(dry_run, "dry_run")
         arguments.run(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
@@ -220,7 +220,7 @@ class AsyncSpace(Brief):
 
     async def runs(self, *, limit: int = 100) -> list[transaction.RunRecord]:
         """Return the journalled runs of this space, newest first."""
-        from hiermem.core.spaces.record import subject_of
-        from hiermem.engine.log import read
+        from hiermem.bank.record import subject_of
+        from hiermem.context import read
 
         return await read.runs(self._resources.opened(), limit, subject=subject_of(self._name))

@@ -17,25 +17,25 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from hiermem.api.loop_thread import LoopThread
+from hiermem.api.manager import ContextWindowManager
 from hiermem.api.memory import AsyncMemory
 from hiermem.api.session import AsyncSession
 from hiermem.api.space import AsyncSpace
 from hiermem.config import HierarchyConfig
-from hiermem.engine.context.manager import ContextWindowManager
-from hiermem.engine.extraction.graph import AsyncGraph
-from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import ForkedProcessError, MemoryClosedError
+from hiermem.extraction.tenant_graph import AsyncGraph
 from hiermem.lazy import LazyModule
 from hiermem.types.brief import Brief
+from hiermem.work.worker import AsyncWorker
 
 if TYPE_CHECKING:
     from hiermem import protocols
-    from hiermem.core.summaries import reports
-    from hiermem.engine.log import append as ingest
+    from hiermem.log import append as ingest
+    from hiermem.summaries import reports
 else:
     protocols = LazyModule("hiermem.protocols")
-    reports = LazyModule("hiermem.core.summaries.reports")
-    ingest = LazyModule("hiermem.engine.log.append")
+    reports = LazyModule("hiermem.summaries.reports")
+    ingest = LazyModule("hiermem.log.append")
 
 A = TypeVar("A")
 B = TypeVar("B")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 from zlib import crc32
 
-from hiermem.core.search.terms import STOP_WORDS, words
+from hiermem.text.terms import STOP_WORDS, words
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,8 +12,8 @@ import binascii
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hiermem.core import arguments
-from hiermem.core.calls.failures import refused_field, to_error
+from hiermem import arguments
+from hiermem.calls.failures import refused_field, to_error
 from hiermem.errors import ConfigError, ModelError
 from hiermem.remote.connection import Connection
 from hiermem.remote.errors import MiscastError, read
@@ -109,7 +109,7 @@ class OpenAIEmbedder:
     ) -> npt.NDArray[np.float32]:
         """Return one vector a text, in their order, as the rows of an array.
 
-        Raises the error that ``core.calls.failures`` makes of the SDK's exception.
+        Raises the error that ``calls.failures`` makes of the SDK's exception.
         """
         prefixed = [self._prefixes[kind] + each for each in texts]
         while True:

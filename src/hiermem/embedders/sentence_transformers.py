@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from hiermem.core import arguments
+from hiermem import arguments
 from hiermem.errors import ConfigError, ModelError
 from hiermem.remote.settings import prefixes_of, require, text, vectors_name
 

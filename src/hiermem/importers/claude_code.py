@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from hiermem.convert import from_anthropic
-from hiermem.core.log.branches import branch_id
 from hiermem.importers.draft import (
     Draft,
     Keyed,
@@ -27,6 +26,7 @@ from hiermem.importers.draft import (
 )
 from hiermem.importers.files import Export, Head, objects_of
 from hiermem.importers.tree import without_circles
+from hiermem.log.branches import branch_id
 from hiermem.types.message import Conversation
 from hiermem.types.reading import as_mapping
 

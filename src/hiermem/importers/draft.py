@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal, TypeAlias
 
-from hiermem.core.text.measure import body
-from hiermem.core.text.policy import MAX_NAME, clean_message
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.notes import Notes
+from hiermem.text.measure import body
+from hiermem.text.policy import MAX_NAME, clean_message
 from hiermem.types import FilePart, ImagePart, Message, Part, TextPart
 from hiermem.types.message import Conversation
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from hiermem.core.log.branches import branch_id
 from hiermem.importers.draft import Draft, Options
+from hiermem.log.branches import branch_id
 from hiermem.types.message import Conversation
 
 

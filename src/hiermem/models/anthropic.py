@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hiermem.core import arguments
-from hiermem.core.calls.request_limits import count_of, reported_model
+from hiermem import arguments
+from hiermem.calls.request_limits import count_of, reported_model
 from hiermem.protocols import ChatMessage, Finish, LLMRequest, LLMResponse, Usage
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
 from hiermem.remote.completions import messages_of, text_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hiermem.core import arguments
+from hiermem import arguments
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
 from hiermem.remote.completions import joined_events, messages_of, read_answer

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.errors import ConfigError
+from hiermem.prompts.template import PromptTemplate
 
 #: From this level on, one family of prompts serves every level.
 _TOP = 3

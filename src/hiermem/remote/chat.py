@@ -2,7 +2,7 @@
 
 A request that cannot fit is never sent. A request that a server refuses because of a field is sent
 once more without that field, and the field is not sent again. The subclass writes requests and
-reads answers; ``core.calls.failures`` decides what a failure means.
+reads answers; ``calls.failures`` decides what a failure means.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from hiermem.core import arguments
-from hiermem.core.calls.failures import CallFailure, refused_field, to_error
-from hiermem.core.calls.request_limits import request_tokens
-from hiermem.core.text.measure import canonical_json
+from hiermem import arguments
+from hiermem.calls.failures import CallFailure, refused_field, to_error
+from hiermem.calls.request_limits import request_tokens
 from hiermem.errors import ConfigError, ModelError, ModelOverflowError
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
 from hiermem.remote.connection import Connection
 from hiermem.remote.errors import read
 from hiermem.remote.responses import MOST_BYTES
 from hiermem.remote.settings import fields, is_loopback, server_of, temperature_of, text
+from hiermem.text.measure import canonical_json
 from hiermem.types.prices import Prices
 
 Structured: TypeAlias = Literal["auto", "on", "off"]
@@ -168,7 +168,7 @@ class RemoteChat(ABC):
         """Ask the model.
 
         Raises ModelOverflowError, before anything is sent, where prompt and answer do not fit the
-        window; ConfigError where there is no key; otherwise the error that ``core.calls.failures``
+        window; ConfigError where there is no key; otherwise the error that ``calls.failures``
         makes of the SDK's exception.
         """
         await self._check_size(request)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from hiermem.core.calls.request_limits import count_of, reported_model
+from hiermem.calls.request_limits import count_of, reported_model
 from hiermem.protocols import ChatMessage, Finish, LLMResponse, Usage
 from hiermem.remote.errors import MiscastError
 

@@ -1,4 +1,4 @@
-"""Reads the facts out of an SDK's exception, for ``core.calls.failures`` to judge.
+"""Reads the facts out of an SDK's exception, for ``calls.failures`` to judge.
 
 An SDK's exception is never passed on. It holds the request with its headers, and often the prompt.
 So it is read where it is caught, and the new error is raised outside of the handler, with neither
@@ -12,8 +12,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from hiermem.core.calls import failures
-from hiermem.core.calls.failures import CallFailure
+from hiermem.calls import failures
+from hiermem.calls.failures import CallFailure
 
 #: The most links of a chain of causes that are followed, and characters of a message that are read.
 _MOST_LINKS: Final = 8

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
-from hiermem.core.spaces.bank_url import BankUrl
-from hiermem.engine.spaces.object_io import ObjectPlace, StoredObject
+from hiermem.bank.bank_url import BankUrl
+from hiermem.bank.object_io import ObjectPlace, StoredObject
 from hiermem.errors import FolderError, UsageError
 from hiermem.remote.settings import require
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from hiermem.core.calls.claim import read_claim
+from hiermem.calls.claim import read_claim
 from hiermem.errors import HiermemError, NotFoundError, SecretMismatchError, UsageError
 from hiermem.stores import rows
 from hiermem.types import Message, Node, Revision, SessionRecord, StoredMessage

@@ -16,11 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from hiermem.core.calls.request_limits import request_tokens
-from hiermem.core.summaries import salience
-from hiermem.core.summaries.assess import anchor_limit
-from hiermem.core.summaries.repair import ends_sentence
-from hiermem.core.text import anchors, units
+from hiermem.calls.request_limits import request_tokens
 from hiermem.errors import (
     ModelOverflowError,
     ModelRefusedError,
@@ -31,6 +27,10 @@ from hiermem.errors import (
 from hiermem.models.offline.consolidation import offline
 from hiermem.models.offline.extraction import offline as extraction
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, SourceText, Usage
+from hiermem.summaries import salience
+from hiermem.summaries.assess import anchor_limit
+from hiermem.summaries.repair import ends_sentence
+from hiermem.text import anchors, units
 from hiermem.types import Unit
 from hiermem.types.bank import BankText
 from hiermem.types.prices import Prices

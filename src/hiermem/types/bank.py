@@ -3,7 +3,7 @@
 Agents write a ``Note``. A model receives a ``BankText`` to consolidate, as data. A user receives
 ``ConsolidationResult``, ``BankRevision``, ``SpaceMeta``, ``ExportReport`` and ``LoadReport``.
 
-The values are frozen; ``hiermem.core.spaces`` decides what happens to them.
+The values are frozen; ``hiermem.bank`` decides what happens to them.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Span:
 
     It starts at character ``start_char`` of message ``start`` and ends before message ``stop`` or,
     if ``stop_char`` is given, before that character of message ``stop - 1``. Characters count in
-    ``hiermem.core.text.measure.body`` of the message, which for plain text is its content.
+    ``hiermem.text.measure.body`` of the message, which for plain text is its content.
     """
 
     start: int
@@ -210,7 +210,7 @@ class Node:
 class Revision:
     """The text of a node, with the record of how it was made.
 
-    ``provenance`` is the packed list of kept units (``hiermem.core.text.units.unpack``), "" if the
+    ``provenance`` is the packed list of kept units (``hiermem.text.units.unpack``), "" if the
     text was not extracted. ``fidelity`` is kept / required anchors, None if none were required.
     """
 
@@ -361,7 +361,7 @@ class SessionRecord(Brief):
     """The stored data of a session besides its log.
 
     ``config`` is the canonical JSON of its HierarchyConfig, ``state`` that of the fold
-    (``hiermem.core.tree.state``), both opaque to the store. ``version`` counts the writes,
+    (``hiermem.tree.state``), both opaque to the store. ``version`` counts the writes,
     ``epoch`` those that changed or removed content: data read in an earlier epoch must not be
     stored. ``tree`` is the number of the tree that serves. Both begin with the time of creation, in
     microseconds, so a session created again under an erased id repeats neither, and whoever still

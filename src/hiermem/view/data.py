@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from hiermem.core.calls.run_report import RunItem
-from hiermem.core.context.pins import Pin
-from hiermem.core.context.render import Block
-from hiermem.core.context.selection import ContextSelection
-from hiermem.core.metrics import Metrics
-from hiermem.core.text.measure import body, speaker
-from hiermem.engine.log.read import SessionStatus
+from hiermem.calls.run_report import RunItem
+from hiermem.context.pins import Pin
+from hiermem.context.read import SessionStatus
+from hiermem.context.render import Block
+from hiermem.context.selection import ContextSelection
+from hiermem.summaries.metrics import Metrics
+from hiermem.text.measure import body, speaker
 from hiermem.types import Span, StoredMessage, Summary
 from hiermem.types.bank import Note
 

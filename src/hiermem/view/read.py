@@ -10,19 +10,19 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from hiermem._version import __version__
+from hiermem.bank import space as space_engine
+from hiermem.bank.store import SpaceContext
+from hiermem.calls.run_report import report
 from hiermem.config import BankPolicy
-from hiermem.core.calls.run_report import report
-from hiermem.core.context.render import RENDERER
-from hiermem.core.context.selection import ContextBudget
-from hiermem.engine import metrics as measuring
-from hiermem.engine.context.select import Request, context
-from hiermem.engine.handle import Handle, every_session
-from hiermem.engine.log import read
-from hiermem.engine.spaces import space as space_engine
-from hiermem.engine.spaces.records import SpaceContext
+from hiermem.context import read
+from hiermem.context.render import RENDERER
+from hiermem.context.select import Request, context
+from hiermem.context.selection import ContextBudget
 from hiermem.errors import BudgetTooSmallError
+from hiermem.handle import Handle, every_session
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import NeedViews, RunRecord
+from hiermem.upkeep import read_metrics as measuring
 from hiermem.view import data
 from hiermem.view.data import Found, FoundSpace, Planned, Wording
 from hiermem.view.page import json_block, packed, page

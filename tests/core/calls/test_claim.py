@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import BankPolicy, ConfigError, ExtractionOptions, UpdatePolicy
+from hiermem.calls.claim import Claim, is_believed, read_claim, write_claim
+from hiermem.calls.run_report import with_current_outcome
 from hiermem.config import LONGEST_LEASE
-from hiermem.core.calls.claim import Claim, is_believed, read_claim, write_claim
-from hiermem.core.calls.run_report import with_current_outcome
 from hiermem.types.transaction import RunRecord
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

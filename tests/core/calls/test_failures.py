@@ -7,13 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hiermem.core.calls.failures import (
-    of_answer,
-    of_transport,
-    refused_field,
-    retry_after,
-    to_error,
-)
+from hiermem.calls.failures import of_answer, of_transport, refused_field, retry_after, to_error
 from hiermem.errors import (
     ModelOverflowError,
     ModelRefusedError,

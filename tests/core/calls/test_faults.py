@@ -2,7 +2,7 @@
 
 import pytest
 
-from hiermem.core.calls.faults import described, places
+from hiermem.calls.faults import described, places
 from hiermem.errors import PermanentModelError, UsageError
 
 REQUEST = "Summarise.", "Kanarienvogel im Text, said Ada to Marie-Claire, who has 4 pumps."

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hiermem.core.calls.bounded_json import ParsedAnswer, parse
-from hiermem.core.calls.lenient import blank
+from hiermem.calls.bounded_json import ParsedAnswer, parse
+from hiermem.calls.lenient import blank
 from hiermem.errors import InvalidAnswerError
 from hiermem.types.trivector import MOST_ENTITIES, MOST_IN_LINE, MOST_IN_NAME, MOST_MENTIONS
 

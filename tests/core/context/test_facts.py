@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.context import lines
-from hiermem.core.context.facts import facts_of
-from hiermem.core.text import units
+from hiermem.context import lines
+from hiermem.context.facts import facts_of
+from hiermem.text import units
 
 DAYS = ("2024-03-01", "2024-03-09")
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.context import lines
-from hiermem.core.text.fence import fence
-from hiermem.core.text.units import pack
+from hiermem.context import lines
+from hiermem.text.fence import fence
+from hiermem.text.units import pack
 from hiermem.types import Unit
 
 WORDS = st.sampled_from(["The pump runs hot.", "Yes …", "[2024-03-15]", "Ada: no", "…", "price 3"])

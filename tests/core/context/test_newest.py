@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hiermem.core.context.render import Shown
-from hiermem.core.context.verbatim import newest, pieces_of
+from hiermem.context.render import Shown
+from hiermem.context.verbatim import newest, pieces_of
 from hiermem.types import Message, StoredMessage
 
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.context import shown
-from hiermem.core.context.view import runs_of
+from hiermem.context import shown
+from hiermem.context.view import runs_of
 
 INDICES = st.sets(st.integers(-2, 70))
 

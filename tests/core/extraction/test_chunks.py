@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.extraction.chunks import (
+from hiermem.errors import UsageError
+from hiermem.extraction.chunks import (
     Measured,
     chunk_id,
     chunk_number,
@@ -18,9 +19,8 @@ from hiermem.core.extraction.chunks import (
     turns,
     with_days_once,
 )
-from hiermem.core.extraction.prompt import dated, line
-from hiermem.core.text.measure import message_hash, message_size, message_tokens
-from hiermem.errors import UsageError
+from hiermem.extraction.prompt import dated, line
+from hiermem.text.measure import message_hash, message_size, message_tokens
 from hiermem.tokens import ApproximateCounter, default_counter
 from hiermem.types import Message, Span, StoredMessage, ToolCall
 

@@ -2,8 +2,8 @@
 
 import json
 
-from hiermem.core.extraction import graph
-from hiermem.core.extraction.graph import NameRecord, ResultBasis
+from hiermem.extraction import graph
+from hiermem.extraction.graph import NameRecord, ResultBasis
 from hiermem.types.trivector import Entity, EntityKey, Provenance, Relation, TriVector
 
 

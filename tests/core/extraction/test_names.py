@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.text import entity_names
+from hiermem.text import entity_names
 
 SENTENCES = st.text(st.sampled_from("aAbBX12.-_/v js io py app Vue "), max_size=60)
 

@@ -5,22 +5,17 @@ from datetime import UTC, datetime
 
 import pytest
 
+from hiermem.calls import request_limits
+from hiermem.calls.claim import Claim, write_claim
 from hiermem.config import ExtractionOptions
-from hiermem.core.calls import request_limits
-from hiermem.core.calls.claim import Claim, write_claim
-from hiermem.core.extraction import plan
-from hiermem.core.extraction.chunks import Measured, turns
-from hiermem.core.extraction.chunks import plan as parted
-from hiermem.core.extraction.plan import Failure
-from hiermem.core.extraction.stored_answer import (
-    StoredAnswer,
-    made_from,
-    read_answer,
-    write_answer,
-)
 from hiermem.errors import (
     ConfigError,
 )
+from hiermem.extraction import plan
+from hiermem.extraction.chunks import Measured, turns
+from hiermem.extraction.chunks import plan as parted
+from hiermem.extraction.plan import Failure
+from hiermem.extraction.stored_answer import StoredAnswer, made_from, read_answer, write_answer
 from hiermem.prompts import load_named
 from hiermem.types.trivector import Answer
 
@@ -157,7 +152,7 @@ def test_a_step_of_the_reduction_is_known_by_its_texts():
 
 
 def test_a_records_detail_is_json():
-    from hiermem.core.extraction.plan import ChunkReport, ExtractionReport, PhaseReport
+    from hiermem.extraction.plan import ChunkReport, ExtractionReport, PhaseReport
     from hiermem.types import Span
 
     chunk = ChunkReport("s:chunk:0", Span(0, 2), "failed", 1, 2, 9, 99, oversized=False,

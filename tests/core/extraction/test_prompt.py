@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.calls.request_limits import request_tokens
-from hiermem.core.extraction.prompt import (
+from hiermem.calls.request_limits import request_tokens
+from hiermem.errors import ConfigError, InvalidAnswerError
+from hiermem.extraction.prompt import (
     REPAIR_ROOM,
     dated,
     introduced,
@@ -22,10 +23,9 @@ from hiermem.core.extraction.prompt import (
     room,
     schema_tokens,
 )
-from hiermem.core.summaries.prompt import Facts
-from hiermem.errors import ConfigError, InvalidAnswerError
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.prompts import load_named
+from hiermem.prompts.template import Facts
 from hiermem.protocols import SourceText
 from hiermem.tokens import default_counter
 from hiermem.types.trivector import Answer, answer_schema

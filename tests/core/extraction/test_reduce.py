@@ -9,16 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.extraction.chunks import Chunk, chunk_id
-from hiermem.core.extraction.finish import LIMITS, finish
-from hiermem.core.extraction.reduce import (
-    Graph,
-    ground,
-    merge_entities,
-    normalise,
-    reduce,
-)
 from hiermem.errors import UsageError
+from hiermem.extraction.chunks import Chunk, chunk_id
+from hiermem.extraction.finish import LIMITS, finish
+from hiermem.extraction.reduce import Graph, ground, merge_entities, normalise, reduce
 from hiermem.types import Span
 from hiermem.types.trivector import (
     Answer,

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from hiermem import Message, ToolCall
 from hiermem.convert import from_anthropic, from_openai, from_responses
-from hiermem.core.log.alignment import align, said
-from hiermem.core.text import fence
+from hiermem.log.alignment import align, said
+from hiermem.text import fence
 from hiermem.types import TextPart
 
 KEY = b"k" * 32

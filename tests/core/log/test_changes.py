@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.context.view import Piece, View, each_of, outdated, runs_of
-from hiermem.core.log.events import before, changed, naming, taken_back
-from hiermem.core.log.weights import Weigher, Weight
-from hiermem.core.text import measure
-from hiermem.core.tree.turns import call_mark, marks_of
+from hiermem.context.view import Piece, View, each_of, outdated, runs_of
 from hiermem.errors import StoreCorruptError
+from hiermem.log.events import before, changed, naming, taken_back
+from hiermem.text import measure
 from hiermem.tokens import FunctionCounter
+from hiermem.tree.turns import call_mark, marks_of
+from hiermem.tree.weights import Weigher, Weight
 from hiermem.types import Message, Span, StoredMessage, ToolCall
 from hiermem.types.transaction import LogEvent
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
 
-from hiermem.core.search.forms import _telling, function_words, indexed, languages
-from hiermem.core.search.query import read_query
-from hiermem.core.search.terms import number, terms, words
+from hiermem.search.forms import _telling, function_words, indexed, languages
+from hiermem.search.query import read_query
+from hiermem.text.terms import number, terms, words
 
 
 def held(text):

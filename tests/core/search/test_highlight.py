@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.search.query import marks, read_query
-from hiermem.core.search.terms import terms
+from hiermem.search.query import marks, read_query
+from hiermem.text.terms import terms
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
-from hiermem.core.search.labels import of_messages
 from hiermem.protocols import SourceText
 from hiermem.stores.memory import MemoryStore
+from hiermem.summaries.labels import of_messages
 
 
 def said(text, role="user"):

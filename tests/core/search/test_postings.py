@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.search.postings import (
+from hiermem.search.postings import (
     ASKS,
     COLUMNS,
     NAMES_TIME,
@@ -25,8 +25,8 @@ from hiermem.core.search.postings import (
     passages,
     unpack,
 )
-from hiermem.core.search.terms import number, terms
-from hiermem.core.text import measure
+from hiermem.text import measure
+from hiermem.text.terms import number, terms
 from hiermem.types import Message, StoredMessage
 
 START = datetime(2024, 5, 6, 9, tzinfo=UTC)

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import data
-from hiermem.core.search.query import members, read_query
-from hiermem.core.search.terms import STOP_WORDS, number
-from hiermem.core.text.stemming import stem
+from hiermem.search.query import members, read_query
+from hiermem.text.stemming import stem
+from hiermem.text.terms import STOP_WORDS, number
 
 
 @given(st.text(max_size=300))

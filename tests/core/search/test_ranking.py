@@ -15,12 +15,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.search import evidence, ranking
-from hiermem.core.search.index import LEVELS, Index
-from hiermem.core.search.postings import ASKS, NAMES_TIME, SPEAKS_OF_SELF, collect
-from hiermem.core.search.query import read_query
-from hiermem.core.search.ranking import WEIGHTS, Leg, best
-from hiermem.core.search.terms import FIRST_PERSON, number, terms
+from hiermem.search import evidence, ranking
+from hiermem.search.index import LEVELS, Index
+from hiermem.search.postings import ASKS, NAMES_TIME, SPEAKS_OF_SELF, collect
+from hiermem.search.query import read_query
+from hiermem.search.ranking import WEIGHTS, Leg, best
+from hiermem.text.terms import FIRST_PERSON, number, terms
 from hiermem.types import ROLES, Message, StoredMessage
 
 

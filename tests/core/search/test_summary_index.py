@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.search import vectors as packed
-from hiermem.core.search.index import Index
-from hiermem.core.search.postings import collect
-from hiermem.core.search.query import read_query
-from hiermem.core.search.summary_index import SummaryIndex, boost, name_of, pack, unpack
+from hiermem.search import vectors as packed
+from hiermem.search.index import Index
+from hiermem.search.postings import collect
+from hiermem.search.query import read_query
+from hiermem.search.summary_index import SummaryIndex, boost, name_of, pack, unpack
 from hiermem.types import Message, Node, Revision, Span, StoredMessage, Summary
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
 
-from hiermem.core.search import terms as module
-from hiermem.core.search.terms import number, terms, words, written
+from hiermem.text import terms as module
+from hiermem.text.terms import number, terms, words, written
 
 
 def finds(query: str, text: str) -> bool:

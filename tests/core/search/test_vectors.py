@@ -8,9 +8,9 @@ import sampling
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.search import vectors
-from hiermem.core.search.index import Index
-from hiermem.core.search.postings import collect
+from hiermem.search import vectors
+from hiermem.search.index import Index
+from hiermem.search.postings import collect
 from hiermem.types import Message, StoredMessage
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hiermem.core.spaces.consolidation import BatchSettings, next_batch
-from hiermem.core.spaces.prompt import NoteBatch
-from hiermem.core.spaces.record import BankState, note_key
-from hiermem.core.spaces.rules import read_rules
+from hiermem.bank.batches import BatchSettings, next_batch
+from hiermem.bank.prompt import NoteBatch
+from hiermem.bank.record import BankState, note_key
+from hiermem.bank.rules import read_rules
 from hiermem.prompts import load_named
 from hiermem.protocols import LLMResponse
 from hiermem.tokens import FunctionCounter

@@ -22,14 +22,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.calls.verdict import Accepted
-from hiermem.core.spaces import change
-from hiermem.core.spaces import record as kept
-from hiermem.core.spaces.change import in_order, leading
-from hiermem.core.spaces.consolidation import judge, next_batch
-from hiermem.core.spaces.files import Applied
-from hiermem.core.spaces.prompt import NoteBatch
-from hiermem.core.spaces.record import BankState, read_journal
+from hiermem.bank import change
+from hiermem.bank import record as kept
+from hiermem.bank.batches import judge, next_batch
+from hiermem.bank.change import in_order, leading
+from hiermem.bank.files import Applied
+from hiermem.bank.prompt import NoteBatch
+from hiermem.bank.record import BankState, read_journal
+from hiermem.calls.verdict import Accepted
 from hiermem.errors import StoreCorruptError
 from hiermem.stores.memory import MemoryStore
 from hiermem.types.bank import Note, SpaceMeta

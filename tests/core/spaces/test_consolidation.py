@@ -21,18 +21,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.calls.verdict import Rejected, Retry
-from hiermem.core.spaces import prompt
-from hiermem.core.spaces.consolidation import (
-    BatchSettings,
-    judge,
-    next_batch,
-    reduced_limits,
-)
-from hiermem.core.spaces.prompt import NoteBatch
-from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.bank import prompt
+from hiermem.bank.batches import BatchSettings, judge, next_batch, reduced_limits
+from hiermem.bank.prompt import NoteBatch
+from hiermem.calls.verdict import Rejected, Retry
 from hiermem.errors import ConfigError
 from hiermem.prompts import load_named
+from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLMResponse
 from hiermem.types.bank import Note
 

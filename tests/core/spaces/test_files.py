@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.calls.verdict import Accepted, Rejected, Retry
-from hiermem.core.spaces.consolidation import judge
-from hiermem.core.spaces.files import _LINE, AnswerFault, Applied, _one_stretch, diff
-from hiermem.core.spaces.sections import lines_of
+from hiermem.bank.batches import judge
+from hiermem.bank.files import _LINE, AnswerFault, Applied, _one_stretch, diff
+from hiermem.bank.sections import lines_of
+from hiermem.calls.verdict import Accepted, Rejected, Retry
 
 DECISIONS = "# Decisions\n\n## What was decided\n\n- use SQLite\n"
 TECH = "# Tech\n\n## Stack\n\n- Python\n"

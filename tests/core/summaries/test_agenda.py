@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.summaries.agenda import Agenda
+from hiermem.summaries.agenda import Agenda
 from hiermem.types import Node, Span
 
 NOW = datetime(2024, 3, 1, tzinfo=UTC)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from hiermem.core.calls.verdict import Accepted, Retry
-from hiermem.core.summaries.assess import Standard, anchor_limit, judge, source_of
-from hiermem.core.summaries.prompt import Facts, Length, render
+from hiermem.calls.verdict import Accepted, Retry
 from hiermem.prompts import load
+from hiermem.prompts.template import Facts, Length, render
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText, Usage
+from hiermem.summaries.assess import Standard, anchor_limit, judge, source_of
 from hiermem.tokens import FunctionCounter
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.summaries.checks import Answer, check
-from hiermem.core.text import language
-from hiermem.core.text.anchors import Fidelity, fidelity
-from hiermem.core.text.units import prose
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText
+from hiermem.summaries.checks import Answer, check
+from hiermem.text import language
+from hiermem.text.anchors import Fidelity, fidelity
+from hiermem.text.units import prose
 from hiermem.tokens import FunctionCounter
 from hiermem.types import Unit
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hiermem.core.summaries.due import due_by_nodes, pause_after
-from hiermem.core.summaries.plan import UpdateReport
+from hiermem.summaries.due import due_by_nodes, pause_after
+from hiermem.summaries.plan import UpdateReport
 
 sys.path.append(str(Path(__file__).parent))
 from test_status import node

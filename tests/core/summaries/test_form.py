@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 from sampling import params
 
-from hiermem.core.summaries.checks import ALWAYS, WRITTEN, Answer, continues, folded, repeats
-from hiermem.core.summaries.repair import repair, unwrapped
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText
+from hiermem.summaries.checks import ALWAYS, WRITTEN, Answer, continues, folded, repeats
+from hiermem.summaries.repair import repair, unwrapped
 from hiermem.tokens import FunctionCounter
 
 COUNTER = FunctionCounter(lambda text: (len(text) + 3) // 4, name="quarter")

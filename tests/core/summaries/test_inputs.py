@@ -8,10 +8,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.summaries import inputs as reading
-from hiermem.core.text import units
-from hiermem.core.text.hashes import VERBATIM
 from hiermem.protocols import SourceText
+from hiermem.summaries import inputs as reading
+from hiermem.text import units
+from hiermem.text.hashes import VERBATIM
 from hiermem.types import Message, Span, StoredMessage
 
 sys.path.insert(0, str(Path(__file__).parent))

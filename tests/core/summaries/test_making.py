@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
+from hiermem.calls.claim import ClaimLostError
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.calls.claim import ClaimLostError
-from hiermem.core.summaries import making, plan
-from hiermem.core.summaries.assess import Draft
-from hiermem.core.summaries.checks import Problem
-from hiermem.core.summaries.inputs import Inputs, Labels
-from hiermem.core.summaries.making import Ask, LookUp, NoteAttempts, ReadInputs, UnfitError
-from hiermem.core.summaries.retries import AttemptCount
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.prompts import load
 from hiermem.protocols import SourceText
+from hiermem.summaries import making, plan
+from hiermem.summaries.assess import Draft
+from hiermem.summaries.checks import Problem
+from hiermem.summaries.inputs import Inputs, Labels
+from hiermem.summaries.making import Ask, LookUp, NoteAttempts, ReadInputs, UnfitError
+from hiermem.summaries.retries import AttemptCount
 from hiermem.tokens import FunctionCounter
 
 sys.path.insert(0, str(Path(__file__).parent))

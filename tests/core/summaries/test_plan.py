@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig, LevelConfig, UpdatePolicy
-from hiermem.core.summaries import plan
-from hiermem.core.summaries.inputs import Inputs
-from hiermem.core.summaries.prompt import Length
 from hiermem.prompts import load
+from hiermem.prompts.template import Length
+from hiermem.summaries import plan
+from hiermem.summaries.inputs import Inputs
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_status import node, revision

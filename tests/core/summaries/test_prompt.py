@@ -8,18 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.summaries.checks import ALWAYS, WRITTEN, Problem
-from hiermem.core.summaries.prompt import (
-    Facts,
-    Length,
-    PromptTemplate,
-    plain,
-    render,
-    second_request,
-)
 from hiermem.errors import ConfigError
 from hiermem.prompts import load, name_of
+from hiermem.prompts.template import Facts, Length, PromptTemplate, plain, render, second_request
 from hiermem.protocols import SourceText
+from hiermem.summaries.checks import ALWAYS, WRITTEN, Problem
 
 NOW = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)
 FACTS = Facts("Ferry booking", ("Ada", "Jonas"), NOW, NOW, 10)

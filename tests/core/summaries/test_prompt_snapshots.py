@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from hiermem.core.extraction import prompt as extraction
-from hiermem.core.spaces import prompt
-from hiermem.core.summaries.checks import Problem
-from hiermem.core.summaries.prompt import Facts, Length, render, second_request
+from hiermem.bank import prompt
 from hiermem.errors import InvalidAnswerError
+from hiermem.extraction import prompt as extraction
 from hiermem.prompts import load_named
+from hiermem.prompts.template import Facts, Length, render, second_request
 from hiermem.protocols import SourceText
+from hiermem.summaries.checks import Problem
 from hiermem.tokens import FunctionCounter
 from hiermem.types.bank import BankText, Note
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from test_answers import COUNTER, LINES, request, verdict
 
-from hiermem.core.summaries.repair import repair, unwrapped
-from hiermem.core.text.reasoning import holds_reasoning, without_reasoning
 from hiermem.protocols import LLMResponse
+from hiermem.summaries.repair import repair, unwrapped
+from hiermem.text.reasoning import holds_reasoning, without_reasoning
 
 #: Thoughts and the answer behind them, as templates that a server did not parse leave them.
 BEHIND = {

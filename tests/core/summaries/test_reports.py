@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
-from hiermem.core.summaries.reports import BatchReport, add_plans, add_report, resume
+from hiermem.summaries.plan import UpdatePlan, UpdateReport
+from hiermem.summaries.reports import BatchReport, add_plans, add_report, resume
 from hiermem.types.transaction import RunRecord
 
 reports = st.builds(

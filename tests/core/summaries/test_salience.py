@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 from sampling import drawn, params
 
-from hiermem.core.summaries.salience import Selection, Weights, select
-from hiermem.core.text.lexicon import leans
-from hiermem.core.text.units import render, split
+from hiermem.summaries.salience import Selection, Weights, select
+from hiermem.text.lexicon import leans
+from hiermem.text.units import render, split
 from hiermem.tokens import default_counter
 from hiermem.types import Unit
 
@@ -258,8 +258,8 @@ def test_nothing_gives_nothing():
 
 def test_the_result_does_not_depend_on_the_hash_seed():
     program = (
-        "from hiermem.core.summaries.salience import select;"
-        "from hiermem.core.text.units import split;"
+        "from hiermem.summaries.salience import select;"
+        "from hiermem.text.units import split;"
         "t=' '.join(f'On May {n} Ann met Bob{n%7} at /srv/{n%5} and agreed.' for n in range(90));"
         "print(select(split(t,index=0,role='user',speaker='U',date=''),200,len).text)"
     )

@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from hiermem.core.summaries import status
 from hiermem.errors import IllegalTransitionError
+from hiermem.tree import status
 from hiermem.types import Node, Revision, Span, Status
 
 NOW = datetime(2024, 3, 1, tzinfo=UTC)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 from sampling import params
 
-from hiermem.core.text import anchors, figures
-from hiermem.core.text.anchors import ANCHOR_CAP, fidelity, find
+from hiermem.text import anchors, figures
+from hiermem.text.anchors import ANCHOR_CAP, fidelity, find
 
 TEXTS = st.text(max_size=200) | st.lists(
     st.sampled_from(

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
 
-from hiermem.core.text import units
-from hiermem.core.text.excerpt import GAP, excerpt
+from hiermem.text import units
+from hiermem.text.excerpt import GAP, excerpt
 from hiermem.tokens import TiktokenCounter
 
 count = TiktokenCounter().count

@@ -6,17 +6,8 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 from sampling import drawn, params
 
-from hiermem.core.text.fence import (
-    NOTICE,
-    as_counted,
-    escape,
-    fence,
-    find,
-    read,
-    tenant_key,
-    unescape,
-)
 from hiermem.errors import UsageError
+from hiermem.text.fence import NOTICE, as_counted, escape, fence, find, read, tenant_key, unescape
 from hiermem.tokens import TiktokenCounter
 
 SECRET = bytes(range(32))

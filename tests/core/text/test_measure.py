@@ -14,7 +14,8 @@ from sampling import drawn
 
 from hiermem.config import HierarchyConfig
 from hiermem.convert.request import sent_name
-from hiermem.core.text.measure import (
+from hiermem.errors import InvalidMessageError
+from hiermem.text.measure import (
     FILE_OVERHEAD,
     IMAGE_HIGH,
     IMAGE_LOW,
@@ -32,9 +33,8 @@ from hiermem.core.text.measure import (
     slice_sizes,
     speaker,
 )
-from hiermem.core.tree.windows import cut, weight
-from hiermem.errors import InvalidMessageError
 from hiermem.tokens import FunctionCounter, TiktokenCounter
+from hiermem.tree.windows import cut, weight
 from hiermem.types import FilePart, ImagePart, JsonPart, Message, TextPart, ToolCall
 
 COUNTER = TiktokenCounter()

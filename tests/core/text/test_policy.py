@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.text import policy
-from hiermem.core.text.policy import (
+from hiermem.errors import InvalidMessageError, InvalidTextError
+from hiermem.text import policy
+from hiermem.text.policy import (
     MAX_CALLS,
     MAX_CONTENT,
     MAX_DEPTH,
@@ -21,7 +22,6 @@ from hiermem.core.text.policy import (
     check_name,
     clean_message,
 )
-from hiermem.errors import InvalidMessageError, InvalidTextError
 from hiermem.types import FilePart, ImagePart, JsonPart, Message, TextPart, ToolCall
 
 SECRET = "canary-5512"

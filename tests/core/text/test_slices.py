@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 from sampling import drawn, params
 
-from hiermem.core.text.slices import (
+from hiermem.text.slices import (
     Piece,
     _sentence_ends,
     best_break,

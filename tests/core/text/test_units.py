@@ -6,18 +6,9 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 from sampling import params
 
-from hiermem.core.text.units import (
-    LABEL_CAP,
-    UNIT_CAP,
-    of_source,
-    pack,
-    prose,
-    render,
-    split,
-    unpack,
-)
 from hiermem.errors import StoreCorruptError
 from hiermem.protocols import SourceText
+from hiermem.text.units import LABEL_CAP, UNIT_CAP, of_source, pack, prose, render, split, unpack
 from hiermem.types import Unit
 
 TEXTS = st.text(max_size=300) | st.lists(

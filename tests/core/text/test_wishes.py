@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 
 from hiermem import Message
-from hiermem.core.text.wishes import (
+from hiermem.data import word_lists
+from hiermem.text.wishes import (
     IN_PHRASES,
     PIN,
     WISH,
@@ -19,7 +20,6 @@ from hiermem.core.text.wishes import (
     wishes_in,
     without_flags,
 )
-from hiermem.data import word_lists
 
 STANDING = [
     "Always answer in metric",

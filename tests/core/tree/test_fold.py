@@ -17,18 +17,10 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem.config import HierarchyConfig, LevelConfig
-from hiermem.core.tree.fold import (
-    Folded,
-    arrive,
-    close,
-    flush,
-    idle_tick,
-    reopen,
-    tick,
-)
-from hiermem.core.tree.state import SessionState
-from hiermem.core.tree.turns import Arrival, Slice
 from hiermem.errors import StoreCorruptError, UsageError
+from hiermem.tree.fold import Folded, arrive, close, flush, idle_tick, reopen, tick
+from hiermem.tree.state import SessionState
+from hiermem.tree.turns import Arrival, Slice
 from hiermem.types import Node, Position, Span
 
 T0 = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sampling import params
 
 from hiermem.config import HierarchyConfig, LevelConfig
-from hiermem.core.tree.levels import Growth, unpack, weigh
-from hiermem.core.tree.windows import Seal, Segment, micros
+from hiermem.tree.levels import Growth, unpack, weigh
+from hiermem.tree.windows import Seal, Segment, micros
 from hiermem.types import Position
 
 T0 = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)

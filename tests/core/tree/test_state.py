@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.tree import fold
-from hiermem.core.tree.state import SessionState, has_open_window
-from hiermem.core.tree.turns import Arrival
+from hiermem.tree import fold
+from hiermem.tree.state import SessionState, has_open_window
+from hiermem.tree.turns import Arrival
 
 START = datetime(1969, 12, 31, 23, tzinfo=UTC)
 NAMES = ("main", '"]]', "]],1,2,true,false]]", '[[1]],0,0,false,false]]"]', "\\")

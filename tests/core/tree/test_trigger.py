@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.tree.fold import arrive
-from hiermem.core.tree.state import SessionState
-from hiermem.core.tree.trigger import CompressionTrigger
-from hiermem.core.tree.turns import Arrival, Slice
 from hiermem.errors import UsageError
+from hiermem.tree.fold import arrive
+from hiermem.tree.state import SessionState
+from hiermem.tree.trigger import CompressionTrigger
+from hiermem.tree.turns import Arrival, Slice
 from hiermem.types import Node, Span
 
 T0 = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from hiermem.core.tree.turns import GROUP_LIMIT, LATE, Arrival, Slice, Turns, call_mark
+from hiermem.tree.turns import GROUP_LIMIT, LATE, Arrival, Slice, Turns, call_mark
 from hiermem.types import Message, StoredMessage, ToolCall
 
 T0 = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)

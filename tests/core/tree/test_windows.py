@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.tree.turns import Arrival, Turns
-from hiermem.core.tree.windows import Limits, Segment, Window, micros, moment, receive
+from hiermem.tree.turns import Arrival, Turns
+from hiermem.tree.windows import Limits, Segment, Window, micros, moment, receive
 
 T0 = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)
 

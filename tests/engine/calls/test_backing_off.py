@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hiermem.engine.calls.store_retry import backing_off
+from hiermem.calls.store_retry import backing_off
 
 
 class PassingError(Exception):

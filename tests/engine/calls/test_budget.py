@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from sampling import drawn
 from session_fixture import SessionFixture, messages
 
+from hiermem.calls import rate_limit
+from hiermem.calls.budget import Budget
+from hiermem.calls.call_journal import CallJournal
+from hiermem.calls.rate_limit import RateLimiter, state_of
 from hiermem.config import UpdatePolicy
-from hiermem.engine.calls import rate_limit
-from hiermem.engine.calls.budget import Budget
-from hiermem.engine.calls.call_journal import CallJournal
-from hiermem.engine.calls.rate_limit import RateLimiter, state_of
 from hiermem.errors import SpendLimitError
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM

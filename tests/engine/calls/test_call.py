@@ -7,9 +7,9 @@ import pytest
 from session_fixture import COUNTER, SessionFixture, messages
 
 from hiermem import AsyncMemory, Memory, Message
+from hiermem.calls import backoff
+from hiermem.calls.rate_limit import state_of
 from hiermem.config import UpdatePolicy
-from hiermem.core.calls import backoff
-from hiermem.engine.calls.rate_limit import state_of
 from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMResponse, Usage

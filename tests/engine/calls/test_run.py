@@ -16,9 +16,9 @@ from hiermem import (
     Message,
     UpdatePolicy,
 )
-from hiermem.core.spaces import record as bank_record
-from hiermem.engine.calls.run import JournalledRun
-from hiermem.engine.extraction.records import CLAIM
+from hiermem.bank import record as bank_record
+from hiermem.calls.run import JournalledRun
+from hiermem.extraction.records import CLAIM
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stand_ins import Clock
 
 from hiermem import AsyncMemory, ClockMovedError, Message, UpdatePolicy
-from hiermem.engine.handle import StoreClock
+from hiermem.handle import StoreClock
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
+from hiermem.calls.token_count import LONG, sizes_of, tokens_of
 from hiermem.config import ExtractionOptions
-from hiermem.engine.calls.token_count import LONG, sizes_of, tokens_of
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMResponse, Usage
 from hiermem.testing.llms import write

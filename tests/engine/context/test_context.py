@@ -20,9 +20,9 @@ from hiermem import (
     Message,
     ToolCall,
 )
-from hiermem.core.context.render import RENDERER
-from hiermem.core.context.view import View
-from hiermem.engine.handle import state_from
+from hiermem.context.render import RENDERER
+from hiermem.context.view import View
+from hiermem.handle import state_from
 from hiermem.stores.memory import MemoryStore
 
 WORDS = tuple(

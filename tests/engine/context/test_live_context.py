@@ -20,12 +20,12 @@ from hiermem import (
     Message,
     UsageError,
 )
-from hiermem.core.context import pool
-from hiermem.core.context.render import RENDERER
-from hiermem.core.context.verbatim import newest, pieces_of
-from hiermem.core.summaries import salience
-from hiermem.core.text.measure import body, day
+from hiermem.context import pool
+from hiermem.context.render import RENDERER
+from hiermem.context.verbatim import newest, pieces_of
 from hiermem.stores.memory import MemoryStore
+from hiermem.summaries import salience
+from hiermem.text.measure import body, day
 
 
 def talk_of(turns, *, words=25, roles=("user", "assistant")):
@@ -243,7 +243,7 @@ async def test_the_newest_turns_stand_verbatim(sizes, roles, budget, asked):
 
 
 def _shown(stored):
-    from hiermem.core.context.render import Shown
+    from hiermem.context.render import Shown
 
     return Shown(stored)
 

@@ -16,9 +16,9 @@ from hiermem import (
     HierarchyConfig,
     UsageError,
 )
-from hiermem.core.context.render import RENDERER
-from hiermem.core.context.view import View
-from hiermem.engine.handle import state_from
+from hiermem.context.render import RENDERER
+from hiermem.context.view import View
+from hiermem.handle import state_from
 from hiermem.stores.memory import MemoryStore
 
 REVIEWER = ContextProfile.code_reviewer()

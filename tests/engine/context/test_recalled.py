@@ -17,8 +17,8 @@ from hiermem import (
     Message,
     ToolCall,
 )
-from hiermem.core.text.fence import read
 from hiermem.stores.memory import MemoryStore
+from hiermem.text.fence import read
 
 SMALL = {"target": 150, "max_messages": 6}
 

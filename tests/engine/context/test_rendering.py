@@ -18,9 +18,9 @@ from hiermem import (
     from_anthropic,
     from_openai,
 )
-from hiermem.core.text import fence
-from hiermem.core.text.measure import FILE_OVERHEAD, IMAGE_HIGH, IMAGE_LOW, canonical_json
 from hiermem.stores.memory import MemoryStore
+from hiermem.text import fence
+from hiermem.text.measure import FILE_OVERHEAD, IMAGE_HIGH, IMAGE_LOW, canonical_json
 from hiermem.tokens import default_counter
 
 LONG = "because " * 2_000

@@ -12,8 +12,6 @@ from sampling import crossed, params
 from hiermem import AsyncMemory, Message
 from hiermem.api.extractor import SemanticGraphExtractor
 from hiermem.config import ExtractionOptions, UpdatePolicy
-from hiermem.core.extraction import prompt as extract_prompt
-from hiermem.engine.extraction.records import CLAIM, ExtractionRecords, ReduceStep
 from hiermem.errors import (
     ConfigError,
     InvalidTextError,
@@ -26,6 +24,8 @@ from hiermem.errors import (
     TransientModelError,
     UsageError,
 )
+from hiermem.extraction import prompt as extract_prompt
+from hiermem.extraction.records import CLAIM, ExtractionRecords, ReduceStep
 from hiermem.prompts import load_named
 from hiermem.protocols import LLMResponse, Usage
 from hiermem.stores.memory import MemoryStore

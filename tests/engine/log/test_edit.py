@@ -13,9 +13,8 @@ from sampling import drawn
 from session_fixture import COUNTER, WORDS, SessionFixture, messages, text
 from tree_builder import check_tree, tree_of
 
+from hiermem.changes import change
 from hiermem.config import HierarchyConfig, LevelConfig
-from hiermem.engine.log import append as ingest
-from hiermem.engine.log import change
 from hiermem.errors import (
     InvalidMessageError,
     InvalidTextError,
@@ -24,6 +23,7 @@ from hiermem.errors import (
     SessionClosedError,
     UsageError,
 )
+from hiermem.log import append as ingest
 from hiermem.models.function import FunctionLLM
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.types import Message, Revision, TextPart

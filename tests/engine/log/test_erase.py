@@ -11,20 +11,20 @@ from session_fixture import COUNTER, START, SessionFixture, messages, text
 from tree_builder import check_tree, tree_of
 
 from hiermem import AsyncMemory
+from hiermem.changes import change
+from hiermem.changes import erase as erasing
 from hiermem.config import HierarchyConfig, LevelConfig
-from hiermem.core.log import erase as erasing
-from hiermem.core.text import fence
-from hiermem.engine import check as checking
-from hiermem.engine.log import append as ingest
-from hiermem.engine.log import change
-from hiermem.engine.log.fork import fork
 from hiermem.errors import NotFoundError, UsageError
+from hiermem.log import append as ingest
+from hiermem.log.fork import fork
 from hiermem.models.function import FunctionLLM
 from hiermem.stores import memory as memory_store
 from hiermem.stores.sqlite.workers import LOOKS
 from hiermem.testing.llms import ScriptedLLM
+from hiermem.text import fence
 from hiermem.types import Message, ToolCall
 from hiermem.types.transaction import NeedMessages, Scrubbed, ViewRecord
+from hiermem.upkeep import run_check as checking
 
 SHALLOW = HierarchyConfig.by_tokens(
     target=400,

@@ -15,9 +15,9 @@ from hiermem import (
     StoreBusyError,
     UsageError,
 )
-from hiermem.core.spaces import record as kept
-from hiermem.engine.spaces import space as space_engine
-from hiermem.engine.spaces.records import SpaceContext, bank_claim
+from hiermem.bank import record as kept
+from hiermem.bank import space as space_engine
+from hiermem.bank.store import SpaceContext, bank_claim
 from hiermem.remote.object_storage import open_storage
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore

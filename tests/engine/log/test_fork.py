@@ -11,18 +11,18 @@ from session_fixture import COUNTER, SessionFixture, messages, text
 from test_edit import LATER, Editor
 from tree_builder import check_tree, tree_of
 
+from hiermem.changes import change
 from hiermem.config import HierarchyConfig
-from hiermem.core.summaries.status import is_unfinished
-from hiermem.engine.check import check
-from hiermem.engine.handle import state_from
-from hiermem.engine.log import append as ingest
-from hiermem.engine.log import change
-from hiermem.engine.log.fork import fork
-from hiermem.engine.summaries.update import recompress
 from hiermem.errors import NotFoundError, SessionExistsError, UsageError
+from hiermem.handle import state_from
+from hiermem.log import append as ingest
+from hiermem.log.fork import fork
 from hiermem.models.function import FunctionLLM
+from hiermem.summaries.update import recompress
 from hiermem.testing.llms import ScriptedLLM
+from hiermem.tree.status import is_unfinished
 from hiermem.types import ImagePart, Message, ToolCall
+from hiermem.upkeep.run_check import check
 
 _KINDS = st.sampled_from(
     [

@@ -6,7 +6,7 @@ import pytest
 from stand_ins import Clock
 
 from hiermem import AsyncMemory, Message, NotFoundError
-from hiermem.engine.handle import every_session
+from hiermem.handle import every_session
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.samples import deciding, write
 
@@ -126,7 +126,7 @@ async def test_sessions_are_listed_in_pages_and_by_metadata():
 
 
 async def test_every_session_comes_once_whatever_is_created_and_erased_meanwhile(monkeypatch):
-    monkeypatch.setattr("hiermem.engine.handle._PAGE", 4)
+    monkeypatch.setattr("hiermem.handle._PAGE", 4)
     store = MemoryStore()
     tenant = store.tenant("t")
     for number in range(20):

@@ -16,8 +16,8 @@ from hiermem import (
     ToolCall,
 )
 from hiermem.convert import from_openai, from_responses
-from hiermem.core.log import alignment
-from hiermem.engine.log import sync as syncing
+from hiermem.log import alignment
+from hiermem.log import sync as syncing
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 

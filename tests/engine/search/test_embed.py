@@ -22,9 +22,9 @@ from hiermem import (
     UsageError,
 )
 from hiermem.embedders import HashingEmbedder
-from hiermem.engine.calls.embedder_client import EmbedderClient
-from hiermem.engine.index import STRIDE
 from hiermem.errors import ModelDownError
+from hiermem.search.embedder_client import EmbedderClient
+from hiermem.search.indexes import STRIDE
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.tokens import ApproximateCounter

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import AsyncMemory, Message, SearchPolicy, UsageError
-from hiermem.core.text.fence import indented
-from hiermem.core.text.measure import body
-from hiermem.engine.index import KIND, STRIDE
+from hiermem.search.indexes import KIND, STRIDE
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
+from hiermem.text.fence import indented
+from hiermem.text.measure import body
 from hiermem.tokens import ApproximateCounter
 from hiermem.types.transaction import Block
 

@@ -11,10 +11,10 @@ import pytest
 
 from hiermem import AsyncMemory, HierarchyConfig, LevelConfig, Message
 from hiermem.embedders import HashingEmbedder
-from hiermem.engine.index import KIND, STRIDE, Indexes
-from hiermem.engine.log import fork as forking
-from hiermem.engine.search.ahead import share_index
 from hiermem.errors import StoreError
+from hiermem.log import fork as forking
+from hiermem.search.ahead import share_index
+from hiermem.search.indexes import KIND, STRIDE, Indexes
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore, files
 from hiermem.tokens import ApproximateCounter

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import AsyncMemory, Message, SearchPolicy, UsageError
-from hiermem.core.search import postings, segments
-from hiermem.core.search.terms import number, terms
-from hiermem.engine.search import tenant_index
 from hiermem.errors import ReadOnlyError
+from hiermem.search import postings, segments, tenant_index
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing import DiedError, FaultPlan, FaultyStore
+from hiermem.text.terms import number, terms
 from hiermem.tokens import ApproximateCounter
 from hiermem.types.transaction import TERMS
 
@@ -350,7 +349,7 @@ async def test_filters_leave_out_and_never_change_the_order(eager):
 
 
 async def test_metadata_of_many_sessions_select_too(monkeypatch):
-    from hiermem.engine.search import tenant_search
+    from hiermem.search import tenant_search
 
     monkeypatch.setattr(tenant_search, "_FEW_SESSIONS", 1)
     monkeypatch.setattr(tenant_search, "_BLOCKS", 2)

@@ -6,8 +6,8 @@ import pickle
 import pytest
 
 from hiermem import AsyncMemory
-from hiermem.core.spaces import record as kept
-from hiermem.engine.spaces.records import SpaceContext
+from hiermem.bank import record as kept
+from hiermem.bank.store import SpaceContext
 from hiermem.stores.memory import MemoryStore
 from hiermem.types.transaction import RecordWrite
 

@@ -9,12 +9,12 @@ from sampling import params
 from stand_ins import Clock
 
 from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
-from hiermem.core.calls.claim import read_claim
-from hiermem.core.spaces import record as kept
-from hiermem.core.spaces.record import subject_of
-from hiermem.engine.calls import call as calling
-from hiermem.engine.calls import run as frame
-from hiermem.engine.calls.record_claim import RecordClaim
+from hiermem.bank import record as kept
+from hiermem.bank.record import subject_of
+from hiermem.calls import call as calling
+from hiermem.calls import run as frame
+from hiermem.calls.claim import read_claim
+from hiermem.calls.record_claim import RecordClaim
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore

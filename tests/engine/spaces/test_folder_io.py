@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hiermem import AsyncMemory, FolderError, UsageError
-from hiermem.core.spaces.exchange import META, SYNTHESIS, text_hash
-from hiermem.engine.spaces import folder_io
-from hiermem.engine.spaces import space as space_engine
+from hiermem.bank import folder_io
+from hiermem.bank import space as space_engine
+from hiermem.bank.exchange import META, SYNTHESIS, text_hash
 from hiermem.stores.memory import MemoryStore
 
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"

@@ -16,7 +16,7 @@ from hiermem import (
     FolderError,
     UsageError,
 )
-from hiermem.engine.spaces import object_io
+from hiermem.bank import object_io
 from hiermem.stores.memory import MemoryStore
 
 pytest.importorskip("obstore", reason="obstore is in the extra object-store")

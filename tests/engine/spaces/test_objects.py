@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import UsageError
-from hiermem.core.spaces.bank_url import read_options, read_url
-from hiermem.core.spaces.exchange import (
+from hiermem.bank import object_io
+from hiermem.bank.bank_url import read_options, read_url
+from hiermem.bank.exchange import (
     META,
     SYNTHESIS,
     ExchangedBank,
@@ -23,8 +24,7 @@ from hiermem.core.spaces.exchange import (
     read_pointer,
     text_hash,
 )
-from hiermem.engine.spaces import object_io
-from hiermem.engine.spaces.object_io import ObjectPlace, StoredObject
+from hiermem.bank.object_io import ObjectPlace, StoredObject
 from hiermem.errors import FolderError
 
 NAMES = {"a.md", "b.md", "c.md"}

@@ -18,7 +18,7 @@ from hiermem import (
     StoreError,
     UsageError,
 )
-from hiermem.engine.spaces.records import SpaceContext
+from hiermem.bank.store import SpaceContext
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM

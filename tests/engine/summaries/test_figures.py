@@ -17,16 +17,16 @@ from editing import regenerating
 from session_fixture import START, SessionFixture, messages, text
 
 from hiermem import AsyncMemory
+from hiermem.changes import change
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.summaries.status import waits
-from hiermem.engine import metrics as measured
-from hiermem.engine.log import change
-from hiermem.engine.log import read as reading
+from hiermem.context import read as reading
 from hiermem.errors import ConfigError, TransientModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMRequest
 from hiermem.testing.llms import ScriptedLLM, write
+from hiermem.tree.status import waits
 from hiermem.types import Message
+from hiermem.upkeep import read_metrics as measured
 
 
 def refusing(request: LLMRequest) -> str:

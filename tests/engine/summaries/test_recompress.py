@@ -18,20 +18,20 @@ from editing import regenerating
 from logbook import CONFIGS, logs, messages_of
 from session_fixture import COUNTER, SessionFixture, messages
 
+from hiermem.changes import change as changing
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.engine import check as checking
-from hiermem.engine.log import change as changing
-from hiermem.engine.log.fork import fork
-from hiermem.engine.summaries.update import recompress, reconfigure
 from hiermem.errors import (
     NotFoundError,
     PermanentModelError,
 )
+from hiermem.log.fork import fork
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
+from hiermem.summaries.update import recompress, reconfigure
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.types.transaction import Changes
+from hiermem.upkeep import run_check as checking
 
 ONE = UpdatePolicy(batch_delay=0, concurrency=1)
 FOLLOW = UpdatePolicy(batch_delay=0, concurrency=4, follow_strategy=True)

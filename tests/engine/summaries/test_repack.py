@@ -18,25 +18,25 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from logbook import CONFIGS, logs, messages_of
 from session_fixture import START, SessionFixture, messages
 
+from hiermem.changes import change as changing
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.log.trees import Build
-from hiermem.engine import check as checking
-from hiermem.engine.log import append as appending
-from hiermem.engine.log import change as changing
-from hiermem.engine.summaries.update import reconfigure
 from hiermem.errors import (
     MessageWithdrawnError,
     PermanentModelError,
     StoreCorruptError,
     TransientModelError,
 )
+from hiermem.log import append as appending
+from hiermem.log.trees import Build
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
+from hiermem.summaries.update import reconfigure
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.types import Message
 from hiermem.types.transaction import ViewRecord
+from hiermem.upkeep import run_check as checking
 
 AT = START + timedelta(seconds=1001)
 SIXES = HierarchyConfig.by_tokens(max_messages=6)

@@ -10,11 +10,11 @@ from editing import regenerating
 from sampling import crossed
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
-from hiermem.core.summaries.retries import RETRY
 from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.prompts import load
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
+from hiermem.summaries.retries import RETRY
 from hiermem.testing.llms import write
 
 START = datetime(2026, 1, 2, 9, tzinfo=UTC)

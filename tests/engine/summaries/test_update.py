@@ -21,22 +21,22 @@ from session_fixture import START, SessionFixture, messages, text, until
 
 from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.summaries.assess import judge
-from hiermem.core.text.units import unpack
-from hiermem.engine.log import append as appending
-from hiermem.engine.summaries import claim
-from hiermem.engine.summaries import node as making_node
 from hiermem.errors import (
     NotFoundError,
     PermanentModelError,
     TransientModelError,
 )
+from hiermem.log import append as appending
 from hiermem.models.function import FunctionLLM
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
+from hiermem.summaries import claim
+from hiermem.summaries import node as making_node
+from hiermem.summaries.assess import judge
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM, write
+from hiermem.text.units import unpack
 from hiermem.types import Message, Unit
 
 QUICK = UpdatePolicy(batch_delay=0, concurrency=4)
@@ -225,8 +225,8 @@ async def test_calls_run_side_by_side_as_many_as_are_allowed():
 def _plain(request):
     """An answer that costs nothing to write, and has what is looked for."""
     headings = [line for line in request.messages[0].content.splitlines() if line[:3] == "## "]
-    from hiermem.core.summaries.assess import anchor_limit
-    from hiermem.core.text.anchors import fidelity
+    from hiermem.summaries.assess import anchor_limit
+    from hiermem.text.anchors import fidelity
 
     limit = anchor_limit(request.target_tokens)
     held = fidelity(inputs=[s.text for s in request.inputs], output="", limit=limit).required

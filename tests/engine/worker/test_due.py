@@ -11,15 +11,15 @@ from session_fixture import COUNTER, START, messages, until
 from stand_ins import Clock
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy, update_one
-from hiermem.engine.worker import due
-from hiermem.engine.worker import worker as worker_module
-from hiermem.engine.worker.due import sweep
 from hiermem.errors import UsageError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.tokens import FunctionCounter
+from hiermem.work import due
+from hiermem.work import worker as worker_module
+from hiermem.work.due import sweep
 
 LEVELS = HierarchyConfig.by_tokens()
 POLICY = UpdatePolicy(batch_delay=0, concurrency=3)

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from session_fixture import COUNTER
 
+from hiermem.calls.budget import Budget
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.engine.calls.budget import Budget
-from hiermem.engine.handle import Handle
-from hiermem.engine.summaries.run import Shared
-from hiermem.engine.worker.pool import UpdatePool
+from hiermem.handle import Handle
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
+from hiermem.summaries.run import Shared
+from hiermem.work.pool import UpdatePool
 
 
 class Queue:

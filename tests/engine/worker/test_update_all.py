@@ -10,20 +10,20 @@ from session_fixture import COUNTER, START, messages
 
 from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.summaries.plan import UpdatePlan
-from hiermem.core.summaries.status import waiting
-from hiermem.engine.handle import Handle
-from hiermem.engine.log.append import About, append
-from hiermem.engine.log.fork import fork
-from hiermem.engine.summaries.run import Shared
-from hiermem.engine.worker.due import sessions_to_update
-from hiermem.engine.worker.update_all import update_all
 from hiermem.errors import PermanentModelError, StoreBusyError
+from hiermem.handle import Handle
+from hiermem.log.append import About, append
+from hiermem.log.fork import fork
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
+from hiermem.summaries.plan import UpdatePlan
+from hiermem.summaries.run import Shared
 from hiermem.testing.faults import DiedError
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.tokens import FunctionCounter
+from hiermem.tree.status import waiting
+from hiermem.work.due import sessions_to_update
+from hiermem.work.update_all import update_all
 
 SMALLER = HierarchyConfig.by_tokens(max_messages=6)
 

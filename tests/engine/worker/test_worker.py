@@ -11,16 +11,16 @@ from sampling import params
 from session_fixture import COUNTER, START, SessionFixture, messages, until
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.engine.handle import Handle
-from hiermem.engine.log.append import About, append
-from hiermem.engine.summaries.run import Shared
-from hiermem.engine.worker.due import sessions_to_update
-from hiermem.engine.worker.worker import background_worker
 from hiermem.errors import StoreBusyError, StoreError, UsageError
+from hiermem.handle import Handle
+from hiermem.log.append import About, append
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
+from hiermem.summaries.run import Shared
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
+from hiermem.work.due import sessions_to_update
+from hiermem.work.worker import background_worker
 
 LEVELS = HierarchyConfig.by_tokens()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from session_fixture import messages
 
-from hiermem.engine.handle import every_session
+from hiermem.handle import every_session
 
 sys.path.insert(0, str(Path(__file__).parent))
 from worker_process import CONCURRENCY, opened

@@ -9,12 +9,12 @@ from bankwork import COUNTER, NOW, batch_of, note, state
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.calls.verdict import Accepted
-from hiermem.core.spaces import change
-from hiermem.core.spaces.consolidation import judge
-from hiermem.core.spaces.files import Applied
-from hiermem.core.spaces.record import BankState
-from hiermem.core.spaces.sections import sections
+from hiermem.bank import change
+from hiermem.bank.batches import judge
+from hiermem.bank.files import Applied
+from hiermem.bank.record import BankState
+from hiermem.bank.sections import sections
+from hiermem.calls.verdict import Accepted
 from hiermem.models.offline.consolidation.offline import consolidate, write
 from hiermem.protocols import LLMResponse
 from hiermem.types.bank import Note

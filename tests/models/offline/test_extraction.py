@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 from sampling import drawn, params
 
-from hiermem.core.calls.bounded_json import parse
-from hiermem.core.extraction.chunks import Measured, plan, turns
-from hiermem.core.extraction.finish import finish
-from hiermem.core.extraction.reduce import ground
+from hiermem.calls.bounded_json import parse
+from hiermem.extraction.chunks import Measured, plan, turns
+from hiermem.extraction.finish import finish
+from hiermem.extraction.reduce import ground
 from hiermem.models.offline.extraction.offline import extract, write
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.protocols import LLMRequest, SourceText

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hiermem.core.spaces.answer import read_answer
-from hiermem.core.summaries.salience import Weights
-from hiermem.core.text.units import pack, render, unpack
+from hiermem.bank.answer import read_answer
 from hiermem.errors import UsageError
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.protocols import LLM, ChatMessage, LLMRequest, SourceText
+from hiermem.summaries.salience import Weights
+from hiermem.text.units import pack, render, unpack
 from hiermem.tokens import FunctionCounter
 from hiermem.types.bank import BankText, Note
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.spaces.rules import read_rules
-from hiermem.core.spaces.sections import sections
+from hiermem.bank.rules import read_rules
+from hiermem.bank.sections import sections
 from hiermem.models.offline.consolidation.placing import place, places_of
 from hiermem.types.bank import BankText
 

@@ -1,7 +1,7 @@
 """The offline default model: summaries, graphs and banks made of what was said, word for word.
 
 The same request gives the same answer, in any process, without a network. This module only
-dispatches the request's inputs: to ``core.summaries.salience``, ``extraction`` or
+dispatches the request's inputs: to ``summaries.salience``, ``extraction`` or
 ``consolidation``. It reads the inputs and never the rendered prompt, so no instruction inside a
 message can reach it.
 """
@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from hiermem.core.summaries.salience import Selection, Weights, select
-from hiermem.core.text.units import of_source
 from hiermem.errors import UsageError
 from hiermem.protocols import LLMRequest, LLMResponse, Usage
+from hiermem.summaries.salience import Selection, Weights, select
+from hiermem.text.units import of_source
 from hiermem.tokens import RunCounter
 
 __all__ = ["ExtractiveLLM"]
@@ -69,7 +69,7 @@ class ExtractiveLLM:
         """Answer a ``summarise`` request with at most ``target_tokens`` tokens, or another task.
 
         The answer to ``extract`` is the JSON of ``hiermem.types.trivector.Answer``, the answer to
-        ``consolidate`` the JSON of ``hiermem.core.spaces.answer``, each in at most ``max_tokens``
+        ``consolidate`` the JSON of ``hiermem.bank.answer``, each in at most ``max_tokens``
         tokens. The work is done on a thread, so that a long input does not block the event loop;
         a summary of a short one is made in place, which takes a few milliseconds.
         """

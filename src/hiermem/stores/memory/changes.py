@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from hiermem.core.summaries.due import AT_ONCE, due_by_change, due_by_nodes
 from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
 from hiermem.stores.memory.data import (
     DueData,
@@ -22,6 +21,7 @@ from hiermem.stores.memory.data import (
     fresh_revision,
     fresh_run,
 )
+from hiermem.summaries.due import AT_ONCE, due_by_change, due_by_nodes
 from hiermem.types import Revision, SessionRecord
 from hiermem.types import transaction as tx
 

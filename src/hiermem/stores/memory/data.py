@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from hiermem.core.calls.claim import is_believed
+from hiermem.calls.claim import is_believed
 from hiermem.stores.contract import system_time
 from hiermem.types import JsonPart, Message, Node, Revision, SessionRecord, StoredMessage
 from hiermem.types import transaction as tx

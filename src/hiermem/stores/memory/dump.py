@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hiermem.core.log.receipts import STORE_COPY
-from hiermem.core.summaries.due import AT_ONCE
+from hiermem.changes.receipts import STORE_COPY
 from hiermem.errors import SessionExistsError
 from hiermem.stores.contract import refuse
 from hiermem.stores.dump import Item, SessionDump, missing
 from hiermem.stores.memory import changes, data
+from hiermem.summaries.due import AT_ONCE
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import NO_SESSION
 

@@ -17,8 +17,7 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from hiermem import errors
-from hiermem.core import arguments
+from hiermem import arguments, errors
 from hiermem.stores.postgres import due, reads, schema
 from hiermem.stores.postgres.connections import Connection, Connections, settings, shown
 from hiermem.stores.postgres.failures import FAILURES, translate

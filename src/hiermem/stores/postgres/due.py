@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from hiermem.core.calls.claim import MOST_BELIEVED
+from hiermem.calls.claim import MOST_BELIEVED
 from hiermem.stores.codec import optional_micros
 from hiermem.stores.postgres.statements import NUMBER, OK, Query, Statement
 from hiermem.types.transaction import Due, DueSession

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import groupby
 from typing import Any, Final
 
-from hiermem.core.summaries.due import AT_ONCE
 from hiermem.errors import ReadOnlyError, SessionExistsError
 from hiermem.stores import rows
 from hiermem.stores.dump import Item, Pages, check_secret, missing
@@ -19,6 +18,7 @@ from hiermem.stores.postgres.connections import BEGIN, COMMIT, ONE_STATE, Connec
 from hiermem.stores.postgres.scope import Scope
 from hiermem.stores.postgres.statements import NUMBER, TABLES, Query, Statement
 from hiermem.stores.receive import Received
+from hiermem.summaries.due import AT_ONCE
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import NO_SESSION, StoredRow
 

@@ -11,7 +11,6 @@ from datetime import datetime
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from hiermem.core.summaries.due import due_by_nodes
 from hiermem.stores.contract import check_record_writes, check_write, named_after
 from hiermem.stores.dump import missing
 from hiermem.stores.postgres import decisions, due, reads, segments
@@ -22,6 +21,7 @@ from hiermem.stores.postgres.reads import TreeOf
 from hiermem.stores.postgres.scope import Scope
 from hiermem.stores.postgres.statements import Query, Statement
 from hiermem.stores.receive import received
+from hiermem.summaries.due import due_by_nodes
 from hiermem.types import transaction as tx
 
 P = ParamSpec("P")

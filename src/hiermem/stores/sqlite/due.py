@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from hiermem.core.calls.claim import MOST_BELIEVED
+from hiermem.calls.claim import MOST_BELIEVED
 from hiermem.stores.codec import to_micros
 from hiermem.stores.sqlite import heads
 from hiermem.stores.sqlite.workers import Transaction

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Final
 
-from hiermem.core.summaries.due import AT_ONCE
 from hiermem.errors import SessionExistsError
 from hiermem.stores import rows
 from hiermem.stores.dump import Item, check_secret, missing, pages
@@ -19,6 +18,7 @@ from hiermem.stores.receive import Received
 from hiermem.stores.sqlite import due, heads, puts, reads, writes
 from hiermem.stores.sqlite.heads import INSERT, Part, Tenant
 from hiermem.stores.sqlite.workers import Transaction
+from hiermem.summaries.due import AT_ONCE
 from hiermem.types.transaction import NO_SESSION, StoredRow
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone

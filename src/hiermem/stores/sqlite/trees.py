@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, Final
 
-from hiermem.core.summaries.due import due_by_nodes
 from hiermem.stores import rows
 from hiermem.stores.codec import check, decode, shape
 from hiermem.stores.contract import check_write, refuse
@@ -28,6 +27,7 @@ from hiermem.stores.sqlite.heads import (
     place,
 )
 from hiermem.stores.sqlite.workers import Transaction
+from hiermem.summaries.due import due_by_nodes
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import Attempt, Changes, DueSession, NodeTally, NodeWrite
 

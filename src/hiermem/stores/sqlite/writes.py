@@ -11,8 +11,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from hiermem.core.log.receipts import STORE_COPY
-from hiermem.core.summaries.due import due_by_change
+from hiermem.changes.receipts import STORE_COPY
 from hiermem.stores import rows
 from hiermem.stores.codec import decode, pack
 from hiermem.stores.contract import answer_to, check_changes, refuse, run_decision, successive
@@ -20,6 +19,7 @@ from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite import due, heads, puts, reads, segments, trees
 from hiermem.stores.sqlite.heads import INSERT, Part, Tenant, insert, one_state
 from hiermem.stores.sqlite.workers import Transaction
+from hiermem.summaries.due import due_by_change
 from hiermem.types import SessionRecord
 from hiermem.types import transaction as tx
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Final
 
-from hiermem.core.spaces.answer import BankAnswer, DropAnswer, FileAnswer
-from hiermem.core.spaces.rules import read_rules
-from hiermem.core.spaces.sections import folded, lines_of, tidy, visible
-from hiermem.core.summaries import salience
-from hiermem.core.summaries.inputs import Count
-from hiermem.core.text import units
-from hiermem.core.text.measure import day
+from hiermem.bank.answer import BankAnswer, DropAnswer, FileAnswer
+from hiermem.bank.rules import read_rules
+from hiermem.bank.sections import folded, lines_of, tidy, visible
 from hiermem.models.offline.consolidation.placing import Placement, place, places_of
+from hiermem.summaries import salience
+from hiermem.summaries.inputs import Count
+from hiermem.text import units
+from hiermem.text.measure import day
 from hiermem.types import Role, Unit
 from hiermem.types.bank import BankText, Note
 

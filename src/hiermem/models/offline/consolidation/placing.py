@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from hiermem.core.spaces.rules import Rules
-from hiermem.core.spaces.sections import sections, unclosed
-from hiermem.core.text.stemming import stem
+from hiermem.bank.rules import Rules
+from hiermem.bank.sections import sections, unclosed
 from hiermem.data import word_lists
+from hiermem.text.stemming import stem
 from hiermem.types.bank import BankText, Note
 
 _NOTES: Final = "Notes"

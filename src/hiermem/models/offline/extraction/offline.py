@@ -16,15 +16,15 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from hiermem.core.summaries import salience
-from hiermem.core.text import units
-from hiermem.core.text.entity_names import CALENDAR, NATIONS, NO_NAME
 from hiermem.models.offline.extraction import speech
 from hiermem.models.offline.extraction.open_items import OpenItem, open_ends
 from hiermem.models.offline.extraction.speech import clause
 from hiermem.models.offline.extraction.strategy import strategy
 from hiermem.models.offline.extraction.things import Thing, collect
 from hiermem.protocols import SourceText
+from hiermem.summaries import salience
+from hiermem.text import units
+from hiermem.text.entity_names import CALENDAR, NATIONS, NO_NAME
 from hiermem.types import Unit, trivector
 
 #: The most tokens of the summary.

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
-from hiermem.core.text.lexicon import is_back_channel
 from hiermem.models.offline.extraction.speech import (
     ASIDE,
     CAP,
@@ -32,6 +31,7 @@ from hiermem.models.offline.extraction.speech import (
     telling,
 )
 from hiermem.protocols import SourceText
+from hiermem.text.lexicon import is_back_channel
 from hiermem.types.trivector import DeltaKind
 
 #: A question is answered in at most this many messages after it.

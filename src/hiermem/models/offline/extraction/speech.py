@@ -19,12 +19,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from hiermem.core.text import units
-from hiermem.core.text.entity_names import FILE, FUNCTION_WORDS, GENERIC
-from hiermem.core.text.lexicon import either
-from hiermem.core.text.stemming import stem
 from hiermem.data import word_lists
 from hiermem.protocols import SourceText
+from hiermem.text import units
+from hiermem.text.entity_names import FILE, FUNCTION_WORDS, GENERIC
+from hiermem.text.lexicon import either
+from hiermem.text.stemming import stem
 from hiermem.types import Role
 
 #: The longest item, in code points, and the shortest piece that a boundary leaves.

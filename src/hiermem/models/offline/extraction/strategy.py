@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from hiermem.core.text.lexicon import is_back_channel
 from hiermem.models.offline.extraction.speech import ASIDE, Sentence, clause, phrases, signs, stems
+from hiermem.text.lexicon import is_back_channel
 from hiermem.types.trivector import MOST_IN_LINE, AnswerStrategy, StrategyKind
 
 _I: Final = r"\b(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also|all|both))? "  # noqa: RUF001

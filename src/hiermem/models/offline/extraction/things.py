@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from hiermem.core.extraction.reduce import normalise
-from hiermem.core.text.entity_names import (
+from hiermem.data import word_lists
+from hiermem.extraction.reduce import normalise
+from hiermem.models.offline.extraction.speech import Definition, Sentence, phrases
+from hiermem.text.entity_names import (
     CALENDAR,
     FUNCTION_WORDS,
     GENERIC,
@@ -25,9 +27,7 @@ from hiermem.core.text.entity_names import (
     NameMention,
     find,
 )
-from hiermem.core.text.stemming import stem
-from hiermem.data import word_lists
-from hiermem.models.offline.extraction.speech import Definition, Sentence, phrases
+from hiermem.text.stemming import stem
 from hiermem.types.trivector import EntityType
 
 _WORDS: Final = word_lists("offline_words")

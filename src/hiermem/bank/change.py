@@ -1,0 +1,284 @@
+"""Decides the writes of each change of a space's bank, and with them the life cycle of a note.
+
+========  =============  =========================================  ========================
+state     record kinds   what happens                               next state
+========  =============  =========================================  ========================
+live      note           an answer took it in, or dropped it with   consumed
+                         a reason (``commit``)
+live      note           an answer left it out (``commit``)         live, left out once more
+live      note           a request for several of them failed       live; the next request
+                         (``failed``)                               takes half as many
+live      note           it failed alone, the last of               blocked
+                         ``max_failures`` times (``failed``)
+live      note           it failed alone (``failed``)               live; one more failure if
+                                                                    others succeed
+live      note           it fits no request, even alone             blocked
+                         (``set_aside``)
+blocked   note, blocked  the caller asks for another try            live, no failures
+consumed  consumed       a rollback restores it (``put``)           live
+consumed  consumed       its retention is over (``expired``)        deleted
+========  =============  =========================================  ========================
+
+A live note that was left out or failed alone also has a record of kind ``blocked``, with the counts
+of both and no reason; the reason is what makes a note blocked.
+
+A lone failure counts only while the same model takes in other notes: its last answer was committed,
+and no other note failed alone since. Otherwise the fault may be the model's.
+
+One change is one tuple of writes, which the store applies together or not at all. Each write names
+the version that it was worked out from, including that of the space's figures, so of two changes
+worked out from one state the second writes nothing. A consumed note leaves the live list in the
+same change that adds its texts, its revision and its journal entry: at no moment is a note in both
+or in neither.
+
+Notes are asked about oldest first (``in_order``). A note that answers left out, or that failed
+alone, waits behind all others, so that it holds up none of them; of such notes, those come first
+that were left out least often. They never share a request with others, which they could make fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import takewhile
+from typing import Final, TypeAlias
+
+from hiermem.bank import record as kept
+from hiermem.bank.files import Applied
+from hiermem.bank.record import BankState, write_of
+from hiermem.types.bank import BankRevision, BlockedNote, Note, RevisionKind
+from hiermem.types.transaction import RecordWrite
+
+#: How often a note is left out before it waits behind the others.
+LEFT_OUT: Final = 2
+#: A note limit from which on there is no limit.
+_UNBOUND = 10_000
+
+
+#: A change of a bank: the bank after it, and the writes that make it so.
+Change: TypeAlias = tuple[BankState, tuple[RecordWrite, ...]]
+
+
+# ---------------------------------------------------------------------------------------------
+# The order of notes
+
+
+def waits_behind(note: Note) -> bool:
+    """Return whether a note waits behind those that were never left out, or once."""
+    return note.unplaced >= LEFT_OUT
+
+
+def in_order(notes: Iterable[Note]) -> list[Note]:
+    """Return notes in the order in which they are asked about."""
+    return sorted(notes, key=lambda note: (note.unplaced if waits_behind(note) else 0, note.key))
+
+
+def leading(notes: Sequence[Note], *, behind: int) -> Sequence[Note]:
+    """Return the first notes that may share a request; ``behind`` is the most that wait behind."""
+    first = list(takewhile(lambda note: not waits_behind(note), notes))
+    return first or notes[:behind]
+
+
+# ---------------------------------------------------------------------------------------------
+# Changes
+
+
+def commit(
+    state: BankState,
+    applied: Applied,
+    *,
+    now: datetime,
+    run_id: str,
+    model: str,
+    llm: str = "",
+    calls: int = 0,
+    tokens_in: int = 0,
+    tokens_out: int = 0,
+) -> Change:
+    """Make an answer part of the bank: texts, synthesis, notes, revision, journal, figures.
+
+    ``model`` is the name that the answer bears, ``llm`` that of the model as it was configured. The
+    cost includes repairs.
+    """
+    meta, space, consumed = state.meta, state.space, applied.consumed
+    number, most = meta.revision + 1, meta.batch_notes
+    if most is not None and not applied.failed:
+        # A halved limit is doubled again, then lifted.
+        most = most * 2 if most < _UNBOUND else None
+    meta = replace(
+        meta,
+        last_consolidation=now,
+        consolidations=meta.consolidations + 1,
+        notes_processed=meta.notes_processed + len(consumed),
+        batch_notes=most,
+        model=llm,
+        failed_alone="",
+    )
+    keys = tuple(note.key for note in consumed)
+    entry = kept.JournalEntry(
+        meta.consolidations,
+        run_id,
+        now,
+        notes=keys,
+        created=applied.created,
+        updated=applied.updated,
+        model=model,
+        calls=calls,
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+    )
+    after, revised = _revise(
+        replace(state, meta=meta),
+        BankRevision(number, "consolidation", now, run_id=run_id, model=model, notes=keys),
+        texts=applied.texts,
+        synthesis=applied.synthesis,
+    )
+    key = kept.number_key(entry.number)
+    writes = [write_of(kept.CONSOLIDATION, space, key, kept.journal_body(entry), expected=0)]
+    for note in consumed:
+        body = kept.note_body(replace(note, state="consumed", consolidation=number))
+        writes += (
+            write_of(kept.NOTE, space, note.key, expected=1),
+            write_of(kept.CONSUMED, space, note.key, body, expected=0),
+        )
+        if note.failures or note.unplaced:
+            writes.append(write_of(kept.BLOCKED, space, note.key))
+    writes += _left_out(space, applied.unplaced)
+    return after, (*revised, *writes)
+
+
+def put(
+    state: BankState,
+    texts: Mapping[str, str | None],
+    *,
+    kind: RevisionKind,
+    now: datetime,
+    synthesis: str | None = None,
+    to: int | None = None,
+    restored: Sequence[Note] = (),
+) -> Change:
+    """Put texts into the bank that no model wrote: a load, or a return to revision ``to``.
+
+    ``texts`` are the texts of the files that change, None for a file that is removed; ``restored``
+    are consumed notes that become live again. There are no writes if nothing would change.
+    """
+    changed = {name: text for name, text in texts.items() if state.texts.get(name) != text}
+    said = state.synthesis if synthesis is None else synthesis
+    if not changed and said == state.synthesis and not restored:
+        return state, ()
+    space, meta = state.space, state.meta
+    keys = tuple(note.key for note in restored)
+    revision = BankRevision(meta.revision + 1, kind, now, to=to, restored=keys)
+    meta = replace(meta, notes_processed=meta.notes_processed - len(keys))
+    after, revised = _revise(replace(state, meta=meta), revision, texts=changed, synthesis=said)
+    writes = list(revised)
+    for note in restored:
+        live = replace(note, state="live", consolidation=None, files=(), dropped_for="")
+        writes += (
+            write_of(kept.CONSUMED, space, note.key, expected=1),
+            write_of(kept.NOTE, space, note.key, kept.note_body(live), expected=0),
+        )
+    return after, tuple(writes)
+
+
+def failed(
+    state: BankState,
+    notes: Sequence[Note],
+    *,
+    llm: str,
+    max_failures: int,
+) -> tuple[BlockedNote | None, tuple[RecordWrite, ...]]:
+    """Return the writes for notes of which no answer could be used, and the note that they block.
+
+    After a request for several notes the next one takes half as many. A note that failed alone
+    waits behind the others. Its failure counts while the model ``llm`` takes in others, and at
+    ``max_failures`` it is blocked.
+    """
+    space, meta = state.space, state.meta
+    if len(notes) > 1:
+        if waits_behind(notes[0]):
+            return None, ()
+        meta = replace(meta, batch_notes=len(notes) // 2)
+        return None, (_meta_write(replace(state, meta=meta)),)
+    (note,) = notes
+    first = meta.failed_alone in ("", note.key)
+    count = note.failures + (first and meta.model == llm)
+    note = replace(note, unplaced=max(LEFT_OUT, note.unplaced + 1), failures=count)
+    meta = replace(meta, failed_alone=note.key, model=meta.model if first else "")
+    figures = _meta_write(replace(state, meta=meta))
+    if count >= max_failures:
+        blocked = BlockedNote(note.key, note.agent, "failed")
+        return blocked, (set_aside(space, note, "failed"), figures)
+    return None, (_trouble(space, note), figures)
+
+
+def set_aside(space: str, note: Note, reason: str) -> RecordWrite:
+    """Return the write that blocks a note for a reason."""
+    return _trouble(space, replace(note, state="blocked", blocked_for=reason))
+
+
+def _trouble(space: str, note: Note) -> RecordWrite:
+    return write_of(kept.BLOCKED, space, note.key, kept.trouble_body(note))
+
+
+def _left_out(space: str, notes: Sequence[Note]) -> list[RecordWrite]:
+    """Return the writes that count once more that an answer left these notes out."""
+    return [_trouble(space, replace(note, unplaced=note.unplaced + 1)) for note in notes]
+
+
+def expired(
+    space: str, consumed: Iterable[Note], *, at: Mapping[int, datetime], before: datetime
+) -> tuple[RecordWrite, ...]:
+    """Return the writes that delete notes which were consumed before that time.
+
+    ``at`` is the time of each revision.
+    """
+    return tuple(
+        write_of(kept.CONSUMED, space, note.key)
+        for note in consumed
+        if note.consolidation is not None
+        and (when := at.get(note.consolidation)) is not None
+        and when < before
+    )
+
+
+def _meta_write(state: BankState) -> RecordWrite:
+    return write_of(
+        kept.META, state.space, body=kept.meta_body(state.meta), expected=state.meta_version
+    )
+
+
+def _revise(
+    state: BankState, revision: BankRevision, *, texts: Mapping[str, str | None], synthesis: str
+) -> Change:
+    """Return the writes of texts, synthesis, revision and figures, and the state after them."""
+    space, held, versions = state.space, {**state.texts}, {**state.versions}
+    writes: list[RecordWrite] = []
+    kinds: dict[str, str] = {}
+    for name, text in sorted(texts.items()):
+        version = versions.pop(name, 0)
+        held.pop(name, None)
+        writes.append(write_of(kept.BANK, space, name, text, expected=version))
+        kinds[name] = "removed" if text is None else "updated" if version else "created"
+        if text is not None:
+            held[name], versions[name] = text, version + 1
+    version = state.synthesis_version
+    if synthesis != state.synthesis or not version:
+        writes.append(write_of(kept.SYNTHESIS, space, body=synthesis, expected=version))
+        version += 1
+    body = kept.revision_body(replace(revision, files=kinds), texts=texts, synthesis=synthesis)
+    state = replace(state, meta=replace(state.meta, revision=revision.number))
+    writes += (
+        write_of(kept.REVISION, space, kept.number_key(revision.number), body, expected=0),
+        _meta_write(state),
+    )
+    after = replace(
+        state,
+        meta_version=state.meta_version + 1,
+        texts=dict(sorted(held.items())),
+        versions=versions,
+        synthesis=synthesis,
+        synthesis_version=version,
+    )
+    return after, tuple(writes)

@@ -1,0 +1,369 @@
+"""Consolidates a space: takes its notes, asks a model how the bank changes, commits the answer.
+
+::
+
+    notes -> batch -> answer -> judged -> committed: texts, notes, revision, journal, figures
+      ^________________________________________|            all at once, under the claim
+
+A note leaves the live list in the same write that stores what was made of it. If a failure, a cap,
+a cancellation or a kill ends a run before that, its notes stay live and the bank is unchanged.
+``bank`` decides what goes into a request and what an answer is worth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from hiermem import errors
+from hiermem import prompts as shipped
+from hiermem.bank import batches as consolidation
+from hiermem.bank import change, result
+from hiermem.bank import record as bank_record
+from hiermem.bank.files import Applied
+from hiermem.bank.prompt import NoteBatch
+from hiermem.bank.record import subject_of
+from hiermem.bank.result import ConsolidationTally
+from hiermem.bank.store import SpaceContext, bank_claim
+from hiermem.calls import request_limits
+from hiermem.calls.ask import ask_until_fit
+from hiermem.calls.budget import Budget
+from hiermem.calls.claim import ClaimLostError
+from hiermem.calls.failures import cause_of
+from hiermem.calls.rate_limit import rate_limiter
+from hiermem.calls.record_claim import RecordClaim
+from hiermem.calls.run import CallState, Run
+from hiermem.calls.store_retry import retry_store, shielded
+from hiermem.calls.verdict import Accepted
+from hiermem.config import BankPolicy
+from hiermem.prompts.template import PromptTemplate
+from hiermem.protocols import LLM
+from hiermem.types.bank import BlockedNote, ConsolidationResult, Note
+from hiermem.types.transaction import Attempt, RecordWrite, RunRecord
+
+#: The name of the prompt of a consolidation.
+TEMPLATE: Final = "consolidate"
+#: Tokens reserved for the answer of a remote model (six files of a page each), and the most of them
+#: where the notes of one request need more.
+_ANSWER: Final = 8_192
+_LONGEST_ANSWER: Final = 16_384
+_LOST: Final = "its claim ran out and another run took over; what was not committed is not kept"
+_log = logging.getLogger("hiermem.bank")
+
+
+async def consolidate(
+    space: SpaceContext,
+    *,
+    llm: LLM,
+    prompts: Mapping[str, PromptTemplate | str] | None = None,
+    dry_run: bool = False,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    deadline: float | None = None,
+) -> ConsolidationResult:
+    """Consolidate the oldest notes of a space; return what was done.
+
+    A dry run asks the model all the same, since there is no other way to know the difference, and
+    journals the calls; it writes nothing else. The caps (``deadline`` in seconds from now) end the
+    run before they are exceeded; what was committed until then stays. Where no note waits, nothing
+    is asked and nothing is written.
+
+    Raises NotFoundError and RulesConflictError for the space, ConfigError for a limit that is
+    impossible, and what the store raises. A model's failure is in the result.
+    """
+    await space.rules()
+    handle, policy, subject = space.handle, space.policy, subject_of(space.name)
+    run_id, window = uuid.uuid4().hex, llm.context_window
+    limit = request_limits.threshold(policy, window)
+    answer = partial(request_limits.answer_tokens, policy, window=window, live=llm.remote)
+    run = _Consolidation(
+        store=handle.store,
+        tree=handle.store.tree(subject),
+        kind="consolidation",
+        subject=subject,
+        lease=policy.lease,
+        now=handle.store_now,
+        run_id=run_id,
+        compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
+        llm=llm,
+        counter=handle.counter,
+        budget=Budget(
+            max_calls=max_calls,
+            max_tokens=max_tokens,
+            deadline=deadline,
+            parents=handle.caps(subject),
+        ),
+        rate_limiter=rate_limiter(llm, handle.update_policy),
+        call_timeout=policy.call_timeout,
+        retries=handle.update_policy.retries,
+        policy=policy,
+        settings=consolidation.BatchSettings(
+            shipped.load_named(TEMPLATE, prompts),
+            handle.counter,
+            answer=answer(remote=_ANSWER),
+            tokens=limit,
+            notes=policy.max_notes,
+            longest_answer=answer(remote=_LONGEST_ANSWER),
+            temperature=policy.temperature,
+        ),
+        claim=None if dry_run else bank_claim(space, run_id),
+        space=space,
+    )
+    return await run.execute()
+
+
+@dataclass(kw_only=True, eq=False)
+class _Consolidation(Run[NoteBatch]):
+    """One run. ``claim`` is that on the bank, None for a dry run, which changes nothing.
+
+    A lost claim is not taken again in the middle of a run. ``behind`` is the most notes of the next
+    request that wait behind others: one, and twice as many after each such request that succeeds.
+    """
+
+    policy: BankPolicy
+    settings: consolidation.BatchSettings
+    claim: RecordClaim | None
+    space: SpaceContext
+    tally: ConsolidationTally = field(init=False)
+    live_notes: list[Note] = field(init=False, default_factory=list[Note])
+    behind: int = field(init=False, default=1)
+    report: ConsolidationResult | None = field(init=False, default=None)
+    _opened: float = field(init=False, default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.detail, claim = self._detail, self.claim
+        self.claim_mark = lambda: claim.mark if claim else None
+
+    @property
+    def dry(self) -> bool:
+        """Whether nothing is to be written."""
+        return self.claim is None
+
+    # -- the run's claim and its journal
+
+    async def begin_call(self, item: NoteBatch, calls: Sequence[Attempt]) -> bool:
+        """Journal these calls while this run may change the bank; return whether."""
+        claim = self.claim
+        if claim is None:
+            await self.journal.write(calls)
+            return True
+        return await self.journal.write_with(calls, lambda: claim.commit((), attempts=calls))
+
+    async def renew(self) -> None:
+        """Extend the claim."""
+        if self.claim is not None:
+            await self.claim.renew()
+
+    async def release(self) -> None:
+        """Release the claim, and journal the calls that have no end yet."""
+        try:
+            await self.journal.close()
+        finally:
+            if self.claim is not None:
+                await self.claim.release()
+
+    async def write_entry(self, entry: RunRecord) -> None:
+        """Write the run's journal entry; its end says nothing of a space that was erased."""
+        if entry.outcome == "running":
+            await super().write_entry(entry)
+        else:
+            header = self.space.header
+            await retry_store(
+                lambda: self.store.transact(lambda: result.end_of_run(header, entry)),
+                sleep=self.sleep,
+            )
+
+    def _detail(self, _: str) -> dict[str, Any]:
+        """Return what the journal says of the run."""
+        if self.report is None:
+            return {"model": self.llm.name}
+        return result.detail(self.report, model=self.llm.name, unknown=self.journal.unknown)
+
+    # -- the work
+
+    async def execute(self) -> ConsolidationResult:
+        """Check that there is work and that no other run does it, then do it."""
+        report = await self._nothing_to_do() or await self._work()
+        _log.info("%s", result.log_line(report), extra=dict(report.metrics))
+        return report
+
+    async def _work(self) -> ConsolidationResult:
+        """Do the work under the claim and journal it, however it ends."""
+        async with self:
+            # Shielded: a claim whose taking was cancelled has to be known, to be released.
+            if self.claim is not None and not await shielded(self.claim.take()):
+                # Where the space was erased since the check, there is nothing to do rather than
+                # another run.
+                exists = await self.space.still_exists()
+                report = None if exists else await self._nothing_to_do()
+                return report or result.busy(self.tally, remaining=len(self.live_notes))
+            # Notes that were read before the claim was taken may have been consumed since.
+            report = await self._nothing_to_do()
+            if report is None:
+                await self.begin()
+                await self._consolidate_all()
+                report = self.report = await self._result()
+                self.outcome = report.status if report.status in ("ok", "partial") else "error"
+        return report
+
+    async def _nothing_to_do(self) -> ConsolidationResult | None:
+        """Read the live notes and the bank; return the result to report where no note waits."""
+        live = await self.space.live_notes()
+        self.live_notes = change.in_order(note for note in live if note.state == "live")
+        state = await self.space.state()
+        self.tally = ConsolidationTally(state, state)
+        if self.live_notes:
+            return None
+        return result.idle(self.tally, blocked=len(live), dry_run=self.dry)
+
+    async def _consolidate_all(self) -> None:
+        """Consolidate the notes in their order until all are done or something stops the run."""
+        queue = self.live_notes[: self.policy.max_notes]
+        while queue and not self.tally.stopped:
+            batch = await asyncio.to_thread(
+                consolidation.next_batch,
+                self.tally.state,
+                queue,
+                self.settings,
+                behind=self.behind,
+            )
+            if isinstance(batch, str):
+                self.tally.stopped = batch
+            elif isinstance(batch, Note):
+                if await self._commit(change.set_aside(self.space.name, batch, "too_large")):
+                    self.tally.blocked.append(BlockedNote(batch.key, batch.agent, "too_large"))
+                queue = queue[1:]
+            else:
+                settings = self.settings
+                # A task of the run: where it is cancelled, what was answered is still committed.
+                task = self.spawn(self._consolidate_batch(batch))
+                await asyncio.wait([task])
+                task.result()
+                # Where the limits were lowered, the same notes are asked about again.
+                if self.settings is settings:
+                    queue = queue[len(batch.notes) :]
+
+    async def _consolidate_batch(self, batch: NoteBatch) -> None:
+        """Consolidate one batch: ask, and commit the result."""
+        tally, state = self.tally, CallState(batch, batch.input_tokens)
+        try:
+            applied, model = await self._ask_model(state)
+        finally:
+            tally.calls += state.calls
+            tally.tokens_in += state.tokens_in
+            tally.tokens_out += state.tokens_out
+        await self.journal.write(state.ended)
+        if applied is None:
+            return
+        after, writes = change.commit(
+            tally.state,
+            applied,
+            now=self.now(),
+            run_id=self.run_id,
+            model=model,
+            llm=self.llm.name,
+            calls=state.calls,
+            tokens_in=state.tokens_in,
+            tokens_out=state.tokens_out,
+        )
+        # Shielded: what is paid for is not lost to a cancellation.
+        if await shielded(self._commit(*writes)):
+            tally.state = after
+            tally.taken.append(applied)
+            tally.unplaced += applied.unplaced
+            self.behind *= 2 if change.waits_behind(batch.notes[0]) else 1
+
+    async def _ask_model(self, state: CallState[NoteBatch]) -> tuple[Applied | None, str]:
+        """Ask, and again where the answer can be repaired; None where nothing in it can be used."""
+        batch, tally = state.node, self.tally
+        judge = partial(consolidation.judge, batch, policy=self.policy)
+        try:
+            # All tries of one request together have the time of one call.
+            verdict = await ask_until_fit(
+                self, state, batch.request, judge, within=self.call_timeout
+            )
+        except errors.SpendLimitError:
+            tally.stopped = f"{self.budget.stopped} was reached"
+        except ClaimLostError:
+            tally.stopped = await self._lost_reason()
+        except (errors.ModelOverflowError, errors.ModelRefusedError) as error:
+            # The error is about this request, so a smaller one may pass.
+            smaller = None
+            if isinstance(error, errors.ModelOverflowError):
+                smaller = await asyncio.to_thread(
+                    consolidation.reduced_limits, tally.state, batch, self.settings
+                )
+            if smaller is None:
+                await self._failed(batch, f"the model call failed: {cause_of(error)[1]}")
+            else:
+                self.settings = smaller
+        except errors.ModelError as error:
+            usual = consolidation.usual_answer(batch, self.settings)
+            if isinstance(error, errors.PermanentModelError) and usual is not None:
+                self.settings = usual
+            else:
+                tally.stopped = f"the model call failed: {cause_of(error)[1]}"
+        else:
+            if isinstance(verdict, Accepted):
+                return verdict.value, verdict.model or self.llm.name
+            await self._failed(batch, verdict.reason)
+        return None, ""
+
+    async def _failed(self, batch: NoteBatch, reason: str) -> None:
+        """Note that no answer for these notes could be used; they stay live.
+
+        This ends the run, unless the batch was a single note that is blocked for it.
+        """
+        blocked, writes = change.failed(
+            self.tally.state,
+            batch.notes,
+            llm=self.llm.name,
+            max_failures=self.policy.max_failures,
+        )
+        if await self._commit(*writes):
+            if not self.dry:
+                self.tally.state = await self.space.state()
+            if blocked is not None:
+                self.tally.blocked.append(blocked)
+            else:
+                self.tally.stopped = f"no answer could be used: {reason}"
+
+    async def _commit(self, *writes: RecordWrite) -> bool:
+        """Write while the claim is held; a dry run writes nothing and continues as if it had."""
+        if self.claim is None or await self.claim.commit(writes):
+            return True
+        self.tally.stopped = await self._lost_reason()
+        return False
+
+    async def _lost_reason(self) -> str:
+        """Return why nothing can be written any more."""
+        return _LOST if await self.space.still_exists() else result.ERASED
+
+    async def _result(self) -> ConsolidationResult:
+        """Delete the notes whose retention is over, and return what was done."""
+        space, tally = self.space, self.tally
+        remaining = len(self.live_notes) - tally.processed - len(tally.blocked)
+        if not self.dry:
+            if self.policy.retention is not None:
+                before = self.now() - self.policy.retention
+                consumed = await space.consumed_notes()
+                found = bank_record.read_revisions(await space.of_kind(bank_record.REVISION))
+                at = {revision.number: revision.at for revision in found}
+                if writes := change.expired(space.name, consumed, at=at, before=before):
+                    await self._commit(*writes)
+            # Other writers may have added notes meanwhile.
+            remaining = sum(each.state == "live" for each in await space.live_notes())
+        return result.result_of(
+            tally,
+            remaining=remaining,
+            seconds=time.monotonic() - self._opened,
+            dry_run=self.dry,
+            run_id=self.run_id,
+        )

@@ -1,0 +1,360 @@
+"""Decides what an export of a bank writes, and what a load takes into the bank.
+
+An export goes one way. It writes the bank's files and, last, the pointer ``_meta.json``, which has
+the revision, and each of its files with its hash. A folder has the files under their plain names;
+object storage has each under a key of its own, by name, revision and hash, so that a reader of the
+pointer finds one whole revision. A pointer only ever replaces that of an earlier revision.
+
+What a person changed in a folder is loaded back as a new revision. Nothing is merged here; version
+control does that. But no side is overwritten silently by what never knew its text: an export is
+refused over a file that is not the last export's, and a load over a file that a consolidation
+changed since the export.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from hiermem.bank.record import BankState, RevisionTexts
+from hiermem.bank.sections import MAX_FILE
+from hiermem.errors import InvalidTextError, UsageError
+from hiermem.text.policy import check, check_json
+from hiermem.types.bank import ExportReport, LoadReport
+
+#: The pointer, and the synthesis; neither is ever loaded. A bank's own file of such a name, which
+#: only the synthesis can have, comes first.
+META: Final = "_meta.json"
+SYNTHESIS: Final = "_synthesis.md"
+#: The most bytes that a file which is read may have.
+MAX_BYTES: Final = 4 * MAX_FILE
+#: A line with which version control marks one side of a merge that is not finished.
+_MARKER: Final = re.compile(r"^(?:<{7,}|>{7,})(?: .*)?$", re.MULTILINE)
+_HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
+_OVERWRITE: Final = "or overwrite=True to replace it"
+
+#: What a place has under a name: a text, what is wrong with content that no bank file can have, or
+#: None for nothing.
+Entry: TypeAlias = str | UsageError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """What a place holds: the revision of a space, and the hashes of its files by name.
+
+    ``owner`` tells the space from others of its name, in other stores or erased.
+    """
+
+    space: str
+    owner: str
+    revision: int
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def key(self, name: str) -> str:
+        """Return the key of a file in object storage.
+
+        The revision is part of it, so that whoever replaces a pointer may delete what it named: no
+        later revision names it.
+        """
+        return f"{name}/{self.revision}-{self.files[name]}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangedBank:
+    """A bank as it is exported, or loaded into.
+
+    ``names`` are all names that a file of the bank may have. ``texts`` are those of the files that
+    it has now; in an export the synthesis is one of them. ``figures`` stand in the pointer for
+    people to read.
+    """
+
+    pointer: Pointer
+    names: Collection[str]
+    texts: Mapping[str, str]
+    figures: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    overwrite: bool = False
+
+    @property
+    def touched(self) -> set[str]:
+        """The names of the files that an export may write or remove."""
+        return {*self.names, SYNTHESIS}
+
+
+def exchanged(state: BankState, owner: str, *, overwrite: bool, export: bool) -> ExchangedBank:
+    """Return a bank as it is exchanged.
+
+    A synthesis that is longer than a file may be is left out.
+    """
+    names, texts = {*state.rules.names, *state.texts}, dict(state.texts)
+    if export and state.synthesis and len(state.synthesis) < MAX_FILE:
+        texts.setdefault(SYNTHESIS, _ended(state.synthesis))
+    last = state.meta.last_consolidation
+    return ExchangedBank(
+        Pointer(
+            state.space,
+            owner,
+            state.meta.revision,
+            {name: text_hash(text) for name, text in sorted(texts.items())},
+        ),
+        names,
+        texts,
+        {
+            "last_consolidation": last.isoformat() if last else None,
+            "consolidations": state.meta.consolidations,
+            "notes_processed": state.meta.notes_processed,
+        },
+        overwrite,
+    )
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+def same_lines(text: str) -> str:
+    r"""Return ``text`` with plain line ends, so that a checkout may change them.
+
+    >>> same_lines("a\r\nb\r")
+    'a\nb\n'
+    """
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def text_hash(text: str) -> str:
+    """Return the hash by which two copies of a file are compared."""
+    return hashlib.sha256(same_lines(text).encode("utf-8")).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------
+# The pointer
+
+
+def write_pointer(bank: ExchangedBank) -> str:
+    """Write the pointer as text: stable, one file a line, as suits version control."""
+    pointer = bank.pointer
+    value = {
+        "space": pointer.space,
+        "owner": pointer.owner,
+        "revision": pointer.revision,
+        **bank.figures,
+        "files": dict(pointer.files),
+    }
+    return json.dumps(value, indent=1, ensure_ascii=True) + "\n"
+
+
+def read_pointer(text: str) -> Pointer | None:
+    """Read a pointer, which is data that anybody may have written; None if it is none."""
+    try:
+        value, _ = check_json(json.loads(text), what="the pointer")
+        if not isinstance(value, dict):
+            return None
+        space, owner, revision, files = (
+            value[name] for name in ("space", "owner", "revision", "files")
+        )
+    except (ValueError, RecursionError, KeyError):
+        return None
+    fit = isinstance(space, str) and isinstance(owner, str) and type(revision) is int
+    if not fit or revision < 0 or not isinstance(files, dict):
+        return None
+    if not all(isinstance(each, str) and _HASH.match(each) for each in files.values()):
+        return None
+    return Pointer(space, owner, revision, files)
+
+
+def superseding(bank: ExchangedBank, held: Pointer | None, *, place: str) -> int | None:
+    """Return the later revision of the same space that a place holds; None if it holds none.
+
+    Raises UsageError for what is there of another space, or of another line of this one, unless
+    ``bank.overwrite`` is set.
+    """
+    ours = bank.pointer
+    if held is None:
+        return None
+    if held.owner == ours.owner and held.revision > ours.revision:
+        return held.revision
+    if bank.overwrite:
+        return None
+    check_space(bank, held, place=place)
+    if held.owner != ours.owner:
+        raise UsageError(
+            f"{place} holds the bank of a space of the same name in another store, or of one that "
+            f"was erased; give another one, {_OVERWRITE}"
+        )
+    if held.revision == ours.revision and held.files != ours.files:
+        raise UsageError(
+            f"{place} holds another revision {ours.revision} of this bank, as after the store was "
+            f"restored from a backup; load it, give another one, {_OVERWRITE}"
+        )
+    return None
+
+
+def check_space(bank: ExchangedBank, held: Pointer | None, *, place: str) -> None:
+    """Raise UsageError if a place holds the bank of a space of another name."""
+    if held is not None and held.space != bank.pointer.space and not bank.overwrite:
+        raise UsageError(
+            f"{place} holds the bank of space {held.space!r}, not that of {bank.pointer.space!r}; "
+            f"give another one, or overwrite=True"
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# Export
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an export does with the files of a place, the synthesis among them."""
+
+    write: tuple[str, ...]
+    remove: tuple[str, ...]
+    report: ExportReport
+
+
+def plan(bank: ExchangedBank, there: Mapping[str, str]) -> Plan:
+    """Decide what an export does where files of these hashes are."""
+    ours = bank.pointer.files
+    write = tuple(name for name, digest in ours.items() if there.get(name) != digest)
+    remove = tuple(sorted((there.keys() - ours.keys()) & bank.touched))
+    reported = [name for name in ours if name in bank.names]
+    report = ExportReport(
+        "",
+        bank.pointer.revision,
+        written=tuple(name for name in reported if name in write),
+        unchanged=tuple(name for name in reported if name not in write),
+        removed=tuple(name for name in remove if name in bank.names),
+    )
+    return Plan(write, remove, report)
+
+
+def hashes_of(found: Mapping[str, Entry]) -> dict[str, str]:
+    """Return the hashes of the files that are there; "" is that of an unfit one."""
+    return {
+        name: text_hash(entry) if isinstance(entry, str) else ""
+        for name, entry in found.items()
+        if entry is not None
+    }
+
+
+def strange(bank: ExchangedBank, there: Mapping[str, str], held: Pointer | None) -> set[str]:
+    """Return the files of a folder that are neither the last export's nor as the bank has them."""
+    known = held.files if held is not None else {}
+    return {
+        name
+        for name, digest in there.items()
+        if digest not in (bank.pointer.files.get(name), known.get(name))
+    }
+
+
+def recognised(
+    names: Collection[str], there: Mapping[str, str], revisions: Iterable[RevisionTexts]
+) -> set[str]:
+    """Return those of the names whose files there are what one of these revisions wrote.
+
+    So it is after a load, and after an export that was killed before it wrote the pointer.
+    """
+    met: set[str] = set()
+    for revision in revisions:
+        texts = {SYNTHESIS: _ended(revision.synthesis), **revision.texts}
+        for name in names:
+            text = texts.get(name)
+            if text is not None and text_hash(text) == there[name]:
+                met.add(name)
+    return met
+
+
+def refuse(names: Collection[str], *, place: str) -> None:
+    """Raise UsageError if there are files that an export must not overwrite."""
+    if names:
+        raise UsageError(
+            f"{', '.join(sorted(names))} in {place} is not what the last export wrote; load it, "
+            f"give another folder, {_OVERWRITE}"
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# Load
+
+
+def read_entry(name: str, data: bytes | None, *, place: str) -> str | UsageError:
+    """Return the content of a file as text, or what is wrong with it; None is one too long."""
+    if data is None or len(data) > MAX_BYTES:
+        return UsageError(f"{name} in {place} has more than {MAX_BYTES:,} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return UsageError(f"{name} in {place} is not UTF-8 text")
+    try:
+        return check(text, what=f"{name} in {place}", cap=MAX_FILE)
+    except InvalidTextError as error:
+        return UsageError(str(error))
+
+
+def changed_by(revisions: Iterable[RevisionTexts]) -> set[str]:
+    """Return the names of the files that these revisions changed, those by loads aside."""
+    return {name for each in revisions if each.kind != "load" for name in each.texts}
+
+
+def load(
+    bank: ExchangedBank,
+    found: Mapping[str, Entry],
+    held: Pointer | None,
+    newer: Collection[str],
+    *,
+    place: str,
+) -> tuple[LoadReport, dict[str, str]]:
+    """Decide which files are loaded into the bank; return also their texts.
+
+    ``newer`` are the files that the bank changed since that export. They are left alone if nobody
+    changed them there either, and refused if somebody did. A file that is missing stays in the
+    bank: a partial checkout, or the wrong folder, must not empty it. Raises UsageError if a file is
+    unfit, holds the conflict markers of a merge, or is refused, because half a load would leave a
+    bank that nobody wrote.
+    """
+    known = held.files if held is not None else {}
+    texts: dict[str, str] = {}
+    unchanged: list[str] = []
+    refused: list[str] = []
+    for name, theirs in sorted(found.items()):
+        if theirs is None:
+            continue
+        if isinstance(theirs, UsageError):
+            raise theirs
+        ours, digest = bank.texts.get(name), text_hash(theirs)
+        if ours is not None and text_hash(ours) == digest:
+            unchanged.append(name)
+        elif ours is None or bank.overwrite or name not in newer:
+            texts[name] = same_lines(theirs)
+        else:
+            (unchanged if known.get(name) == digest else refused).append(name)
+    if refused:
+        raise UsageError(
+            f"{', '.join(refused)} changed both in {place} and in the bank since the export; "
+            "export to another place and merge, or overwrite=True to take what is there"
+        )
+    for name, text in texts.items():
+        if line := conflict_marker(text):
+            raise UsageError(
+                f"{name} there has conflict markers of a merge, the first in line {line}; "
+                "finish the merge, then load again"
+            )
+    created = tuple(name for name in texts if name not in bank.texts)
+    updated = tuple(name for name in texts if name in bank.texts)
+    return LoadReport("", None, created, updated, tuple(unchanged)), texts
+
+
+def conflict_marker(text: str) -> int | None:
+    r"""Return the number of the line where a merge left its first marker; None if there is none.
+
+    A line of equals signs alone may underline a heading, and is none.
+
+    >>> conflict_marker("# A\n<<<<<<< HEAD\n- x\n=======\n- y\n>>>>>>> other\n")
+    2
+    >>> conflict_marker("A\n=======\n\n> quoted")
+    """
+    text = text.replace("\r\n", "\n")
+    found = _MARKER.search(text)
+    return text.count("\n", 0, found.start()) + 1 if found else None

@@ -1,0 +1,471 @@
+"""Decides how a space is stored as records, and how each record is read.
+
+| kind | key | body |
+|---|---|---|
+| ``space`` | the space's name | the rules and when the space was made |
+| ``note-sequence`` | | the number of the newest note to arrive |
+| ``note`` | time, then arrival | a live note |
+| ``consumed`` | the same | the note, the revision that consumed it, and its files or the reason |
+| ``blocked`` | the same | how often a live note was left out and failed alone; why it is blocked |
+| ``bank`` | file name | the file's text |
+| ``synthesis`` | | the synthesis |
+| ``meta`` | | the space's figures |
+| ``bank-revision`` | number | what changed in it, and the texts that it wrote |
+| ``consolidation`` | number | which notes went into which model answer, and its cost |
+| ``bank-lease`` | | who consolidates, until when |
+| ``bank-export`` | folder or URL | where the bank was exported to |
+
+All have the scope ``SPACE_SCOPE``, which no session can have: a record whose scope is a session's
+id is deleted with that session. All kinds but the first include the space's name (``kind_of``).
+
+A record reads back as it was written, or reading raises StoreCorruptError. ``change`` decides which
+writes make one change; the engine puts them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from hiermem.bank.rules import Rules, read_rules
+from hiermem.errors import StoreCorruptError
+from hiermem.types.bank import BankRevision, Note, RevisionKind, SpaceMeta
+from hiermem.types.frozen import FrozenDict
+from hiermem.types.transaction import Record, RecordWrite
+
+T = TypeVar("T")
+
+#: The scope of all records of spaces; no session's id is empty.
+SPACE_SCOPE: Final = ""
+
+SPACE: Final = "space"
+SEQUENCE: Final = "note-sequence"
+NOTE: Final = "note"
+CONSUMED: Final = "consumed"
+BLOCKED: Final = "blocked"
+BANK: Final = "bank"
+SYNTHESIS: Final = "synthesis"
+META: Final = "meta"
+REVISION: Final = "bank-revision"
+CONSOLIDATION: Final = "consolidation"
+CLAIM: Final = "bank-claim"
+EXPORT: Final = "bank-export"
+_ARRIVAL: Final = re.compile(r"Z-(\d{10,19})-[0-9a-f]+\Z")
+#: All kinds that include the space's name.
+KINDS: Final = (
+    SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, SYNTHESIS, META, REVISION, CONSOLIDATION, CLAIM,
+    EXPORT,
+)  # fmt: skip
+
+
+def kind_of(kind: str, space: str) -> str:
+    """Return the kind under which a space's records are stored.
+
+    >>> kind_of(NOTE, "project-x")
+    'note/project-x'
+    """
+    return f"{kind}/{space}"
+
+
+def write_of(
+    kind: str, space: str, key: str = "", body: str | None = None, *, expected: int | None = None
+) -> RecordWrite:
+    """Return the write of one record of a space; without a body it deletes the record."""
+    return RecordWrite(kind_of(kind, space), SPACE_SCOPE, key, body, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class BankState:
+    """The current bank of a space, with the versions that a change of it expects.
+
+    ``texts`` are those of the files by name, sorted by name. A version of 0 stands for a record
+    that does not exist.
+    """
+
+    space: str
+    rules: Rules
+    meta: SpaceMeta = field(default_factory=SpaceMeta)
+    meta_version: int = 0
+    texts: Mapping[str, str] = field(default_factory=dict[str, str])
+    versions: Mapping[str, int] = field(default_factory=dict[str, int])
+    synthesis: str = ""
+    synthesis_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """What one committed answer of a model took in, cost and changed.
+
+    It holds ids, names of files and counts, and no text of a note, a file or a model. ``model`` is
+    the name that the answer bears; ``calls`` and tokens include repairs.
+    """
+
+    number: int
+    run_id: str
+    at: datetime
+    notes: tuple[str, ...]
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    model: str = ""
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading
+
+
+def read_space(record: Record) -> tuple[Rules, datetime]:
+    """Return the rules of a space and when it was made."""
+    return _read(
+        record,
+        lambda value: (read_rules(value["rules"]), datetime.fromisoformat(value["created"])),
+    )
+
+
+def identity(record: Record) -> str:
+    """Return what tells a space from all others, also of its name; it tells nothing of the space.
+
+    The record holds a random mark and the time when the space was made.
+    """
+    return hashlib.sha256(record.body.encode("utf-8")).hexdigest()[:32]
+
+
+def read_state(space: str, rules: Rules, records: Mapping[str, Sequence[Record]]) -> BankState:
+    """Return a space's bank, read from its records of kind ``bank``, ``synthesis`` and ``meta``."""
+    meta = records[META][0] if records[META] else None
+    synthesis = records[SYNTHESIS][0] if records[SYNTHESIS] else None
+    files = sorted(records[BANK], key=lambda each: each.key)
+    return BankState(
+        space,
+        rules,
+        meta=read_meta(meta),
+        meta_version=meta.version if meta else 0,
+        texts={each.key: each.body for each in files},
+        versions={each.key: each.version for each in files},
+        synthesis=synthesis.body if synthesis else "",
+        synthesis_version=synthesis.version if synthesis else 0,
+    )
+
+
+def read_meta(record: Record | None) -> SpaceMeta:
+    """Return a space's figures; ``record`` is the one of kind ``meta``, None before any change."""
+    return _read(record, _meta) if record else SpaceMeta()
+
+
+def live_notes(notes: Iterable[Record], blocked: Iterable[Record]) -> list[Note]:
+    """Return the live notes, oldest first, including blocked ones."""
+    troubled = {each.key: each for each in blocked}
+    return [
+        _read(troubled[note.key], partial(_with_trouble, note)) if note.key in troubled else note
+        for note in map(_note, notes)
+    ]
+
+
+def consumed_notes(records: Iterable[Record]) -> list[Note]:
+    """Return the consumed notes, oldest first."""
+    return [_note(record) for record in records]
+
+
+def placed_nowhere(records: Iterable[Record]) -> list[str]:
+    """Return the keys of consumed notes that went into no file and were not dropped either."""
+    return [each.key for each in map(_note, records) if not (each.files or each.dropped_for)]
+
+
+def arrivals(counter: Record | None) -> int:
+    """Return how many notes ever arrived; ``counter`` is the record of kind ``note-sequence``."""
+    if counter is None:
+        return 0
+    if not counter.body.isdecimal():
+        raise _damaged(counter)
+    return int(counter.body)
+
+
+def arrival_of(key: str) -> int | None:
+    """Return the number of a note's arrival, from its key; None if that is no note's key.
+
+    >>> arrival_of("2026-01-02T00:00:00.000000Z-0000000007-3fa2c1")
+    7
+    """
+    found = _ARRIVAL.search(key)
+    return int(found[1]) if found else None
+
+
+def read_revisions(records: Iterable[Record]) -> list[BankRevision]:
+    """Return the bank's revisions, oldest first."""
+    return [_read(record, _revision) for record in records]
+
+
+def read_journal(record: Record) -> JournalEntry | None:
+    """Read an entry of the space's journal; None if the record is damaged."""
+    try:
+        return _read(record, _entry)
+    except StoreCorruptError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionTexts:
+    """What one revision wrote: the texts that changed, None for a file that went; the synthesis."""
+
+    number: int
+    kind: RevisionKind
+    texts: Mapping[str, str | None]
+    synthesis: str
+
+
+def read_texts(record: Record) -> RevisionTexts:
+    """Return what a revision wrote, from its record of kind ``bank-revision``."""
+    return _read(record, _revision_texts)
+
+
+def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], str]:
+    """Return the texts of the files, and the synthesis, as revision ``number`` left them.
+
+    ``records`` are all of kind ``bank-revision``, in order; revision 0 is the empty bank.
+    """
+    files: dict[str, str | None] = {}
+    synthesis = ""
+    for revision in map(read_texts, records):
+        if revision.number > number:
+            break
+        files |= revision.texts
+        synthesis = revision.synthesis
+    return {name: text for name, text in files.items() if text is not None}, synthesis
+
+
+# ---------------------------------------------------------------------------------------------
+# Writing
+
+
+def new_space(space: str, rules: Rules, *, now: datetime, mark: str) -> RecordWrite:
+    """Return the write that makes a space; it fails if the space exists.
+
+    ``mark`` is random. It tells a space from an erased one of the same name.
+    """
+    body = _written({"rules": rules.text, "created": _time(now), "mark": mark})
+    return RecordWrite(SPACE, SPACE_SCOPE, space, body, expected=0)
+
+
+def note_key(timestamp: datetime, sequence: int, mark: str) -> str:
+    """Return the key of a note: its time in UTC, the number of its arrival, a random mark.
+
+    The mark identifies the note when it is unknown whether its write took effect.
+
+    >>> from datetime import datetime, timezone
+    >>> note_key(datetime(2026, 1, 2, tzinfo=timezone.utc), 7, "3fa2c1")
+    '2026-01-02T00:00:00.000000Z-0000000007-3fa2c1'
+    """
+    time = timestamp.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00")
+    return f"{time}Z-{sequence:010d}-{mark}"
+
+
+def new_note(
+    space: str, draft: Note, *, counter: Record | None, mark: str
+) -> tuple[Note, tuple[RecordWrite, ...]]:
+    """Return ``draft`` with its key, and the writes that add it.
+
+    ``counter`` is the record of kind ``note-sequence``, None before the first note; ``mark`` is six
+    random hexadecimal digits. The writes fail if another note arrived meanwhile; then call this
+    again. The note's sources are recorded separately, by ``sources``.
+    """
+    sequence = arrivals(counter) + 1
+    note = replace(
+        draft,
+        key=note_key(draft.timestamp, sequence, mark),
+        sources=tuple(dict.fromkeys(draft.sources)),
+    )
+    arrived = counter.version if counter else 0
+    return note, (
+        write_of(SEQUENCE, space, body=str(sequence), expected=arrived),
+        write_of(NOTE, space, note.key, note_body(note), expected=0),
+    )
+
+
+def number_key(number: int) -> str:
+    """Return the key of a revision or consolidation; keys sort as the numbers do."""
+    return f"{number:010d}"
+
+
+def note_body(note: Note) -> str:
+    """Write a note as a record's body."""
+    value = {
+        "text": note.text,
+        "timestamp": _time(note.timestamp),
+        "agent": note.agent,
+        "category": note.category,
+        "tags": list(note.tags),
+        "sources": [list(pair) for pair in note.sources],
+        "consolidation": note.consolidation,
+        "files": list(note.files),
+        "dropped": note.dropped_for,
+    }
+    return _written(value)
+
+
+def trouble_body(note: Note) -> str:
+    """Write how often a live note was left out and failed alone, and why it is blocked."""
+    return _written(
+        {"unplaced": note.unplaced, "failures": note.failures, "blocked": note.blocked_for}
+    )
+
+
+def meta_body(meta: SpaceMeta) -> str:
+    """Write a space's figures as a record's body."""
+    last = meta.last_consolidation
+    return _written(asdict(meta) | {"last_consolidation": _time(last) if last else None})
+
+
+def revision_body(
+    revision: BankRevision, *, texts: Mapping[str, str | None], synthesis: str
+) -> str:
+    """Write a revision as a record's body; ``texts`` are those of the files that changed."""
+    value = {
+        "number": revision.number,
+        "kind": revision.kind,
+        "at": _time(revision.at),
+        "run": revision.run_id,
+        "model": revision.model,
+        "notes": list(revision.notes),
+        "files": dict(revision.files),
+        "to": revision.to,
+        "restored": list(revision.restored),
+        "texts": dict(texts),
+        "synthesis": synthesis,
+    }
+    return _written(value)
+
+
+def journal_body(entry: JournalEntry) -> str:
+    """Write an entry of the space's journal as a record's body."""
+    return json.dumps(asdict(entry) | {"at": _time(entry.at)})
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+def _note(record: Record) -> Note:
+    def read(value: dict[str, Any]) -> Note:
+        consolidation = value["consolidation"]
+        return Note(
+            key=record.key,
+            text=str(value["text"]),
+            timestamp=datetime.fromisoformat(value["timestamp"]),
+            agent=str(value["agent"]),
+            category=str(value["category"]),
+            tags=tuple(map(str, value["tags"])),
+            sources=tuple((str(session), int(index)) for session, index in value["sources"]),
+            state="live" if consolidation is None else "consumed",
+            consolidation=consolidation if consolidation is None else int(consolidation),
+            files=tuple(map(str, value["files"])),
+            dropped_for=str(value["dropped"]),
+        )
+
+    return _read(record, read)
+
+
+def _with_trouble(note: Note, value: dict[str, Any]) -> Note:
+    """Return a live note with what its record of kind ``blocked`` says."""
+    reason = str(value["blocked"])
+    return replace(
+        note,
+        unplaced=int(value["unplaced"]),
+        failures=int(value["failures"]),
+        state="blocked" if reason else "live",
+        blocked_for=reason,
+    )
+
+
+def _meta(value: dict[str, Any]) -> SpaceMeta:
+    last, most = value["last_consolidation"], value["batch_notes"]
+    return SpaceMeta(
+        datetime.fromisoformat(last) if last else None,
+        int(value["consolidations"]),
+        int(value["notes_processed"]),
+        int(value["revision"]),
+        int(most) if most is not None else None,
+        str(value["model"]),
+        str(value["failed_alone"]),
+    )
+
+
+def _revision(value: dict[str, Any]) -> BankRevision:
+    kind: RevisionKind = value["kind"]
+    return BankRevision(
+        number=int(value["number"]),
+        kind=kind,
+        at=datetime.fromisoformat(value["at"]),
+        run_id=str(value["run"]),
+        model=str(value["model"]),
+        notes=tuple(map(str, value["notes"])),
+        files=FrozenDict({str(k): str(v) for k, v in value["files"].items()}),
+        to=value["to"],
+        restored=tuple(map(str, value["restored"])),
+    )
+
+
+def _revision_texts(value: dict[str, Any]) -> RevisionTexts:
+    texts: dict[str, Any] = {**value["texts"]}
+    return RevisionTexts(
+        int(value["number"]),
+        value["kind"],
+        {name: text if text is None else str(text) for name, text in texts.items()},
+        str(value["synthesis"]),
+    )
+
+
+def _entry(value: dict[str, Any]) -> JournalEntry:
+    notes, created, updated = (
+        tuple(map(str, value[name])) for name in ("notes", "created", "updated")
+    )
+    return JournalEntry(
+        number=int(value["number"]),
+        run_id=str(value["run_id"]),
+        at=datetime.fromisoformat(value["at"]),
+        notes=notes,
+        created=created,
+        updated=updated,
+        model=str(value["model"]),
+        calls=int(value["calls"]),
+        tokens_in=int(value["tokens_in"]),
+        tokens_out=int(value["tokens_out"]),
+    )
+
+
+def _read(record: Record, read: Callable[[dict[str, Any]], T]) -> T:
+    """Return what ``read`` makes of a record's body. Raises StoreCorruptError."""
+    try:
+        value = json.loads(record.body)
+        if isinstance(value, dict):
+            return read(value)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        pass
+    raise _damaged(record)
+
+
+def _written(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _time(when: datetime) -> str:
+    return when.astimezone(UTC).isoformat()
+
+
+def _damaged(record: Record) -> StoreCorruptError:
+    return StoreCorruptError(f"the record {record.key!r} of kind {record.kind!r} is damaged")
+
+
+def subject_of(space: str) -> str:
+    """Return the name under which a space's runs and calls are journalled.
+
+    >>> subject_of("project-x")
+    'space:project-x'
+    """
+    return f"space:{space}"

@@ -1,0 +1,431 @@
+"""Adds notes to a space, and reads, loads, exports and rolls back its bank.
+
+A note is durable when the call returns, and it comes after every note that was there before, also
+where others write at the same time. A bank is changed only under its claim. Nothing here asks a
+model. ``bank.change`` decides what a change consists of; ``bank.consolidate`` turns
+notes into files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from hiermem import arguments
+from hiermem.bank import change, exchange, folder_io, object_io
+from hiermem.bank import record as bank_record
+from hiermem.bank import sources as source_links
+from hiermem.bank.bank_url import BankUrl, read_options, read_url
+from hiermem.bank.check import KINDS, faults
+from hiermem.bank.exchange import ExchangedBank, Pointer
+from hiermem.bank.files import diff
+from hiermem.bank.object_io import ObjectPlace
+from hiermem.bank.record import RevisionTexts, subject_of
+from hiermem.bank.rules import check_file_name
+from hiermem.bank.sources import SourceLink
+from hiermem.bank.store import SpaceContext, bank_claim
+from hiermem.calls.record_claim import RecordClaim
+from hiermem.calls.store_retry import shielded
+from hiermem.config import BankPolicy
+from hiermem.errors import NotFoundError, StoreBusyError, UsageError
+from hiermem.handle import Handle
+from hiermem.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
+from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, NoteState
+from hiermem.upkeep.check import Finding
+
+_ALL: Final = 2**31 - 1
+#: How often a space is read again where it was written to while it was checked.
+_AGAIN: Final = 4
+#: How often adding a note is tried; a try fails where another note arrived first.
+_TRIES: Final = 1_000
+#: Tries without a pause, and then the seconds between them.
+_AT_ONCE: Final = 4
+_PAUSE: Final = 0.002
+#: The most tags and sources of one note.
+_MOST_TAGS: Final = 64
+_MOST_SOURCES: Final = 1_024
+_MARK_BYTES: Final = 3
+#: Opens a place in object storage with its options.
+OpenStorage: TypeAlias = Callable[[BankUrl, Mapping[str, str]], ObjectPlace]
+
+
+async def spaces(handle: Handle) -> list[str]:
+    """List the names of a tenant's spaces."""
+    found = await handle.store.records(bank_record.SPACE, scope=bank_record.SPACE_SCOPE, limit=_ALL)
+    return [record.key for record in found]
+
+
+async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[str]]:
+    """Check each space; return their subjects, the findings, and what could not be compared.
+
+    Nothing is written. If a space is being written, only findings within one of its states are
+    reported.
+    """
+    subjects: list[str] = []
+    findings: list[Finding] = []
+    skipped: list[str] = []
+    for name in await spaces(handle):
+        subjects.append(subject_of(name))
+        space = SpaceContext(handle, name, None, BankPolicy())
+        header = await space.current_header()
+        if header is None:
+            continue
+        found = None
+        for _ in range(_AGAIN):
+            if (found := await space.settled(KINDS)) is not None:
+                break
+        if found is None:
+            skipped.append(f"space {name!r} was written to all the time: it was not compared")
+            continue
+        wrong = await asyncio.to_thread(list, faults(name, header, found))
+        findings += [Finding("bank", subject_of(name), "the space", what) for what in wrong]
+    return subjects, findings, skipped
+
+
+# ---------------------------------------------------------------------------------------------
+# Notes
+
+
+def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
+    if isinstance(sources, (str, bytes)) or not isinstance(sources, Iterable):
+        raise UsageError(
+            f"sources is {type(sources).__name__}; it must be pairs of a session id and an index"
+        )
+    found: dict[tuple[str, int], None] = {}
+    for each in sources:
+        if not isinstance(each, (tuple, list)) or len(each) != 2:
+            raise UsageError("each of sources must be a pair of a session id and a message's index")
+        session_id = check_name(each[0], what="a session id of sources")
+        found[session_id, arguments.whole(each[1], "an index of sources")] = None
+        if len(found) > _MOST_SOURCES:
+            raise UsageError(f"sources has more than {_MOST_SOURCES:,} messages")
+    return tuple(found)
+
+
+async def note(
+    space: SpaceContext,
+    text: Any,
+    *,
+    agent: Any = "",
+    category: Any = "",
+    tags: Any = (),
+    timestamp: Any = None,
+    sources: Any = (),
+) -> Note:
+    """Add a note after all others. When this returns the note is durable.
+
+    Raises UsageError and InvalidTextError for the arguments, NotFoundError for the space and for a
+    source that does not exist, RulesConflictError.
+    """
+    checked = check(text, what="the note", cap=MAX_CONTENT)
+    if not checked.strip():
+        raise UsageError("the note is empty; it must say something")
+    named = arguments.names(tags, "tags")
+    if len(named) > _MOST_TAGS:
+        raise UsageError(f"tags has {len(named)} names; at most {_MOST_TAGS} are allowed")
+    when = None if timestamp is None else arguments.moment(timestamp, "timestamp")
+    draft = Note(
+        "",
+        checked,
+        when or space.handle.clock(),
+        agent=check(agent, what="agent", cap=MAX_NAME),
+        category=check(category, what="category", cap=MAX_NAME),
+        tags=tuple(dict.fromkeys(named)),
+        sources=_sources(sources),
+    )
+    await space.rules()
+    mark = secrets.token_hex(_MARK_BYTES)
+    async with space.note_lock:
+        for tried in range(_TRIES):
+            if tried:
+                # The space may have been erased: then the note is for the space that exists now.
+                await space.rules(reread=True)
+            epochs = await _epochs(space, draft.sources)
+            counter = await space.one(bank_record.SEQUENCE)
+            new, writes = bank_record.new_note(space.name, draft, counter=counter, mark=mark)
+            writes += tuple(
+                source_links.write_of(session_id, SourceLink(index, space.name, new.key))
+                for session_id, index in new.sources
+            )
+            if await space.put(writes, epochs=epochs, witness=_note_exists(space, new)):
+                return new
+            if tried > _AT_ONCE:
+                await asyncio.sleep(_PAUSE * secrets.randbelow(min(tried, 50)))
+    raise StoreBusyError(f"space {space.name!r}: other notes arrive all the time; call again")
+
+
+def _note_exists(space: SpaceContext, new: Note) -> Callable[[], Awaitable[bool]]:
+    """Return the check that finds a note of unknown outcome, live or consumed."""
+
+    async def exists() -> bool:
+        for kind in (bank_record.NOTE, bank_record.CONSUMED):
+            if await space.one(kind, new.key) is not None:
+                return True
+        return False
+
+    return exists
+
+
+async def _epochs(space: SpaceContext, sources: Sequence[tuple[str, int]]) -> dict[str, int] | None:
+    """Return the epochs in which the sources were read, so that none can be erased unnoticed.
+
+    Raises NotFoundError.
+    """
+    epochs: dict[str, int] = {}
+    for session_id, index in sources:
+        found = await space.handle.store.session(session_id)
+        if found is None:
+            raise NotFoundError(f"session {session_id!r}, a source of the note, does not exist")
+        if index >= found.messages:
+            raise NotFoundError(
+                f"session {session_id!r} has no message {index}, a source of the note; it has "
+                f"{found.messages}"
+            )
+        (message,) = await space.handle.messages(session_id, index, index + 1)
+        if message.state == "erased":
+            raise NotFoundError(
+                f"message {index} of session {session_id!r}, a source of the note, was erased"
+            )
+        epochs.setdefault(session_id, found.epoch)
+    return epochs or None
+
+
+async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
+    """List notes, oldest first; blocked notes are live too."""
+    arguments.one_of(state, "state", ("live", "consumed", "blocked"))
+    await space.rules()
+    if state == "consumed":
+        return await space.consumed_notes()
+    found = await space.live_notes()
+    return [each for each in found if state == "live" or each.state == "blocked"]
+
+
+async def unblock(space: SpaceContext) -> int:
+    """Make blocked notes eligible again; return how many there were."""
+    blocked = await notes(space, "blocked")
+    await space.put(
+        [bank_record.write_of(bank_record.BLOCKED, space.name, each.key) for each in blocked]
+    )
+    return len(blocked)
+
+
+# ---------------------------------------------------------------------------------------------
+# The bank
+
+
+async def read(space: SpaceContext, name: Any, revision: Any) -> str:
+    """Return the text of a file, now or as a revision left it. Raises NotFoundError."""
+    if (wrong := check_file_name(name)) is not None:
+        raise UsageError(f"name is no name of a bank file: {wrong}")
+    if revision is None:
+        await space.rules()
+        found = await space.one(bank_record.BANK, name)
+        text = found.body if found else None
+    else:
+        text = (await _texts(space, revision))[0].get(name)
+    if text is None:
+        when = "" if revision is None else f" in revision {revision}"
+        raise NotFoundError(f"space {space.name!r} has no file {name!r}{when}")
+    return text
+
+
+async def _texts(space: SpaceContext, revision: Any) -> tuple[dict[str, str], str]:
+    """Return files and synthesis as a revision left them; 0 is the empty bank."""
+    number = arguments.whole(revision, "the revision")
+    if number > await _newest(space):
+        raise NotFoundError(f"the bank of space {space.name!r} has no revision {number}")
+    return bank_record.texts_at(await space.of_kind(bank_record.REVISION), number)
+
+
+async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
+    """List the revisions of the bank, newest first."""
+    most = arguments.whole(limit, "limit")
+    newest = await _newest(space)
+    if most >= newest:
+        return bank_record.read_revisions(await space.of_kind(bank_record.REVISION))[::-1][:most]
+    # A revision holds the texts that changed in it, so only the requested ones are read.
+    found = [
+        await space.one(bank_record.REVISION, bank_record.number_key(number))
+        for number in range(newest, newest - most, -1)
+    ]
+    return bank_record.read_revisions(record for record in found if record is not None)
+
+
+async def _newest(space: SpaceContext) -> int:
+    """Return the number of the newest revision, 0 for none."""
+    await space.rules()
+    return bank_record.read_meta(await space.one(bank_record.META)).revision
+
+
+async def diff_between(space: SpaceContext, since: Any, until: Any) -> str:
+    """Return what changed between two revisions, as unified diffs of all files."""
+    if until is None:
+        until = (await space.state()).meta.revision
+    number = arguments.whole(until, "until")
+    first = max(0, number - 1) if since is None else arguments.whole(since, "since")
+    before, after = (await _texts(space, first))[0], (await _texts(space, number))[0]
+    return "".join(
+        diff(name, before.get(name, ""), after.get(name, "")) for name in sorted(before | after)
+    )
+
+
+async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) -> BankRevision:
+    """Restore the texts of revision ``to`` as a new revision; return the newest one.
+
+    With ``restore_notes``, the notes that were consumed since are live again.
+
+    Raises NotFoundError, and SpaceBusyError where others are changing the bank.
+    """
+    number = arguments.whole(to, "to")
+    arguments.switch(restore_notes, "restore_notes")
+    files, synthesis = await _texts(space, number)
+    async with _bank_claim(space) as claim:
+        state = await space.state()
+        texts = dict.fromkeys(state.texts, None) | files
+        restored: list[Note] = []
+        if restore_notes:
+            # Those that later revisions consumed, as far as their retention is not over.
+            consumed = await space.consumed_notes()
+            restored = [note for note in consumed if (note.consolidation or 0) > number]
+        _, writes = change.put(
+            state,
+            texts,
+            kind="rollback",
+            now=space.handle.clock(),
+            synthesis=synthesis,
+            to=number,
+            restored=restored,
+        )
+        if writes and not await shielded(claim.commit(writes)):
+            raise await space.refused()
+    newest = await history(space, 1)
+    if not newest:
+        raise NotFoundError(f"the bank of space {space.name!r} has no revision to go back to")
+    return newest[0]
+
+
+@asynccontextmanager
+async def _bank_claim(space: SpaceContext) -> AsyncGenerator[RecordClaim]:
+    """Hold the claim on the bank. Raises SpaceBusyError, NotFoundError where it was erased.
+
+    All its writes are shielded: where one is cancelled, the claim is still known and released.
+    """
+    claim = bank_claim(space, uuid.uuid4().hex)
+    try:
+        if not await shielded(claim.take()):
+            raise await space.refused()
+        yield claim
+    finally:
+        await shielded(claim.release())
+
+
+# ---------------------------------------------------------------------------------------------
+# Folders and object storage
+
+
+def _target(folder: Any, options: Any, open_storage: OpenStorage) -> str | ObjectPlace:
+    """Return the path of a folder, or the place in object storage that a URL names."""
+    given = read_options(options)
+    if (url := read_url(folder)) is not None:
+        return open_storage(url, given)
+    if options is not None:
+        raise UsageError(
+            "options are for object storage, as in s3://BUCKET/PREFIX; a folder has none"
+        )
+    return folder_io.folder_path(folder)
+
+
+async def export(
+    space: SpaceContext, folder: Any, overwrite: Any, options: Any, open_storage: OpenStorage
+) -> ExportReport:
+    """Write the bank into a folder, or to object storage. Raises FolderError and UsageError."""
+    arguments.switch(overwrite, "overwrite")
+    target = _target(folder, options, open_storage)
+    state = await space.state()
+    # The target is on record before anything is written there, so that an erasure can name it.
+    where = str(target) if isinstance(target, ObjectPlace) else folder_io.absolute_path(target)
+    write = bank_record.write_of(bank_record.EXPORT, space.name, where, str(state.meta.revision))
+    if not await space.put([write]):
+        raise await space.refused()
+    bank = exchange.exchanged(state, space.identity, overwrite=overwrite, export=True)
+    if isinstance(target, ObjectPlace):
+        report = await object_io.export_to(target, bank)
+    else:
+        report = await _export_to_folder(space, target, bank)
+    return replace(report, folder=str(target))
+
+
+async def _export_to_folder(space: SpaceContext, path: str, bank: ExchangedBank) -> ExportReport:
+    """Write the bank into a folder, unless it has a later revision or files that are not ours."""
+    found, text = await asyncio.to_thread(folder_io.read_from, path, bank.touched, create=True)
+    held = exchange.read_pointer(text) if isinstance(text, str) else None
+    if (later := exchange.superseding(bank, held, place=path)) is not None:
+        return ExportReport("", bank.pointer.revision, superseded_by=later)
+    there = exchange.hashes_of(found)
+    names = exchange.strange(bank, there, held)
+    if names and not bank.overwrite:
+        names -= exchange.recognised(names, there, await _since(space, bank, held))
+    if text is not None and held is None:
+        names.add(exchange.META)
+    if not bank.overwrite:
+        exchange.refuse(names, place=path)
+    plan = exchange.plan(bank, there)
+    await asyncio.to_thread(folder_io.write_to, path, bank, plan, held)
+    return plan.report
+
+
+async def _since(
+    space: SpaceContext, bank: ExchangedBank, held: Pointer | None
+) -> list[RevisionTexts]:
+    """Return what the revisions after the one that a place holds wrote; all, if it holds none."""
+    first = held.revision if held is not None and held.owner == bank.pointer.owner else 0
+    found = [
+        await space.one(bank_record.REVISION, bank_record.number_key(number))
+        for number in range(bank.pointer.revision, first, -1)
+    ]
+    return [bank_record.read_texts(record) for record in found if record is not None]
+
+
+async def load(
+    space: SpaceContext, folder: Any, overwrite: Any, options: Any, open_storage: OpenStorage
+) -> LoadReport:
+    """Take what changed in a folder, or in object storage, into the bank, as one new revision.
+
+    Raises FolderError and UsageError for the place, SpaceBusyError.
+    """
+    arguments.switch(overwrite, "overwrite")
+    target = _target(folder, options, open_storage)
+    await space.rules()
+    async with _bank_claim(space) as claim:
+        state = await space.state()
+        bank = exchange.exchanged(state, space.identity, overwrite=overwrite, export=False)
+        held: Pointer | None
+        if isinstance(target, ObjectPlace):
+            held, found = await object_io.read_from(target, bank.names)
+        else:
+            found, text = await asyncio.to_thread(
+                folder_io.read_from, target, bank.names, create=False
+            )
+            held = exchange.read_pointer(text) if isinstance(text, str) else None
+        exchange.check_space(bank, held, place=str(target))
+        newer = set[str]()
+        if held is not None and held.owner == bank.pointer.owner:
+            newer = exchange.changed_by(await _since(space, bank, held))
+        report, texts = exchange.load(bank, found, held, newer, place=str(target))
+        after, writes = change.put(state, texts, kind="load", now=space.handle.clock())
+        if writes and not await shielded(claim.commit(writes)):
+            raise await space.refused()
+    before = state.texts
+    return replace(
+        report,
+        folder=str(target),
+        revision=after.meta.revision if writes else None,
+        diff="".join(
+            diff(name, before.get(name, ""), text) for name, text in sorted(texts.items())
+        ),
+    )

@@ -1,0 +1,198 @@
+"""Reads and writes the records of one space, under the claim of whoever changes its bank.
+
+Each change of a bank is one write of all its records, which counts only while the claim is held. So
+a run that was paused until another one took over writes nothing. ``bank.record``
+decides what a record says, and which writes make one change.
+
+A write is retried while the store fails, and recognised where it took effect although the store
+reported a failure. So nothing is lost to a fault, and nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hiermem import errors
+from hiermem.bank import record as bank_record
+from hiermem.bank.record import BankState
+from hiermem.bank.rules import Rules
+from hiermem.calls.record_claim import RecordClaim
+from hiermem.calls.store_retry import retry_store, retry_write
+from hiermem.config import BankPolicy
+from hiermem.handle import Handle
+from hiermem.types.bank import Note
+from hiermem.types.transaction import Attempt, Record, RecordWrite
+
+#: More records than a space has.
+_ALL: Final = 2**31 - 1
+_MARK_BYTES: Final = 8
+#: How often a space is looked for, and created where it does not exist.
+_LOOKS: Final = 3
+
+
+@dataclass(slots=True)
+class SpaceContext:
+    """One space during one call; ``requested`` are the rules that the caller opened it with.
+
+    ``header`` is the space's own record as the call found it. All writes of the call are for that
+    very space: once it is erased nothing is written, even where one of its name is created again.
+    """
+
+    handle: Handle
+    name: str
+    requested: Rules | None
+    policy: BankPolicy
+    note_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    header: Record | None = None
+
+    @property
+    def identity(self) -> str:
+        """What tells the space from all others, also of its name, once its rules were read."""
+        assert self.header is not None
+        return bank_record.identity(self.header)
+
+    async def rules(self, *, reread: bool = False) -> Rules:
+        """Return the rules of the space; create it where rules were given and it does not exist.
+
+        They are read once a call; ``reread`` reads again, and from then on means the space as it is
+        now.
+
+        Raises NotFoundError where there is no such space, RulesConflictError where it has others.
+        """
+        if self.header is not None and not reread:
+            return bank_record.read_space(self.header)[0]
+        self.header = None
+        for _ in range(_LOOKS):
+            found = await self.current_header()
+            if found is not None:
+                rules, _ = bank_record.read_space(found)
+                if self.requested is not None and self.requested.text != rules.text:
+                    raise errors.RulesConflictError(self.name)
+                self.header = found
+                return rules
+            if self.requested is None:
+                raise errors.NotFoundError(
+                    f"space {self.name!r} does not exist; open it with rules once, which makes it"
+                )
+            mark = secrets.token_hex(_MARK_BYTES)
+            write = bank_record.new_space(
+                self.name, self.requested, now=self.handle.clock(), mark=mark
+            )
+            # A created space is read like any other; it may be gone again.
+            await self.put([write])
+        raise errors.StoreBusyError(f"space {self.name!r} is being made and removed by others")
+
+    async def refused(self) -> errors.HiermemError:
+        """Return the error for a write that did not count: the space is busy, or was erased."""
+        if await self.still_exists():
+            return errors.SpaceBusyError(self.name)
+        return errors.NotFoundError(f"space {self.name!r} was erased; nothing was written")
+
+    async def of_kind(self, kind: str) -> list[Record]:
+        """Return the space's records of a kind, by key."""
+        stored = bank_record.kind_of(kind, self.name)
+        return await retry_store(
+            lambda: self.handle.store.records(stored, scope=bank_record.SPACE_SCOPE, limit=_ALL),
+            sleep=asyncio.sleep,
+        )
+
+    async def live_notes(self) -> list[Note]:
+        """Return the live notes, oldest first, including blocked ones."""
+        notes = await self.of_kind(bank_record.NOTE)
+        return bank_record.live_notes(notes, await self.of_kind(bank_record.BLOCKED))
+
+    async def consumed_notes(self) -> list[Note]:
+        """Return the consumed notes, oldest first."""
+        return bank_record.consumed_notes(await self.of_kind(bank_record.CONSUMED))
+
+    async def one(self, kind: str, key: str = "") -> Record | None:
+        """Return one record of the space, or None."""
+        return await self._one(bank_record.kind_of(kind, self.name), key)
+
+    async def current_header(self) -> Record | None:
+        """Return the record that holds the space's rules; None where there is no such space."""
+        return await self._one(bank_record.SPACE, self.name)
+
+    async def still_exists(self) -> bool:
+        """Return whether the space has not been replaced since it was opened."""
+        return self.header is None or await self.current_header() == self.header
+
+    async def _one(
+        self, kind: str, key: str, scope: str = bank_record.SPACE_SCOPE
+    ) -> Record | None:
+        found = await retry_store(
+            lambda: self.handle.store.records(kind, scope=scope, key=key), sleep=asyncio.sleep
+        )
+        return found[0] if found else None
+
+    async def state(self) -> BankState:
+        """Read the bank as it is now; again where it was changed while it was read."""
+        rules = await self.rules()
+        while (found := await self.settled((bank_record.BANK, bank_record.SYNTHESIS))) is None:
+            pass
+        return bank_record.read_state(self.name, rules, found)
+
+    async def settled(self, kinds: Sequence[str]) -> dict[str, list[Record]] | None:
+        """Read the records of these kinds, and the figures, in one state of the bank.
+
+        The figures are read first and last: where they differ, the bank was changed in between, and
+        None is returned.
+        """
+        before = await self.one(bank_record.META)
+        found = {kind: await self.of_kind(kind) for kind in kinds}
+        if before != await self.one(bank_record.META):
+            return None
+        return found | {bank_record.META: [before] if before else []}
+
+    async def put(
+        self,
+        writes: Sequence[RecordWrite],
+        *,
+        epochs: Mapping[str, int] | None = None,
+        attempts: Sequence[Attempt] = (),
+        witness: Callable[[], Awaitable[bool]] | None = None,
+    ) -> bool:
+        """Write all or nothing; return whether it was written.
+
+        Where the store reported a failed try, the write may have taken effect. It did where
+        ``witness`` says so or, without one, where each record is as the write would have left it.
+        """
+        standing = () if self.header is None else (self.header,)
+        written, uncertain = await retry_write(
+            lambda: self.handle.store.put_records(
+                writes, epochs=epochs, standing=standing, attempts=attempts
+            ),
+            sleep=asyncio.sleep,
+        )
+        if written or not uncertain:
+            return written
+        return await (self._took_effect(writes) if witness is None else witness())
+
+    async def _took_effect(self, writes: Sequence[RecordWrite]) -> bool:
+        """Return whether every write that names its version took effect."""
+        for write in writes:
+            if write.expected is None:
+                continue
+            found = await self._one(write.kind, write.key, write.scope)
+            left = None if write.body is None else (write.body, write.expected + 1)
+            if (found and (found.body, found.version)) != left:
+                return False
+        return True
+
+
+def bank_claim(space: SpaceContext, run_id: str) -> RecordClaim:
+    """Return the claim under which a run changes the bank of a space, not taken yet."""
+    return RecordClaim(
+        run_id,
+        space.policy.lease,
+        space.handle.store_now,
+        read=lambda: space.one(bank_record.CLAIM),
+        put=lambda writes, attempts: space.put(writes, attempts=attempts),
+        place=lambda body, version: bank_record.write_of(
+            bank_record.CLAIM, space.name, body=body, expected=version
+        ),
+    )

@@ -1,0 +1,1 @@
+"""What an edit, an erasure or a quarantine changes, in every feature."""

@@ -1,0 +1,244 @@
+"""Changes what is in a session: prepares outside the transaction, decides inside it.
+
+The decisions are in ``hiermem.log`` (``edit``, ``erase``). This module checks
+and counts a new text before the store is called, and scrubs the store's bytes after an erasure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from hiermem import arguments
+from hiermem.bank.record import subject_of
+from hiermem.changes import edit as change
+from hiermem.changes import erase as erasing
+from hiermem.changes.copies import copies_of
+from hiermem.changes.edit import check_index
+from hiermem.changes.erase import Withdrawal, WithdrawalKind
+from hiermem.changes.receipts import EditReport, ForkHandling, Receipt, StoreCopy
+from hiermem.errors import NotFoundError, UsageError
+from hiermem.handle import Handle, every_session
+from hiermem.text import fence, measure
+from hiermem.text.policy import OnBad, clean_message
+from hiermem.text.wishes import flags_of
+from hiermem.tree.state import config_from
+from hiermem.tree.weights import Weigher
+from hiermem.tree.windows import weight
+from hiermem.types import Content, SessionRecord, StoredMessage
+from hiermem.types.transaction import Changes, Deciding, Snapshot
+
+_FORKS = ("all", "keep")
+#: Seconds between two transactions of an erasure: another process that waits for the lock of an
+#: SQLite file only looks for it each few milliseconds.
+_PAUSE = 0.02
+#: Why nothing is scrubbed after a quarantine.
+_STAYS = "a quarantined message stays for the record"
+#: The next step for a caller if the bytes could not be cleaned.
+_AGAIN = "memory.scrub() tries again"
+
+
+async def edit(
+    handle: Handle,
+    session_id: str,
+    index: int,
+    content: Content,
+    *,
+    on_bad_text: OnBad = "refuse",
+) -> EditReport:
+    """Replace the content of a message; the content before stays readable as a version.
+
+    Raises NotFoundError, SessionClosedError, MessageWithdrawnError, InvalidMessageError and
+    InvalidTextError; in each case nothing was written.
+    """
+    arguments.whole(index, "index")
+    regenerate = handle.update_policy.regenerate_on_edit
+    record = await handle.record(session_id)
+    config, key = config_from(record.config), await handle.key()
+    weigher = Weigher(handle.counter)
+    known: dict[tuple[int, str], StoredMessage] = {}
+
+    def amended(stored: StoredMessage) -> StoredMessage:
+        """Return a message as it is after the edit; what was computed once is cached."""
+        place = (stored.index, stored.hash)
+        if place not in known:
+            message = clean_message(replace(stored.message, content=content), on_bad=on_bad_text)
+            echoes = fence.find(measure.body(message), key=key)
+            tokens = measure.message_tokens(message, handle.counter)
+            size, _ = weight(message, tokens, config, counter=handle.counter, echoes=echoes)
+            known[place] = replace(
+                stored,
+                message=message,
+                tokens=tokens,
+                size=size,
+                hash=measure.message_hash(message),
+                echoes=echoes,
+            )
+        flags = flags_of(known[place].message, stored.flags)
+        return replace(known[place], flags=flags, slices=stored.slices)
+
+    def prepare(stored: StoredMessage) -> None:
+        """Count in advance what the transaction will most likely need."""
+        after, slices = amended(stored), len(stored.slices) + 1
+        points = weigher.points(after, slices, unit=config.unit, target=config.target)
+        weigher.weigh(stored, config, stored.slices)
+        weigher.weigh(after, config, points)
+
+    if index < record.messages:
+        (stored,) = await handle.messages(session_id, index, index + 1)
+        if stored.state == "live":
+            await asyncio.to_thread(prepare, stored)
+    now = handle.clock()
+    report = await handle.store.transact(
+        lambda: change.edit(
+            session_id, index, amended, regenerate=regenerate, now=now, weigher=weigher
+        )
+    )
+    return replace(report, version=len(await handle.store.versions(session_id, index)))
+
+
+async def erase(
+    handle: Handle,
+    session_id: str,
+    indices: Iterable[int],
+    *,
+    forks: ForkHandling = "all",
+    kind: WithdrawalKind = "erase",
+) -> Receipt:
+    """Erase messages and everything made from them, in the session and in those that share them.
+
+    With the ``kind`` "quarantine" the messages themselves stay readable for the record. The
+    indices may be an endless iterable: reading stops at the first impossible one.
+
+    Raises UsageError, and NotFoundError if the session has no such message; then nothing was
+    written.
+    """
+    given: object = indices
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise UsageError(f"indices is {type(given).__name__}; give message indices, like [3, 4]")
+    arguments.one_of(forks, "forks", _FORKS)
+    record = await handle.record(session_id)
+    wanted: list[int] = []
+    for each in indices:
+        index = arguments.whole(each, "an index of indices")
+        check_index(record, index)
+        if len(wanted) == record.messages:
+            raise UsageError(f"indices gives more than the {record.messages} messages there are")
+        wanted.append(index)
+    receipt = await _withdraw(
+        handle, kind, lambda earlier: erasing.erase(session_id, wanted, earlier, forks=forks)
+    )
+    if kind == "quarantine":
+        return replace(receipt, scrub_reason=_STAYS)
+    return await _scrubbed(handle, receipt)
+
+
+async def _withdraw(
+    handle: Handle,
+    kind: WithdrawalKind,
+    decide: Callable[[Withdrawal], Deciding[Withdrawal | Receipt]],
+) -> Receipt:
+    """Run the transactions of an erasure one after another, and return its receipt."""
+    state: Withdrawal | Receipt
+    state = Withdrawal(kind, handle.clock(), handle.counter, uuid.uuid4().hex)
+    while isinstance(state, Withdrawal):
+        began = 0.0
+
+        def decided(earlier: Withdrawal = state) -> Deciding[Withdrawal | Receipt]:
+            nonlocal began
+            began = time.monotonic()  # the store may have waited for others before
+            return decide(earlier)
+
+        state = await handle.store.transact(decided)
+        if isinstance(state, Withdrawal):
+            state.pace(time.monotonic() - began)
+            await asyncio.sleep(_PAUSE)
+    return state
+
+
+async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling = "all") -> Receipt:
+    """Erase a whole session, and its own messages in the sessions that were forked from it.
+
+    Raises NotFoundError.
+    """
+    arguments.one_of(forks, "forks", _FORKS)
+    try:
+        receipt = await _withdraw(
+            handle, "erase", lambda earlier: erasing.erase_session(session_id, earlier, forks=forks)
+        )
+    finally:
+        handle.forget()
+    return await _scrubbed(handle, receipt)
+
+
+async def erase_space(handle: Handle, space: str) -> Receipt:
+    """Erase a space: its notes, its bank with all revisions, its rules and its journal.
+
+    Raises NotFoundError.
+    """
+    run_id, now = uuid.uuid4().hex, handle.clock()
+    receipt = await handle.store.transact(
+        lambda: erasing.erase_space(space, subject=subject_of(space), now=now, run_id=run_id)
+    )
+    return await _scrubbed(handle, receipt)
+
+
+async def erase_tenant(handle: Handle) -> Receipt:
+    """Erase everything stored for the tenant, its journal included."""
+    messages = 0
+    async for record in every_session(handle.store):
+        messages += record.messages
+    copies = await copies_of(handle.store)  # the records of them are erased too
+    removed = {"sessions": await handle.store.erase_all(), "messages": messages}
+    gone = {what: count for what, count in removed.items() if count}
+    return await _scrubbed(handle, Receipt("erase_tenant", None, removed=gone), copies)
+
+
+async def _scrubbed(
+    handle: Handle, receipt: Receipt, copies: tuple[StoreCopy, ...] | None = None
+) -> Receipt:
+    """Remove erased content from the store's bytes too, and report the result on the receipt.
+
+    ``copies`` are the recorded copies of the store; None: read them.
+    """
+    if copies is None:
+        copies = await copies_of(handle.store)
+    found = await handle.store.scrub()
+    removed = dict(receipt.removed)
+    if found.removed:
+        removed["backups"] = len(found.removed)
+    reason = "" if found.done else f"{found.reason or 'it was not done'}; {_AGAIN}"
+    return replace(
+        receipt, removed=removed, copies=copies, scrubbed=found.done, scrub_reason=reason
+    )
+
+
+async def set_pin(handle: Handle, session_id: str, index: int, *, pinned: bool) -> None:
+    """Pin a message, or take its pin off. Raises NotFoundError, MessageWithdrawnError."""
+    arguments.whole(index, "index")
+    await handle.record(session_id)
+    await handle.store.transact(lambda: change.set_pin(session_id, index, pinned=pinned))
+
+
+async def describe(
+    handle: Handle, session_id: str, described: Callable[[SessionRecord], SessionRecord]
+) -> None:
+    """Replace what an application says of a session: its title, the labels it is listed by.
+
+    Nothing is written where ``described`` returns an equal record. Raises NotFoundError.
+    """
+    await handle.record(session_id)
+
+    def decide(snapshot: Snapshot) -> Changes[None]:
+        record = snapshot.session
+        if record is None:
+            raise NotFoundError(f"session {session_id!r} was erased meanwhile")
+        after = described(record)
+        if after == record:
+            return Changes(None)
+        return Changes(None, session=replace(after, version=record.version + 1))
+
+    await handle.store.mutate(session_id, decide)

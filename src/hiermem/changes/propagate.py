@@ -1,0 +1,285 @@
+"""Propagates a change of messages through a tree: weights, spans and marks, from windows to roots.
+
+Sealed is sealed (P5): no edit and no erasure moves a bound, splits a group or joins two. A window
+whose message changed has another size, and so has every node above it, each measured by the rule
+under which it was sealed. An edit past the limits leaves a large window; a rebuild slices it.
+
+Every node on the path above a changed message is visited, whether its size changed or not. Only
+nodes on this path can contain the old text, so an erasure forgets exactly their texts.
+
+It reads one node for each level and message, and a group's children only if a slice moved.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from hiermem.context.view import runs_of
+from hiermem.errors import StoreCorruptError
+from hiermem.log.events import naming
+from hiermem.log.trees import MessageChange, TreeState
+from hiermem.needs import Reading
+from hiermem.tree.levels import Root, allot, hull
+from hiermem.tree.status import flag, mark_dirty
+from hiermem.tree.windows import converted
+from hiermem.types import Node, SessionRecord, Span
+from hiermem.types.transaction import Changes, LogEvent, NeedNodes, Rewrite
+
+#: "flag" marks a text as dirty, "rebuild" also as pending, "forget" deletes it.
+Mark: TypeAlias = Literal["flag", "rebuild", "forget"]
+
+
+def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propagated]:
+    """Apply the noted changes of messages to a tree, up to its roots.
+
+    The texts of a tree under construction are generated anyway, so
+    nothing in it is only flagged.
+    """
+    if tree_state.build is not None and mark == "flag":
+        mark = "rebuild"
+    made = Propagated(tree_state, mark, now)
+    for change in tree_state.changes:
+        made.apply(change)
+    for node in tree_state.overlapping.values():
+        made.touch(node)
+    yield from made.propagate()
+    made.finish()
+    return made
+
+
+def changes_of(
+    record: SessionRecord,
+    propagated: Sequence[Propagated],
+    kind: Literal["edit", "erase", "quarantine"],
+    now: datetime,
+    *,
+    rewrites: Sequence[Rewrite],
+    drop_views: Sequence[str] = (),
+    drop_records: Sequence[tuple[str, str]] = (),
+) -> tuple[SessionRecord, list[Changes[None]]]:
+    """Return the record after a change of messages, and the writes: one entry for each tree.
+
+    The log gets one event of ``kind`` for all of them.
+    """
+    named = runs_of(rewrite.message.index for rewrite in rewrites)
+    event = LogEvent(kind, record.messages, now, naming(named))
+    made: list[Changes[None]] = []
+    for result in propagated:
+        state, build = result.state.to_json(), result.of.build
+        if build is None:
+            record = replace(record, state=state, epoch=record.epoch + 1)
+        else:
+            record = replace(record, build=replace(build, state=state).to_json())
+        record = replace(record, version=record.version + 1)
+        changes: Changes[None] = Changes(
+            None,
+            session=record,
+            forget=tuple(result.forget),
+            nodes=tuple(result.nodes),
+            tree=result.of.tree,
+        )
+        if build is None:
+            changes = replace(
+                changes,
+                rewrites=tuple(rewrites),
+                events=(event,),
+                drop_views=tuple(drop_views),
+                drop_records=tuple(drop_records),
+            )
+        made.append(changes)
+    return record, made
+
+
+class Propagated:
+    """A change of messages in the tree ``of``: its nodes as they were read, and as they are now.
+
+    At the end, ``nodes`` are to be written, ``forget`` lose their revisions. ``dirty`` names the
+    nodes with a text that are marked so now, ``gone`` those whose text was taken away. ``windows``
+    are the ordinals of the windows whose content changed.
+    """
+
+    def __init__(self, tree_state: TreeState, mark: Mark, now: datetime) -> None:
+        self.of, self.state, self.config = tree_state, tree_state.state, tree_state.config
+        self.nodes: list[Node] = []
+        self.forget: dict[str, None] = {}
+        self.dirty: list[str] = []
+        self.gone: list[str] = []
+        self.windows: list[int] = []
+        self._mark: Mark = mark
+        self._now = now
+        self._before: dict[str, Node] = {}
+        self._nodes: dict[str, Node] = {}
+        self._inputs: set[str] = set()
+        self._queue: list[tuple[int, str]] = []
+        self._queued: set[str] = set()
+        self._grown: dict[str, tuple[int, int]] = {}
+        self._moved = False
+
+    # -- the windows
+
+    def apply(self, change: MessageChange) -> None:
+        """Give one message its new weight, in its windows and in the open window."""
+        location, before, after, points = change[2:]
+        last = len(location.points)
+        for number, window in enumerate(location.windows):
+            if window.id not in self._inputs:
+                self.touch(window)
+            if last:
+                node = self._nodes[window.id]
+                self._nodes[node.id] = replace(node, span=_sliced(node.span, points, number))
+                self._moved = True
+            more, less, unit = after[number], before[number], window.unit
+            self._grow(window.id, more.size(unit) - less.size(unit), more.tokens - less.tokens)
+        if location.opened:
+            more, less, unit = after[last], before[last], self.config.unit
+            self.state = self.state.with_size(
+                change.thread,
+                change.message,
+                size=more.size(unit) - less.size(unit),
+                tokens=more.tokens - less.tokens,
+                char=points[-1] if last else None,
+            )
+
+    def _grow(self, id_: str, size: int, tokens: int) -> None:
+        """Note that a node's inputs grew by these amounts; the node is weighed once, at the end."""
+        before = self._grown.get(id_, (0, 0))
+        self._grown[id_] = (before[0] + size, before[1] + tokens)
+
+    def touch(self, window: Node) -> None:
+        """Note that a window's content changed."""
+        self._take(window)
+        self._inputs.add(window.id)
+        self._push(window.id)
+
+    def _take(self, node: Node) -> None:
+        if node.id not in self._nodes:
+            self._before[node.id] = self._nodes[node.id] = node
+
+    def _push(self, id_: str) -> None:
+        if id_ not in self._queued:
+            self._queued.add(id_)
+            heapq.heappush(self._queue, (self._nodes[id_].level, id_))
+
+    # -- the way up
+
+    def propagate(self) -> Reading[None]:
+        """Go up to the roots, one level at a time, so that every node is finished once."""
+        while self._queue:
+            level = self._queue[0][0]
+            ids: list[str] = []
+            while self._queue and self._queue[0][0] == level:
+                ids.append(heapq.heappop(self._queue)[1])
+            before = [self._before[id_] for id_ in ids]
+            wanted = [node.parent for node in before if node.parent is not None]
+            if self._moved:
+                wanted += [child for node in before for child in node.children]
+            yield from self._read(wanted)
+            for node in before:
+                self._rise(node)
+
+    def _rise(self, before: Node) -> None:
+        """Finish a node, and hand its growth to its parent, or to the roots."""
+        node = self._nodes[before.id]
+        fields = self._weights(node, *self._grown.pop(before.id, (0, 0)))
+        if before.children and self._moved:
+            fields["span"] = hull(self._nodes[child].span for child in before.children)
+        if self._mark == "forget":
+            self.forget[before.id] = None
+            fields |= self._without_text(node)
+        now = self._nodes[before.id] = replace(node, **fields) if fields else node
+        if before.parent is None:
+            state = self.state.with_root(Root.of(now))
+            if state is None:
+                raise StoreCorruptError(
+                    f"{before.id} has no place in the tree; the store is damaged"
+                )
+            self.state = state
+            return
+        parent = self._nodes[before.parent]
+        old, new = (
+            converted(node.allotted, node.allotted_tokens, node.unit, parent.unit)
+            for node in (before, now)
+        )
+        self._grow(parent.id, new - old, now.allotted_tokens - before.allotted_tokens)
+        self._push(parent.id)
+
+    def _read(self, ids: Sequence[str]) -> Reading[None]:
+        """Read the nodes that were not read yet."""
+        missing = tuple(id_ for id_ in dict.fromkeys(ids) if id_ not in self._nodes)
+        if missing:
+            found: list[Node] = yield NeedNodes(missing, self.of.tree)
+            if len(found) < len(missing):
+                raise StoreCorruptError(
+                    f"some of {', '.join(missing)} are missing; the store is damaged"
+                )
+            for node in found:
+                self._take(node)
+
+    def _weights(self, node: Node, size: int, tokens: int) -> dict[str, Any]:
+        """Return the fields of a node whose inputs grew by this, in its unit and in tokens."""
+        if not size and not tokens:
+            return {}
+        size, tokens = max(0, node.input_size + size), max(0, node.input_tokens + tokens)
+        allotted, allotted_tokens, verbatim = allot(
+            node.level, size, tokens, self.config, unit=node.unit
+        )
+        return {
+            "input_size": size,
+            "allotted": allotted,
+            "input_tokens": tokens,
+            "allotted_tokens": allotted_tokens,
+            "verbatim": verbatim,
+        }
+
+    def _without_text(self, node: Node) -> dict[str, Any]:
+        """Return the fields of a node that is forgotten, in its next version."""
+        return {
+            "status": "pending",
+            "revision": 0,
+            "version": node.version + 1,
+            "attempts": 0,
+            "error": None,
+            "degraded": False,
+            "dirty": False,
+            "forced": False,
+            "since": self._now if node.revision else node.since,
+        }
+
+    # -- the end
+
+    def finish(self) -> None:
+        """Mark the visited nodes and note everything that is to be written."""
+        for id_ in sorted(self._nodes, key=lambda id_: (self._nodes[id_].level, id_)):
+            node, before = self._nodes[id_], self._before[id_]
+            if id_ in self.forget:
+                self.gone += [id_] if before.revision else []
+                self.nodes.append(node)
+                continue
+            visited = id_ in self._queued
+            after = self._marked(node) if visited else node
+            self.dirty += [id_] if visited and before.revision and after.dirty else []
+            if id_ in self._inputs or after != before:
+                self.nodes.append(replace(after, version=before.version + 1))
+        self.windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
+
+    def _marked(self, node: Node) -> Node:
+        """Mark a node on the path; if its content changed, its attempts begin anew."""
+        if node.id in self._inputs:
+            node = replace(node, attempts=0, error=None)
+        if not node.revision:
+            return node
+        if self._mark == "rebuild":
+            return mark_dirty(node, now=self._now)
+        return flag(node)
+
+
+def _sliced(span: Span, points: Sequence[int], number: int) -> Span:
+    """Return the span of the window that holds slice ``number``, with its current offsets."""
+    start_char = points[number - 1] if number else span.start_char
+    if number < len(points):
+        return replace(span, start_char=start_char, stop_char=points[number])
+    return replace(span, start_char=start_char)

@@ -1,0 +1,801 @@
+"""The exact cover of a session inside a token budget, in two zones, and how it stays stable.
+
+The summary zone represents every window before a boundary, in a row of pooled views. The verbatim
+zone holds everything after the boundary. Providers bill a cached prefix at a fraction of the price,
+so the cut is sticky: new messages are appended until the budget is reached. Then the oldest
+messages move to the end of the summary zone, as a view of their fair share of the history. The
+summary zone is pooled again as a whole only when it has grown to its limit. A full re-plan is the
+last resort.
+
+Every message in scope is represented exactly once, and the rendered context never exceeds the
+budget. Where the required messages do not fit, the cut raises an error that states the minimum, or
+lists what it omits if the caller allows omission.
+
+This module reads through ``needs`` and so never waits. It neither searches nor makes summaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+from hiermem import needs
+from hiermem.config import ContextPolicy
+from hiermem.context import cover, pins, pool, verbatim
+from hiermem.context.cover import Covered
+from hiermem.context.pins import Head, Pin
+from hiermem.context.render import Block, Shown, Writer, in_order, name_of
+from hiermem.context.verbatim import Excerpts
+from hiermem.context.view import Piece, Runs, View, each_of, runs_of
+from hiermem.context.zone import VIEW_TOKENS, ZoneMaker
+from hiermem.errors import BudgetTooSmallError
+from hiermem.needs import Reading
+from hiermem.text.fence import NOTICE
+from hiermem.text.measure import body, day
+from hiermem.tree.state import SessionState
+from hiermem.types import Node, Span, StoredMessage, Unit
+from hiermem.types.transaction import NeedLevel
+
+# The shares below are of the budget; ``benchmarks/frontier.py`` found them. Those of the zone are
+# of the budget less the reserve for messages, or less the standing turns that are sent again.
+#: A collapse goes on down to this share of verbatim messages; the standing turns stay in any case.
+_WATERMARK = 0.02
+#: The least size of a new piece of the zone, as a share of what its messages took.
+_LEAST_PIECE = 0.05
+#: The zone is rewritten if it would exceed this share, or would leave less than ``_FREE`` (or than
+#: a collapse sends again) to new messages; then it gets the size ``_ZONE_REWRITE``.
+_ZONE_LIMIT = 0.90
+_FREE = 0.05
+_ZONE_REWRITE = 0.40
+#: How full a collapse leaves the context, once the history is twice the budget. A cut that frees
+#: nothing would be made again with every message, so this and ``_FREE`` are less than all of it.
+_REPLAN = 0.66
+#: How full the first plan is, and any plan where no provider cache can be lost; the part of it that
+#: the newest messages have.
+_REPLAN_COLD = 0.95
+_VERBATIM = 0.25
+#: If the zone would be smaller than this fraction of the size that a rewrite would give it, it is
+#: rewritten instead of extended: a long turn has compressed it too much.
+_PRESSED = 0.75
+#: How many tokens may be sent again to make the zone one token smaller, when the new piece is
+#: pooled together with the pieces before it.
+_ROOM = 0.8
+#: Above this many characters a slice is not counted to see whether it stays verbatim.
+_LONG = 50_000
+#: A previous cut is not extended if the messages behind its zone take more than this many times the
+#: budget: more than a budget of them is new then, and a plan from the tree reads less.
+_GAP = 2
+#: The part of the budget that the calls of the newest turn, but for the last, may take verbatim.
+_CALLS = 1 / 3
+#: The part of the room beside excerpts that whole results keep when they have to give way.
+_WHOLE = 0.25
+#: The most messages that may lead a session.
+MOST_LEADING = 4
+#: A new plan that is less full than this share of its limit is made again, with more messages.
+_FULL = 0.9
+#: Number of windows per read when the planner walks back from the newest window.
+_STRIDE = 16
+#: Number of nodes above the windows that are read before a plan asks for them.
+_AHEAD = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Everything that a cut depends on, except for the data that it reads.
+
+    ``budget`` is the number of tokens that the cut itself may spend, as ``writer`` counts them.
+    ``overhead`` is the number of tokens that the caller's system prompt, tools and recall take in
+    addition (used in errors only). ``reserve`` is the caller's size for the verbatim zone, or None
+    for the policy's size. ``gone`` are the messages that were erased or put in quarantine.
+    ``view`` is the prefix of the names of the trimmed views, "" for the default view. Those of the
+    ``pins`` that no raw message says take at most ``pin_room`` tokens of the budget. Of a profile,
+    ``levels`` are those whose summaries may be shown, and ``recent`` is the number of messages that
+    stay verbatim. ``recall`` is the number of tokens that are kept for recall, which needs none
+    while the whole history fits. ``lead`` are the system messages that lead the session and every
+    context of it, beside the budget; ``too_long`` is their number of tokens where they would take
+    more than half of it and so do not lead.
+    """
+
+    state: SessionState
+    budget: int
+    writer: Writer
+    policy: ContextPolicy = field(default_factory=ContextPolicy)
+    overhead: int = 0
+    reserve: int | None = None
+    view: str = ""
+    gone: Runs = ()
+    sticky: bool = True
+    cache_cold: bool = False
+    allow_omission: bool = False
+    pins: tuple[Pin, ...] = ()
+    pin_room: int = 0
+    levels: frozenset[int] | None = None
+    recent: int | None = None
+    lead: tuple[Shown, ...] = ()
+    too_long: int = 0
+    notice: int = 0
+    recall: int = 0
+
+    def unneeded(self, blocks: Iterable[Block]) -> int:
+        """Return the tokens of the notice if no block is a record, and so none needs it, else 0."""
+        return 0 if any(block.text for block in blocks) else self.notice
+
+    def free(self, blocks: Iterable[Block]) -> int:
+        """Return what blocks leave of the budget; below 0 if they take of what recall has."""
+        taken = [(block.tokens, block.text.startswith(NOTICE)) for block in blocks]
+        # The budget is what the notice leaves; the tokens of a block that bears it include it.
+        notice = self.notice if any(bears for _, bears in taken) else 0
+        return self.budget + notice - sum(tokens for tokens, _ in taken)
+
+
+@dataclass(frozen=True, slots=True)
+class Omitted:
+    """A stretch that does not fit the budget and that the caller allowed to be omitted."""
+
+    name: str
+    span: Span
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A decided cut: its sticky state, what it renders, and what it omits.
+
+    ``lead`` stands before ``blocks``, and outside their budget.
+    """
+
+    view: View
+    shown: tuple[Shown, ...]
+    blocks: tuple[Block, ...]
+    omitted: tuple[Omitted, ...] = ()
+    lead: tuple[Block, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of all blocks together, without the lead."""
+        return sum(block.tokens for block in self.blocks)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether all messages are verbatim."""
+        return not (self.view.pieces or self.view.boundary or self.omitted)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The messages of the newest windows and of the open windows, divided between the zones.
+
+    ``raw`` stays verbatim. Windows before ``boundary`` move to the summary zone; ``past`` are their
+    messages. ``older`` are messages that move as well although their windows stay or are not
+    sealed. ``after`` are all messages of the windows that stay.
+    """
+
+    boundary: int
+    raw: list[Shown]
+    older: list[Shown]
+    after: list[Shown]
+    past: list[Shown]
+
+
+def prefetch(state: SessionState) -> tuple[NeedLevel, ...]:
+    """Return what a cut that is planned anew will ask for, as far as the state alone tells.
+
+    These are the newest windows, and the levels above as far down as they have few nodes.
+    """
+    total = state.next_ordinal(1)
+    found = [NeedLevel(1, max(0, total - _STRIDE), total)] if total else []
+    left = _AHEAD
+    for level in range(len(state.ordinals), 1, -1):
+        nodes = state.next_ordinal(level)
+        left -= nodes
+        if left < 0:
+            break
+        if nodes:
+            found.append(NeedLevel(level, 0, nodes))
+    return tuple(found)
+
+
+def newest_sealed(state: SessionState) -> Reading[list[Node]]:
+    """Return the sealed windows from the window of the newest message on; [] if that is open.
+
+    If the newest message is sliced, its window is the window of its last slice.
+    """
+    newest = state.next_index - 1
+    found: list[Node] = []
+    if any(window.last_index == newest for window in state.open_windows()):
+        return found
+    end = state.next_ordinal(1)
+    while end > 0:
+        begin = max(0, end - _STRIDE)
+        found = (yield from needs.windows(begin, end)) + found
+        holding = [window.ordinal for window in found if window.span.stop == newest + 1]
+        if holding:
+            return [window for window in found if window.ordinal >= holding[-1]]
+        end = begin
+    return []
+
+
+def select(at: Situation, previous: View | None, excerpts: Excerpts) -> Reading[Cut]:
+    """Return the cut for a situation, with excerpts of long tool results that do not fit whole.
+
+    Raises BudgetTooSmallError as ``Planner.select`` does.
+    """
+    planner = Planner(at, previous)
+    found = yield from verbatim.with_excerpts(planner.select(), excerpts)
+    if not excerpts.shortened or found.omitted:
+        return found
+    if found.is_whole and (whole := (yield from planner.whole())):
+        excerpts.shortened.clear()
+        return whole
+    return planner.lengthened(found, excerpts)
+
+
+class Planner:
+    """Plans one selection. Its methods are the steps of the policy, cheapest first."""
+
+    def __init__(self, situation: Situation, previous: View | None) -> None:
+        self.at, self.previous = situation, previous
+        serial = previous.serial if previous else 0
+        self.led: dict[int | None, str | None] = {
+            item.message.index: None for item in situation.lead
+        }
+        self.zone = ZoneMaker(situation.writer, serial, situation.view, said=self.led)
+        self.cost = situation.writer.cost
+        self.total = situation.state.next_ordinal(1)
+        self.opened = situation.state.open_windows()
+        self.roots = cover.cheapest(situation.state)
+        # The newest message is always raw. Therefore the window that holds it, sealed or not, and
+        # the windows that were sealed at the same moment never enter the summary zone.
+        self.last = self.total
+        self.tail: list[Node] = []
+
+    def select(self) -> Reading[Cut]:
+        """Return the cut for the situation; keep the previous one as long as it fits.
+
+        Raises BudgetTooSmallError where not even the minimum fits and omission was not allowed.
+        """
+        previous = self.previous
+        if self.at.recall:
+            whole = yield from self.whole()
+            if whole is not None:
+                return whole
+        else:
+            yield from self._read_tail()
+        if not self.at.sticky:
+            return (yield from self.replan(1.0))
+        if previous is None or self.at.cache_cold or self.at.budget <= 0:
+            return (yield from self.replan(_REPLAN_COLD))
+        if previous.boundary > self.last or self._pinned(previous.pieces) > self.at.pin_room:
+            return (yield from self.replan(_REPLAN))
+        windows = yield from self._newest_windows(_GAP * self.at.budget, begin=previous.boundary)
+        if windows and windows[0].ordinal > previous.boundary:
+            return (yield from self.replan(_REPLAN_COLD))
+        kept = yield from self.keep(previous, windows)
+        return kept or (yield from self.replan(_REPLAN))
+
+    def _read_tail(self) -> Reading[None]:
+        self.tail = yield from newest_sealed(self.at.state)
+        self.last = self.total - len(self.tail)
+
+    def whole(self) -> Reading[Cut | None]:
+        """Return a cut that shows the whole history verbatim, if that fits in place of recall."""
+        yield from self._read_tail()
+        windows = yield from self._newest_windows(self.at.budget + self.at.recall + self.at.notice)
+        if (windows[0].ordinal if windows else self.total) > 0:
+            return None
+        shown = yield from verbatim.read(self.at.state, windows)
+        cut = self._assemble(View(0, ()), shown)
+        return cut if self._fits(cut, self.at.recall) and not self._is_long(shown) else None
+
+    def lengthened(self, found: Cut, excerpts: Excerpts) -> Cut:
+        """Show tool results whole in the room that a cut with excerpts leaves, the newest first.
+
+        The first of them stays while all fit. When they do not, they give up most of that room at
+        once, because a result that becomes an excerpt is sent again with all that follows it.
+        """
+        if not self._fits(found):
+            return found  # Excerpts of the whole history may take of recall's room.
+        before = self.previous if self.at.sticky and not self.at.cache_cold else None
+        longer = self._whole_from(before.whole, found, excerpts) if before else found
+        if before is None or not self._fits(longer):
+            first = self._first_whole(found, excerpts, anew=before is None)
+            longer = self._whole_from(first, found, excerpts)
+        while not self._fits(longer):  # A quoted result takes more than its own tokens.
+            later = (index for index in excerpts.shortened if index > longer.view.whole)
+            first = min(later, default=self.at.state.next_index)
+            longer = self._whole_from(first, found, excerpts)
+        for item in longer.shown:
+            if item.message is excerpts.shortened.get(item.message.index):
+                del excerpts.shortened[item.message.index]
+        return longer
+
+    def _first_whole(self, found: Cut, excerpts: Excerpts, *, anew: bool) -> int:
+        """Return the message from which on whole results fit about beside a cut with excerpts."""
+        fullness = _REPLAN_COLD if self.at.sticky else 1.0
+        room = int(fullness * self.at.budget) - found.tokens
+        room = room if anew else int(_WHOLE * room)
+        first = self.at.state.next_index
+        for item in reversed(found.shown):
+            stored = excerpts.lengthened(item.message, 0)
+            room -= stored.tokens - item.message.tokens
+            if room < 0:
+                break
+            first = stored.index
+        return first
+
+    def _whole_from(self, first: int, found: Cut, excerpts: Excerpts) -> Cut:
+        shown = [
+            replace(item, message=excerpts.lengthened(item.message, first)) for item in found.shown
+        ]
+        return self._assemble(replace(found.view, whole=first), shown)
+
+    # -- keeping the previous cut
+
+    def keep(self, view: View, windows: Sequence[Node]) -> Reading[Cut | None]:
+        """Append the new messages; collapse or rewrite at the budget; None means re-plan."""
+        shown = yield from verbatim.read(self.at.state, windows)
+        kept = self._assemble(view, shown)
+        if self._fits(kept) and not self._is_long(kept.shown):
+            return kept
+        yield from needs.at_length()
+        cut = yield from self._append(view, windows, shown)
+        if cut is None or not self._fits(cut):
+            cut = yield from self._rewrite(view, windows, shown)
+        return cut if self._fits(cut) else None
+
+    def _fits(self, cut: Cut, more: int = 0) -> bool:
+        """Return whether a cut is within the budget."""
+        return cut.tokens <= self.at.budget + more + self.at.unneeded(cut.blocks)
+
+    def _is_long(self, shown: Sequence[Shown]) -> bool:
+        """Return whether twice as many messages are raw as a profile asked for."""
+        recent = self.at.recent
+        return recent is not None and _spoken(shown) > 2 * recent
+
+    def _append(
+        self, view: View, windows: Sequence[Node], shown: Sequence[Shown]
+    ) -> Reading[Cut | None]:
+        """Move the oldest verbatim messages to the end of the zone, as a piece of a fair share.
+
+        Return None if the zone would exceed its limit, or would leave less room for new messages
+        than each collapse sends again.
+        """
+        part = self._part(windows, shown, self._watermark)
+        past = [item for item in part.past if not view.holds(item.message.index)]
+        older = [item for item in part.older if not view.holds(item.message.index)]
+        going = [item for item in (*past, *older) if not item.empty]
+        if not view.pieces or not (going or part.boundary > view.boundary):
+            return None
+        if self.at.levels is not None:
+            return None  # A piece is made of messages, too.
+        left, raw = self._left(shown), self.cost(part.raw)
+        share = int(_ZONE_REWRITE * left)
+        again = self._again(part.raw)
+        free = max(int(_FREE * self.at.budget), again)
+        missing = self._least(shown) - raw - view.tokens
+        stood = sum(piece.messages for piece in view.pieces)
+        fair = share / max(1, stood + len(going))
+        least = max(int(_LEAST_PIECE * self.cost(going)), VIEW_TOKENS // 2)
+        size = max(int(fair * len(going)), least)
+        anew = min(share, self._room(part.raw) - again)
+        if view.tokens + size < _PRESSED * anew or missing > self.cost(going):
+            return None
+        size = max(size, missing)
+        number, size = self._joined(view.pieces, size, len(going), fair=fair, missing=missing)
+        others, joined = view.pieces[:number], view.pieces[number:]
+        head = self._head(part.raw, self.at.pin_room, others)
+        if self._is_newer_left_out(part.raw, head, others):
+            return None
+        size = max(size, VIEW_TOKENS // 2 + head.tokens)
+        grown = sum(piece.tokens for piece in others) + size
+        most = min(int(_ZONE_LIMIT * left), self.at.budget - raw - free)
+        if grown > most:
+            return None
+        begin = joined[0].windows[0] if joined else view.boundary
+        covers = yield from cover.inside(self.roots, begin, part.boundary)
+        piece = yield from self.zone.appended(
+            [window for window in windows if window.ordinal < part.boundary],
+            past,
+            size,
+            covers=covers,
+            at=part.boundary,
+            beside=older,
+            others=others,
+            joined=joined,
+            head=head,
+        )
+        stays = {item.message.index for item in part.after}
+        piece = replace(piece, runs=runs_of(i for i in each_of(piece.runs) if i in stays))
+        wider = replace(view, boundary=part.boundary, pieces=(*others, piece))
+        cut = self._assemble(wider, part.after)
+        # The new messages may have fewer lines than the piece has room for; the tree has more.
+        return cut if cut.tokens >= self._least(shown) - 3 * pool.PIECE else None
+
+    def _joined(
+        self, pieces: Sequence[Piece], size: int, messages: int, *, fair: float, missing: int
+    ) -> tuple[int, int]:
+        """Return how many pieces stay before a new one, and the size of the new one.
+
+        The new piece, of ``size`` tokens for so many messages, takes in the last pieces, into the
+        ``fair`` share of all their messages, if at most ``_ROOM`` tokens are sent again for each
+        token by which the zone gets smaller; the zone keeps its ``missing`` tokens. The first piece
+        never joins: a rewrite pools it again.
+        """
+        best, number, joined, before = 0.0, len(pieces), size, 0
+        for place in range(len(pieces) - 1, 0, -1):
+            if not self.zone.joins(pieces[place]):
+                break
+            before += pieces[place].tokens
+            messages += pieces[place].messages
+            together = max(int(fair * messages), VIEW_TOKENS // 2, before + missing)
+            together = min(together, before + size)
+            gain = _ROOM * (before + size - together) - (together - size)
+            if gain > best:
+                best, number, joined = gain, place, together
+        return number, joined
+
+    def _rewrite(self, view: View, windows: Sequence[Node], shown: Sequence[Shown]) -> Reading[Cut]:
+        """Make the zone one pooled view again, from the tree and from its present lines."""
+        part = self._part(windows, shown, self._watermark)
+        share = int(_ZONE_REWRITE * self._left(shown))
+        share = max(share, self._least(shown) - self.cost(part.raw))
+        share = min(share, self._room(part.raw) - self._again(part.raw))
+        if self.at.levels is not None:
+            return (yield from self._planned(part, share))
+        kept = [unit for piece in view.pieces for unit in self.zone.lines_of(piece)]
+        return (yield from self._planned(part, share, kept=kept, raw=part.past))
+
+    def _least(self, shown: Sequence[Shown]) -> int:
+        """Return the minimal size of the context after a collapse; 0 while the history is short.
+
+        A short history that is compressed strongly loses little, and the next collapse is later.
+        """
+        at = self.at
+        history = self.cost(shown) * at.state.next_index // max(1, len(shown))
+        if history <= 2 * at.budget:
+            return 0
+        # The next line may be too long for the rest of a view, and the marks of gaps vary.
+        return min(int(_REPLAN * at.budget) + 2 * pool.PIECE, at.budget)
+
+    @property
+    def _watermark(self) -> int:
+        """Return the minimal number of tokens that stay verbatim when windows collapse."""
+        reserve = self.at.reserve
+        return int(_WATERMARK * self.at.budget) if reserve is None else reserve
+
+    def _left(self, shown: Sequence[Shown]) -> int:
+        """Return the budget without the caller's reserve, or what each collapse sends again.
+
+        That is all turns that must stand but the newest one.
+        """
+        turns = self._staying(verbatim.pieces_of(shown), 0)
+        again = self._again([item for piece in turns for item in piece])
+        return self.at.budget - max(again, self.at.reserve or 0)
+
+    def _room(self, raw: Sequence[Shown]) -> int:
+        """Return the room for the zone next to ``raw``, less the part kept for new messages."""
+        budget = self.at.budget
+        return budget - self.cost(raw) - int(_FREE * budget)
+
+    def _again(self, raw: Sequence[Shown]) -> int:
+        """Return the tokens of ``raw`` that a collapse sends again: all but the newest turn."""
+        pieces = verbatim.pieces_of(raw)
+        newest = verbatim.newest(pieces, 1)
+        return self.cost([item for piece in pieces[: len(pieces) - newest] for item in piece])
+
+    def _part(self, windows: Sequence[Node], shown: Sequence[Shown], share: int) -> Part:
+        """Divide the messages of the newest windows; the newest, about ``share`` tokens, stay."""
+        pieces = self._staying(verbatim.pieces_of(shown), share)
+        stays = {item.message.index for piece in pieces for item in piece}
+        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
+        return self._divided(windows, shown, stays, allowed | {self.last})
+
+    def _divided(
+        self,
+        windows: Sequence[Node],
+        shown: Sequence[Shown],
+        stays: Container[int],
+        allowed: Iterable[int],
+    ) -> Part:
+        """Divide messages at the latest allowed boundary before all windows of those that stay."""
+        ends = verbatim.window_of_each(windows, shown)
+        held = [
+            ordinal
+            for item, ordinal in zip(shown, ends, strict=True)
+            if ordinal is not None and item.message.index in stays
+        ]
+        begin = windows[0].ordinal if windows else self.total
+        latest = min((self.last, *held))
+        least = min(begin, self.last)
+        boundary = max((at for at in allowed if begin <= at <= latest), default=least)
+        left = [window for window in windows if window.ordinal >= boundary]
+        begins = verbatim.starts(left, self.opened)
+        after = verbatim.shown_from(begins, [item.message for item in shown])
+        from_char = {item.message.index: item.begin for item in after}
+        return Part(
+            boundary,
+            raw=[item for item in after if item.message.index in stays],
+            older=[i for i in after if i.message.index not in stays and not i.empty],
+            after=after,
+            past=[item for item in shown if from_char.get(item.message.index) != item.begin],
+        )
+
+    def _staying(self, pieces: Sequence[list[Shown]], share: int) -> Sequence[list[Shown]]:
+        """Choose the pieces that stay verbatim: the last turns, and more up to ``share``.
+
+        The last turns stay if together they take at most a third of the budget; otherwise only the
+        newest turn stays. A turn loses its oldest pieces if the minimum of the zone needs the room,
+        or if its calls take more than their part of the budget, the last of them aside.
+        """
+        budget, turns = self.at.budget, self.at.policy.turns
+        days = ["", *(day(piece[-1].message.created_at) for piece in pieces)]
+        costs = [self._estimate(piece, before) for piece, before in zip(pieces, days, strict=False)]
+        number = verbatim.newest(pieces, turns)
+        spent = sum(costs[len(costs) - number :])
+        if turns > 1 and spent > budget // 3:
+            number = verbatim.newest(pieces, 1)
+        spent = sum(costs[len(costs) - number :])
+        most = budget - VIEW_TOKENS - pool.PIECE * len(self.roots)
+        if self.at.recent is not None:
+            share, number, spent = 0, 1, costs[-1] if costs else 0
+            while number < len(pieces) and _spoken(flat(pieces[-number:])) < self.at.recent:
+                number += 1
+                spent += costs[len(costs) - number]
+        calls = [
+            cost if any(item.message.role == "tool" for item in piece) else 0
+            for piece, cost in zip(pieces, costs, strict=True)
+        ]
+        most_called = _CALLS * budget if self.at.recent is None else budget
+        while number > 1 and (spent > most or sum(calls[-number:-1]) > most_called):
+            spent -= costs[len(costs) - number]
+            number -= 1
+        while number < len(pieces) and spent + costs[len(costs) - number - 1] <= share:
+            number += 1
+            spent += costs[len(costs) - number]
+        return pieces[len(pieces) - number :]
+
+    # -- planning both zones from the tree
+
+    def replan(self, fullness: float) -> Reading[Cut]:
+        """Plan both zones without a previous cut, filling about ``fullness`` of the budget.
+
+        Everything is verbatim if that fits. Otherwise the newest messages take their share, and one
+        pooled view of all other messages takes the remaining tokens.
+        """
+        budget = self.at.budget
+        windows = (yield from self._newest_windows(budget + self.at.notice)) or self.tail
+        shown = yield from verbatim.read(self.at.state, windows)
+        if (windows[0].ordinal if windows else self.total) == 0:
+            cut = self._assemble(View(0, ()), shown)
+            if self._fits(cut) and not self._is_long(shown):
+                return cut
+        yield from needs.at_length()
+        limit = int(fullness * budget)
+        share = int(_VERBATIM * budget) if self.at.reserve is None else self.at.reserve
+        part = self._part(windows, shown, min(share, limit))
+        room = budget - self.cost(part.raw)
+        below = yield from cover.inside(self.roots, 0, part.boundary)
+        if room >= VIEW_TOKENS + pool.PIECE * (len(below) + bool(part.older)):
+            wish = max(limit - budget + room, int(_ZONE_REWRITE * self._left(shown)))
+            cut = yield from self._planned(part, min(room, wish))
+            if cut.tokens < _FULL * limit and self.at.recent is None:
+                # All lines that there are take less than their share: messages take the rest.
+                more = self._part(windows, shown, self.cost(part.raw) + limit - cut.tokens)
+                kept = [unit for piece in cut.view.pieces for unit in self.zone.lines_of(piece)]
+                wider = yield from self._planned(more, limit - self.cost(more.raw), kept=kept)
+                cut = wider if cut.tokens < wider.tokens <= budget else cut
+            if self._fits(cut):
+                return cut
+        return (yield from self._tight(limit, share))
+
+    def _planned(
+        self,
+        part: Part,
+        share: int,
+        *,
+        kept: Sequence[Unit] = (),
+        raw: Sequence[Shown] = (),
+    ) -> Reading[Cut]:
+        """Show everything that does not stay raw in one pooled view of about ``share`` tokens."""
+        below = yield from cover.inside(self.roots, 0, part.boundary)
+        least = self.zone.least(below) + (pool.PIECE if part.older else 0)
+        share = max(share, least)
+        # The least counts more for the frame of a view than that takes.
+        head = self._head(part.raw, share - least + VIEW_TOKENS // 4)
+        if below or not part.older:
+            pieces = yield from self.zone.pooled(
+                below,
+                share,
+                beside=part.older,
+                kept=kept,
+                raw=raw,
+                levels=self.at.levels,
+                head=head,
+            )
+        else:
+            pieces = (self.zone.of_messages(part.older, share, at=part.boundary, head=head),)
+        return self._assemble(View(part.boundary, pieces), part.after)
+
+    def _newest_windows(self, most: int, *, begin: int = 0) -> Reading[list[Node]]:
+        """Read windows from the newest back to ``begin``, until they exceed ``most`` tokens."""
+        tokens = sum(window.tokens for window in self.opened)
+        found: list[Node] = []
+        end = self.total
+        while end > begin and tokens <= most:
+            start = max(begin, end - _STRIDE)
+            read = yield from needs.windows(start, end)
+            found = read + found
+            tokens += sum(window.input_tokens for window in read)
+            end = start
+        return found
+
+    def _tight(self, limit: int, share: int) -> Reading[Cut]:
+        """Plan where even the open windows do not fit: their older messages become one view."""
+        below = yield from cover.inside(self.roots, 0, self.last)
+        shown = yield from verbatim.read(self.at.state, self.tail)
+        pieces = verbatim.pieces_of(shown)
+        newest = pieces[-1] if pieces else []
+        older = [piece for piece in pieces[:-1] if any(not item.empty for item in piece)]
+        group = self.cost(newest)
+        needed = VIEW_TOKENS if below or older else 0
+        minimum = group + needed + pool.PIECE * len(below)
+        if not below or minimum > self.at.budget:
+            # The whole history may take less than a view of it.
+            windows = self.tail
+            if below:
+                windows = yield from self._newest_windows(minimum + self.at.notice)
+            if not below or (windows and windows[0].ordinal == 0):
+                whole = self._assemble(
+                    View(0, ()), (yield from verbatim.read(self.at.state, windows))
+                )
+                if self._fits(whole):
+                    return whole
+                minimum = min(minimum, whole.tokens - self.at.unneeded(whole.blocks))
+        omitted: list[Omitted] = []
+        if minimum > self.at.budget:
+            self._may_omit(group=group, minimum=minimum, roots=len(below))
+            room = self.at.budget - group - VIEW_TOKENS
+            if room < 0:
+                while older and self.cost([*older[-1], *newest]) <= self.at.budget:
+                    newest = [*older.pop(), *newest]
+                unseen = map(omitted_message, in_order(flat(older)))
+                cut = self._assemble(View(self.last, ()), newest)
+                return replace(cut, omitted=(*map(_omitted, below), *unseen))
+            left_out = len(below) - room // pool.PIECE
+            omitted = [_omitted(item) for item in below[:left_out]]
+            below = below[left_out:]
+            minimum = group + VIEW_TOKENS + pool.PIECE * len(below)
+        limit = max(limit, minimum)
+        spare = limit - minimum
+        raw = list(newest)
+        while older and self.cost([*older[-1], *raw]) <= min(share, group + spare // 2):
+            raw = [*older.pop(), *raw]
+        left = limit - self.cost(raw)
+        head = self._head(raw, left - needed - pool.PIECE * len(below) + VIEW_TOKENS // 4)
+        viewed = in_order(flat(older))
+        zone: list[Piece] = []
+        if viewed:
+            beyond = left - head.tokens - VIEW_TOKENS - pool.PIECE * len(below)
+            part = VIEW_TOKENS // 2 + beyond // 3 if below else left
+            own = Head() if below else head
+            zone.append(self.zone.of_messages(viewed, part, at=self.last, head=own))
+            left -= zone[0].tokens
+        zone[:0] = yield from self.zone.pooled(below, left, levels=self.at.levels, head=head)
+        cut = self._assemble(View(self.last, tuple(zone)), [*viewed, *raw])
+        return replace(cut, omitted=tuple(omitted))
+
+    def _may_omit(self, *, group: int, minimum: int, roots: int) -> None:
+        """Refuse a budget below the minimum, unless omission is allowed and is sufficient."""
+        budget, overhead = self.at.budget, self.at.overhead
+        if self.at.allow_omission and group <= budget:
+            return
+        why = f"the newest exchange group takes {group} tokens"
+        if not self.at.allow_omission and minimum > group:
+            why += f" and {roots} root summaries with the older open messages the rest"
+        if budget < 0:
+            why += f", and what stands beside the messages takes {overhead}"
+        raise BudgetTooSmallError(
+            budget=budget + overhead,
+            minimum=(group if self.at.allow_omission else minimum) + overhead,
+            why=why,
+            omission=group <= budget,
+        )
+
+    def _head(self, raw: Sequence[Shown], room: int, others: Sequence[Piece] = ()) -> Head:
+        """Return the lines of the pins that neither ``raw`` nor the pieces ``others`` say.
+
+        They take at most ``room`` tokens, or what the others leave of the room for pins.
+        """
+        named = pins.indices_of(others)
+        stood = self._pinned(others)
+        missing = pins.hidden(self.at.pins, raw, named)
+        head = pins.head_of(missing, min(room, self.at.pin_room - stood), self.at.writer.count)
+        said = {*named, *head.indices}
+        self.zone.said = dict(self.led)
+        self.zone.said |= {pin.index: pin.text for pin in self.at.pins if pin.index in said}
+        return head
+
+    def _is_newer_left_out(self, raw: Sequence[Shown], head: Head, others: Sequence[Piece]) -> bool:
+        """Return whether a pin has no room while the pieces ``others`` say an older one."""
+        named = pins.indices_of(others)
+        left = pins.hidden(self.at.pins, raw, {*named, *head.indices})
+        return any(pin.index > index for pin in left for index in named)
+
+    def _pinned(self, pieces: Sequence[Piece]) -> int:
+        """Return about the tokens of the lines of pins in pieces."""
+        return sum(self.at.writer.count(piece.head) for piece in pieces if piece.head)
+
+    # -- used by all plans
+
+    def _estimate(self, shown: Sequence[Shown], day_before: str = "") -> int:
+        """Return about the tokens of these messages, without counting a long slice.
+
+        Most pieces are only looked at, and counting a long text takes long. A slice has its share
+        of the message's tokens by characters; the cut itself is counted exactly.
+        """
+        long = [item for item in shown if item.partial and item.length > _LONG]
+        counted = self.cost(
+            [item for item in shown if item not in long] if long else shown, day_before
+        )
+        return counted + sum(
+            item.message.tokens * item.length // len(body(item.message.message)) for item in long
+        )
+
+    def _assemble(self, view: View, shown: Sequence[Shown]) -> Cut:
+        """Render the summary zone, oldest piece first, and then the raw messages."""
+        view = replace(view, serial=self.zone.serial, gone=self.at.gone)
+        lead, write = self.at.lead, self.at.writer.messages
+        apart = {item.message.index for item in lead}
+        raw = [
+            item
+            for item in in_order(shown)
+            if item.message.index not in apart and not view.holds(item.message.index)
+        ]
+        blocks = (*view.blocks(), *write(raw))
+        return Cut(view, (*lead, *raw), blocks, lead=tuple(write(lead)))
+
+
+def _omitted(item: Covered) -> Omitted:
+    """Describe a node that is omitted; slices of one message count as one message."""
+    return Omitted(item.id, item.span, min(item.messages, item.span.stop - item.span.start))
+
+
+def omitted_message(item: Shown) -> Omitted:
+    """Describe a message that is omitted."""
+    index = item.message.index
+    return Omitted(name_of(index), Span(index, index + 1), 1)
+
+
+def lead_of(messages: Sequence[StoredMessage]) -> tuple[Shown, ...]:
+    """Return the system messages that lead a session, of which ``messages`` is the beginning."""
+    led = takewhile(lambda stored: stored.role == "system", messages)
+    return tuple(item for item in map(Shown, led) if not item.empty)
+
+
+def turn_of(found: Cut) -> int | None:
+    """Return the index of the newest message of a user's that stands verbatim, None for none."""
+    said = [item.message.index for item in found.shown if item.message.role == "user"]
+    return said[-1] if said else None
+
+
+def before_turn(found: Cut) -> int:
+    """Return how many verbatim blocks stand before the newest turn.
+
+    The turn begins with the newest message of a user's; no call is parted from its results.
+    """
+    raw = [block.message for block in found.blocks if block.message is not None]
+    place = max((at for at, stored in enumerate(raw) if stored.role == "user"), default=0)
+    while 0 < place < len(raw) and raw[place].role == "tool":
+        place -= 1
+    return place
+
+
+def flat(pieces: Iterable[Sequence[Shown]]) -> list[Shown]:
+    """Return the messages of all pieces."""
+    return [item for piece in pieces for item in piece]
+
+
+def _spoken(shown: Iterable[Shown]) -> int:
+    """Return the number of messages that have content."""
+    return sum(not item.empty for item in shown)

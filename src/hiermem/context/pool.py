@@ -1,0 +1,472 @@
+"""Views of many nodes, where the zone cannot show everything.
+
+Extracts are pooled: the units of all nodes go into one selection for the whole share. The pool uses
+the level whose nodes hold several times the share; each of its nodes keeps its best unit before any
+node keeps its second. The lines that a piece of the zone already shows, and messages that were
+verbatim until now, join the pool, because the nodes may have lost what they say.
+
+Lines that a model wrote are facts. Of them the finest level is shown that is whole in the share, or
+nearly: more than two thirds. What a level leaves of the share goes to the most telling lines of the
+finest level.
+
+A view never waits for a model: where a summary is not made
+yet, its children replace it, and below them the first and the last message that it covers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hiermem import needs
+from hiermem.context import verbatim
+from hiermem.context.cover import Covered, covered, refine, within
+from hiermem.context.facts import facts_of, span_of
+from hiermem.context.render import LEFT_OUT, Shown
+from hiermem.context.view import Runs, runs_of
+from hiermem.needs import Reading
+from hiermem.summaries import inputs, salience
+from hiermem.text import units
+from hiermem.text.lexicon import words
+from hiermem.text.measure import day, speaker
+from hiermem.text.policy import lowest, trust_of
+from hiermem.types import Node, Revision, StoredMessage, Trust, Unit
+
+#: Tokens that each node's best unit may take, date and speaker included.
+PIECE = 40
+#: The pooled level is the level whose nodes together hold this many times the share: one trim of
+#: more material keeps more.
+DEPTH = 4
+#: At least this share of a model's lines of a level stands in a view; else a coarser level does.
+_LEAST_SHOWN = 2 / 3
+#: One part of so many of a share is left for the frame when a level is held against it.
+_MARGIN = 20
+#: How many nodes below missing summaries a view reads before it quotes first and last messages.
+MOST_STAND_INS = 256
+#: Number of characters read of a first or last message; a unit of 40 tokens is far shorter.
+MOST_QUOTED = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A node with the units of its text, or of messages that it covers if it has no text yet."""
+
+    item: Covered
+    units: list[Unit]
+    trust: Trust
+    revision: Revision | None = None
+    is_copied: bool = False
+
+    @property
+    def is_written(self) -> bool:
+        """Return whether a model wrote the text."""
+        return self.revision is not None and not self.revision.provenance
+
+
+@dataclass(slots=True)
+class Pool:
+    """The units of a stretch, before the choice among them.
+
+    ``places`` holds the first window and the positions of each text's units, ``parts`` the
+    positions of the units of each node of the cover. ``standing`` holds the positions of the units
+    that are shown in any case. ``groups`` holds the positions of the groups, each of which gets its
+    best unit before any gets a second. ``line_sources`` maps each line of a text that a model wrote
+    to the node whose text it is.
+    """
+
+    units: list[Unit] = field(default_factory=list[Unit])
+    groups: list[Sequence[int]] = field(default_factory=list[Sequence[int]])
+    places: list[tuple[int, range]] = field(default_factory=list[tuple[int, range]])
+    parts: list[tuple[str, range]] = field(default_factory=list[tuple[str, range]])
+    trusts: list[Trust] = field(default_factory=list[Trust])
+    line_sources: dict[str, Covered] = field(default_factory=dict[str, Covered])
+    #: Lines that stand elsewhere in the same context; what they say need not be said again.
+    known: Sequence[Unit] = ()
+    #: What stands beside the view of messages, None for all; the view does not show it again.
+    said: Mapping[int | None, str | None] = field(default_factory=dict[int | None, str | None])
+    standing: Collection[int] = ()
+    #: Whether the units come from the cover's own nodes; only then can a node be shown untrimmed.
+    whole: bool = True
+
+    @property
+    def trust(self) -> Trust:
+        """Return the lowest trust of the sources of the pool."""
+        return lowest(self.trusts)
+
+    def choose(
+        self, room: int, *, count: Callable[[str], int], weights: salience.Weights
+    ) -> tuple[tuple[Unit, ...], tuple[str, ...]]:
+        """Choose the units that are shown in ``room`` tokens of text.
+
+        Return them, and the ids of the nodes of which at least one unit is missing.
+        """
+        rest = [self._unsaid(unit) for unit in self.units]
+        left = [(at, unit) for at, unit in enumerate(rest) if unit is not None]
+        moved = {place: at for at, (place, _) in enumerate(left)}
+        groups = [[moved[place] for place in group if place in moved] for group in self.groups]
+        picked = salience.select(
+            [unit for _, unit in left],
+            room,
+            count,
+            weights=weights,
+            standing=[moved[place] for place in self.standing if place in moved],
+            groups=[group for group in groups if group],
+            piece=PIECE,
+            known=self.known,
+        ).units
+        kept = {id(unit) for unit in picked}
+        own = self.standing or range(len(self.units))
+        trimmed = tuple(
+            name
+            for name, part in self.parts
+            if not self.whole or any(id(rest[at]) not in kept for at in part if at in own)
+        )
+        return picked, trimmed
+
+    def places_of(self, node: Covered) -> range:
+        """Return the positions of the units of the texts that a node covers."""
+        first = bisect_left(self.places, node.windows[0], key=lambda place: place[0])
+        last = bisect_left(self.places, node.windows[1], key=lambda place: place[0])
+        if first == last:
+            return range(0)
+        return range(self.places[first][1].start, self.places[last - 1][1].stop)
+
+    def _unsaid(self, unit: Unit) -> Unit | None:
+        """Return what a unit says besides what stands beside the view; None for nothing.
+
+        A line that a model wrote says no more if most of it is the words of a wish.
+        """
+        if unit.index is None:
+            wishes = (
+                text for text in self.said.values() if text and 2 * len(text) > len(unit.text)
+            )
+            return None if any(text in unit.text for text in wishes) else unit
+        said = self.said.get(unit.index, "")
+        if said is None or unit.text in said:
+            return None
+        if not said or said not in unit.text:
+            return unit
+        before, _, after = unit.text.partition(said)
+        after = after.lstrip(" ,;:.!?")
+        if not words(before + after):
+            return None
+        # What is left out before a later sentence is marked where the sentences are joined.
+        mark = "" if unit.ordinal and not before else LEFT_OUT
+        return replace(unit, text=" ".join(f"{before} {mark} {after}".split()))
+
+    def summarised(self, chosen: Iterable[Unit]) -> Runs:
+        """Return the messages under the texts of which a model wrote a chosen line."""
+        found: set[int] = set()
+        for unit in chosen:
+            node = None if unit.index is not None else self.line_sources.get(unit.text)
+            if node is not None:
+                found.update(range(node.span.start, node.span.stop))
+        return runs_of(found)
+
+    def beside(self, shown: Sequence[Shown]) -> None:
+        """Add messages that are newer than the rest of the pool, as a group of their own."""
+        begin = len(self.units)
+        for item in shown:
+            if not item.empty:
+                self.units += _units_of(item)
+                self.trusts.append(trust_of(item.message))
+        if len(self.units) > begin:
+            self.groups.append(range(begin, len(self.units)))
+
+
+def gather(
+    cover: Sequence[Covered],
+    share: int,
+    *,
+    count: Callable[[str], int],
+    kept: Iterable[Unit] = (),
+    raw: Sequence[Shown] = (),
+    levels: Collection[int] | None = None,
+) -> Reading[Pool]:
+    """Pool the stretch that ``cover`` represents, to be shown in ``share`` tokens.
+
+    ``kept`` are lines that represented parts of the stretch until now; ``raw`` are messages of the
+    stretch that are already loaded. ``levels`` are those whose nodes may be used, None for all.
+    Every node of the cover gets at least one unit.
+    """
+    steps = yield from refine(cover, DEPTH * share, levels)
+    found = yield from _entries(steps[-1])
+    if (yield from _is_written(steps, found)):
+        return (yield from _gather_facts(cover, steps, found, share, count=count, raw=raw))
+    pool = _pooled(cover, found, _extra([*kept, *_units_of_all(raw)]), whole=len(steps) == 1)
+    fine = next((step for step in reversed(steps) if 2 * PIECE * len(step) <= share), steps[0])
+    pool.groups[:0] = [places for node in fine if (places := pool.places_of(node))]
+    return pool
+
+
+def _gather_facts(
+    cover: Sequence[Covered],
+    steps: Sequence[Sequence[Covered]],
+    found: list[_Entry],
+    share: int,
+    *,
+    count: Callable[[str], int],
+    raw: Sequence[Shown],
+) -> Reading[Pool]:
+    """Pool the lines that a model wrote, with the finest level whole that the share holds.
+
+    Lines that are left out thin a text that was written as a whole: a coarser text says more than
+    two thirds of a finer one. What a level leaves of the share goes to the most telling lines of
+    the finest level.
+    """
+    finest, at = found, len(steps) - 1
+    room = share - share // _MARGIN
+    while at > 0 and _LEAST_SHOWN * _tokens(found, count) > room:
+        at -= 1
+        found = yield from _entries(steps[at])
+    own = {id(unit) for entry in found for unit in entry.units}
+    sources = _line_sources(found)
+    if is_whole := _tokens(found, count) <= room:
+        found = [_with_finer(entry, finest) for entry in found]
+    missing = {entry.item.id for entry in found if entry.revision is None}
+    extra = _extra(_units_of_all(raw)) if missing else {}
+    pool = _pooled(cover, found, extra, whole=at == 0)
+    if is_whole:
+        pool.standing = {place for place, unit in enumerate(pool.units) if id(unit) in own}
+    pool.line_sources = _line_sources(finest) | sources
+    pool.groups[:0] = [places for entry in found if (places := pool.places_of(entry.item))]
+    return pool
+
+
+def _with_finer(entry: _Entry, finest: Sequence[_Entry]) -> _Entry:
+    """Return a text with the lines of the finest texts below it, by day."""
+    below = [each for each in finest if within(each.item, entry.item.windows)]
+    if [each.item.id for each in below] == [entry.item.id]:
+        return entry
+    said = [*entry.units, *(unit for each in below for unit in each.units)]
+    return replace(entry, units=sorted(said, key=lambda unit: unit.date[:10]))
+
+
+def _pooled(
+    cover: Sequence[Covered],
+    found: Sequence[_Entry],
+    extra: Mapping[int, list[Unit]],
+    *,
+    whole: bool,
+) -> Pool:
+    """Return a pool of the units of ``found``, and of ``extra`` ones of their messages."""
+    pool = Pool(whole=whole)
+    at_hand = sorted(extra)
+    for entry in found:
+        begin = len(pool.units)
+        pool.trusts.append(entry.trust)
+        if entry.is_written:
+            pool.units += entry.units
+        else:
+            pool.units += _merged(entry.units, _inside(entry.item, at_hand, extra))
+        pool.places.append((entry.item.windows[0], range(begin, len(pool.units))))
+    pool.line_sources = _line_sources(found)
+    pool.parts = [(root.id, pool.places_of(root)) for root in cover]
+    for place, root in enumerate(cover):
+        if not pool.parts[place][1]:
+            at = len(pool.units)
+            pool.units.append(_nothing_to_quote(root))
+            pool.groups.append(range(at, at + 1))
+    return pool
+
+
+def _line_sources(entries: Iterable[_Entry]) -> dict[str, Covered]:
+    return {unit.text: entry.item for entry in entries if entry.is_written for unit in entry.units}
+
+
+def _is_written(steps: Sequence[Sequence[Covered]], finest: Sequence[_Entry]) -> Reading[bool]:
+    """Return whether a model wrote the texts, as far as these are not copies of short windows."""
+    found = finest
+    for step in reversed(steps):
+        found = found if step is steps[-1] else (yield from _entries(step))
+        own = [entry for entry in found if entry.revision and not entry.is_copied]
+        if own:
+            return 2 * sum(entry.is_written for entry in own) >= len(own)
+    return False
+
+
+def _tokens(entries: Sequence[_Entry], count: Callable[[str], int]) -> int:
+    return sum(count(units.render(entry.units)) for entry in entries)
+
+
+def fresh(
+    windows: Sequence[Node],
+    raw: Sequence[Shown],
+    share: int,
+    *,
+    covers: Sequence[Covered],
+    count: Callable[[str], int],
+    kept: Sequence[Unit] = (),
+) -> Reading[Pool]:
+    """Pool windows whose messages, or the relevant ones of them, are in ``raw``.
+
+    If a model summarised them, the largest nodes over them, ``covers``, represent them; otherwise
+    their messages do. ``kept`` are lines that represent what ``covers`` hold before the windows.
+    """
+    own = [(w.id, w.revision) for w in windows if w.revision and not w.verbatim]
+    read = yield from needs.revisions(own)
+    if own and 2 * sum(bool(each.text and not each.provenance) for each in read) >= len(own):
+        return (yield from gather(covers, share, count=count, kept=kept, raw=raw))
+    pool = Pool(units=list(kept))
+    for node in covers if kept else ():
+        own_lines = [at for at, unit in enumerate(kept) if unit.index in _messages_of(node)]
+        pool.groups += [own_lines] if own_lines else []
+    messages = [item.message for item in raw]
+    for window in windows:
+        begin = len(pool.units)
+        held = verbatim.in_window(window, messages)
+        for item in held:
+            if not item.empty:
+                pool.units += _units_of(item)
+                pool.trusts.append(trust_of(item.message))
+        part = range(begin, len(pool.units))
+        pool.parts.append((window.id, part))
+        if part:
+            pool.groups.append(part)
+    pool.groups = _at_most(pool.groups, share // (2 * PIECE))
+    return pool
+
+
+def _messages_of(node: Covered) -> range:
+    return range(node.span.start, node.span.stop)
+
+
+def _at_most(groups: Sequence[Sequence[int]], most: int) -> list[Sequence[int]]:
+    """Unite neighbours until there are at most so many groups, so that no part goes without."""
+    per = -(-len(groups) // max(1, most)) or 1
+    return [
+        [place for group in groups[at : at + per] for place in group]
+        for at in range(0, len(groups), per)
+    ]
+
+
+def _units_of(item: Shown) -> list[Unit]:
+    return _message_units(item.message, item.begin, item.end, most=None)
+
+
+def _units_of_all(raw: Sequence[Shown]) -> list[Unit]:
+    # A message in quarantine still has its text, which no record may say.
+    whole = [item for item in raw if not item.partial and not item.empty]
+    return [unit for item in whole for unit in _units_of(item)]
+
+
+def _extra(found: Iterable[Unit]) -> Mapping[int, list[Unit]]:
+    """Group units by their messages, each unit once."""
+    own: dict[int, dict[int, Unit]] = {}
+    for unit in found:
+        if unit.index is not None:
+            # A later unit replaces an earlier one, because the earlier one may be cut short.
+            own.setdefault(unit.index, {})[unit.ordinal] = unit
+    return {index: list(each.values()) for index, each in own.items()}
+
+
+def _inside(
+    item: Covered, indices: Sequence[int], extra: Mapping[int, list[Unit]]
+) -> dict[int, list[Unit]]:
+    """Return the available units of the messages that a node covers completely."""
+    first, last = item.span.start + (item.span.start_char > 0), item.span.stop
+    if item.span.stop_char is not None:
+        last -= 1
+    low, high = bisect_right(indices, first - 1), bisect_right(indices, last - 1)
+    return {index: extra[index] for index in indices[low:high]}
+
+
+def _merged(own: Sequence[Unit], extra: Mapping[int, list[Unit]]) -> list[Unit]:
+    """Merge the units of a node with other units of its messages, in order, each unit once.
+
+    A message that was cut into slices numbers its pieces per slice, so its units stay unchanged.
+    """
+    if not extra:
+        return list(own)
+    by_message: dict[int, list[Unit]] = {}
+    for unit in own:
+        by_message.setdefault(-1 if unit.index is None else unit.index, []).append(unit)
+    for index, more in extra.items():
+        held = by_message.setdefault(index, [])
+        ordinals = [unit.ordinal for unit in held]
+        if ordinals == sorted(set(ordinals)):
+            held += [unit for unit in more if unit.ordinal not in ordinals]
+            held.sort(key=lambda unit: unit.ordinal)
+    return [unit for _, held in sorted(by_message.items()) for unit in held]
+
+
+def _entries(sources: Sequence[Covered]) -> Reading[list[_Entry]]:
+    """Read the text of each source, or of its children where the source is not made yet.
+
+    Where those are not made either, the first and the last message stand for them.
+    """
+    made: list[tuple[Node, int]] = []
+    missing: list[Covered] = []
+    waiting = yield from needs.nodes([item.id for item in sources])
+    followed = 0
+    while waiting:
+        below: list[str] = []
+        for node in waiting:
+            if node.revision:
+                made.append((node, node.revision))
+            elif node.children and followed < MOST_STAND_INS:
+                followed += len(node.children)
+                below += node.children
+            else:
+                missing.append(covered(node))
+        waiting = yield from needs.nodes(below)
+    read = yield from needs.revisions([(node.id, number) for node, number in made])
+    texts = {revision.node_id: revision for revision in read}
+    found: list[_Entry] = []
+    for node, _ in made:
+        item, revision = covered(node), texts.get(node.id)
+        if revision is None:  # It was replaced between the two reads.
+            missing.append(item)
+        else:
+            said = lines_of(revision, item)
+            found.append(_Entry(item, said, revision.trust, revision, node.verbatim))
+    ends = yield from _ends(missing)
+    found += [_Entry(item, *each) for item, each in zip(missing, ends, strict=True)]
+    return sorted(found, key=lambda entry: entry.item.windows)
+
+
+def lines_of(revision: Revision, item: Covered) -> list[Unit]:
+    """Return the text of a node's revision as units: kept ones, or the facts that a model wrote.
+
+    Kept ones without a date stand under the days that the node covers.
+    """
+    if not revision.provenance:
+        return facts_of(revision.text, item.days)
+    days = span_of(item.days)
+    return [unit if unit.date else replace(unit, date=days) for unit in inputs.kept_units(revision)]
+
+
+def _ends(items: Sequence[Covered]) -> Reading[list[tuple[list[Unit], Trust]]]:
+    """Quote the first and the last message that each node without text covers."""
+    wanted = [sorted({item.span.start, item.span.stop - 1}) for item in items]
+    read = yield from needs.stretches([(at, at + 1) for each in wanted for at in each])
+    left = iter(read)
+    found: list[tuple[list[Unit], Trust]] = []
+    for item, each in zip(items, wanted, strict=True):
+        ends = [stored for _ in each for stored in next(left) if stored.state == "live"]
+        quoted: list[Unit] = []
+        for stored in ends:
+            begin, end = inputs.within(item.span, stored.index)
+            quoted += _message_units(stored, begin, end)
+        found.append((quoted, lowest(map(trust_of, ends))))
+    return found
+
+
+def _message_units(
+    stored: StoredMessage, begin: int, end: int | None, *, most: int | None = MOST_QUOTED
+) -> list[Unit]:
+    text = inputs.heard(stored, begin, end)
+    return units.split(
+        text[:most],
+        index=stored.index,
+        role=stored.role,
+        speaker=speaker(stored.message),
+        date=day(stored.created_at),
+    )
+
+
+def _nothing_to_quote(root: Covered) -> Unit:
+    """Return a unit for a stretch whose texts are empty, erased or this library's rendering."""
+    last = root.span.stop - 1
+    return Unit(None, 0, "user", "Record", "", f"messages {root.span.start}-{last}: no text kept.")

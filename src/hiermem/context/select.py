@@ -1,0 +1,586 @@
+"""Select a context: read, let the core decide, store what was shown, and add what was recalled.
+
+This module holds no policy; ``hiermem.context.cut`` decides which messages and summaries
+appear where. The name under which the shown state is stored does not contain the question, so the
+cut stays unchanged whatever the question is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from hiermem import arguments, errors
+from hiermem.calls.token_count import sizes_of
+from hiermem.context import cut, layered, pins, recalled, selection
+from hiermem.context.cut import Cut, Situation
+from hiermem.context.pins import Pin
+from hiermem.context.profile import ContextProfile
+from hiermem.context.read import pins_of
+from hiermem.context.render import RENDERER, Block, Shown, Writer, notice_tokens, noticed
+from hiermem.context.selection import ContextBudget, ContextSelection
+from hiermem.context.verbatim import Excerpts, with_excerpts
+from hiermem.context.view import SEEN, Piece, Seen, View, each_of, runs_of
+from hiermem.handle import Handle, session_state
+from hiermem.log.events import taken_back
+from hiermem.protocols import TokenCounter
+from hiermem.search.hits import Evidence
+from hiermem.text import wishes
+from hiermem.text.measure import MESSAGE_OVERHEAD, canonical_json
+from hiermem.text.policy import check_name
+from hiermem.tracing import span
+from hiermem.tree.state import config_from
+from hiermem.types import Node, SessionRecord, StoredMessage, transaction
+
+_log = logging.getLogger("hiermem.context")
+
+Strategy: TypeAlias = Literal["cut", "layered"]
+#: The newest message, if it is a tool's result, takes at most this part of the budget: a third.
+_NEWEST_SHARE: Final = 3
+#: How many records that were recalled are kept, for turns that go on.
+_MOST_RECALLED: Final = 64
+#: The messages of one read of older ones, to fill the room of recall, and the most such reads.
+_STRIDE: Final = 64
+_MOST_FILLING: Final = 8
+#: The kinds of the blocks before the verbatim zone.
+_RECORDS: Final = ("summary", "view")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One context request: what ``session.context`` was asked for, checked once for all below it.
+
+    ``select_optimal_context`` says what each field means. Raises UsageError where one is no such.
+    """
+
+    budget: ContextBudget
+    _: KW_ONLY
+    strategy: Strategy = "cut"
+    view: str = "default"
+    sticky: bool = True
+    cache_cold: bool = False
+    allow_omission: bool = False
+    query: str | None = None
+    recall_tokens: int | None = None
+    profile: ContextProfile | None = None
+    #: Without it, the cut goes on from the stored one and is not stored: nothing is written.
+    keep: bool = True
+    #: The tokens of the system prompt and of the tools by counter name, a cache.
+    _weights: dict[str, tuple[int, int]] = field(
+        default_factory=dict[str, tuple[int, int]], init=False, compare=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        arguments.one_of(self.strategy, "strategy", ("cut", "layered"))
+        system = arguments.system_prompt(self.budget.system)
+        object.__setattr__(self, "budget", replace(self.budget, system=system))
+        object.__setattr__(self, "view", check_name(self.view, what="view"))
+        for name in ("sticky", "cache_cold", "allow_omission"):
+            arguments.switch(getattr(self, name), name)
+        query: object = self.query
+        if query is not None and not isinstance(query, str):
+            raise errors.UsageError(f"query is {type(query).__name__}; it must be text, or None")
+        if self.recall_tokens is not None:
+            arguments.whole(self.recall_tokens, "recall_tokens")
+        if self.profile is not None:
+            arguments.optional(self.profile, "profile", ContextProfile)
+            if self.strategy != "cut":
+                raise errors.UsageError(
+                    "profile goes with strategy='cut'; 'layered' has a recipe of its own"
+                )
+
+    @property
+    def family(self) -> str:
+        """Return the first part of the name under which the sticky cut is stored."""
+        return self.view if self.profile is None else f"{self.view}/{self.profile.key}"
+
+    @property
+    def label(self) -> str:
+        """Return the prefix of the names of the trimmed views."""
+        own = "" if self.view == "default" else self.view
+        return "/".join(filter(None, [own, self.profile.name if self.profile else ""]))
+
+    async def weigh(self, counter: TokenCounter) -> tuple[int, int]:
+        """Return the tokens that the system prompt and the tool schemas take in a request.
+
+        They are counted once; long texts are counted off the event loop.
+        """
+        if counter.name not in self._weights:
+            system, tools = self.budget.system, self.budget.tools
+            texts = [system or "", canonical_json(list(tools)) if tools else ""]
+            system_tokens, tool_tokens = await sizes_of(counter.count, texts)
+            self._weights[counter.name] = (
+                system_tokens + MESSAGE_OVERHEAD if system is not None else 0,
+                tool_tokens if tools else 0,
+            )
+        return self._weights[counter.name]
+
+    def overhead(self, counter: TokenCounter) -> tuple[int, int]:
+        """Return the result of ``weigh``, which must have been called."""
+        return self._weights[counter.name]
+
+    def room_for_recall(self, handle: Handle) -> int:
+        """Return the number of tokens that are reserved for recall."""
+        if self.recall_tokens is not None:
+            return self.recall_tokens
+        if self.query is None:
+            return 0
+        budget = self.budget.max_tokens
+        return int(handle.context_policy.recall_share(budget) * budget)
+
+
+async def context(handle: Handle, session_id: str, request: Request) -> ContextSelection:
+    """Return the selection for a context request, within a trace span.
+
+    Raises BudgetTooSmallError, NotFoundError.
+    """
+    limit = request.budget.max_tokens
+    with span("context", subject=session_id, max_tokens=limit, view=request.view) as note:
+        found = await _select(handle, session_id, request)
+        shown = found.shown
+        note(
+            messages=found.messages,
+            tokens=found.total_tokens,
+            shared_prefix_tokens=found.shared_prefix_tokens,
+            blocks=len(found.blocks),
+            coverage=found.coverage,
+            shown_messages=len(shown.messages),
+            shown_by_quarter=tuple(quarter.share for quarter in shown.by_quarter),
+        )
+    return found
+
+
+async def _select(handle: Handle, session_id: str, request: Request) -> ContextSelection:
+    room = request.room_for_recall(handle)
+    decided, least = None, False
+    while decided is None:
+        try:
+            decided = await _decide(handle, session_id, request, room, least=least)
+        except errors.BudgetTooSmallError as error:
+            if least:
+                raise
+            if request.recall_tokens is None and room:
+                # The caller did not ask for this room, so recall yields it to what is required.
+                room = max(0, room - max(1, error.minimum - error.budget))
+            else:
+                # What grows with the budget must not count in the minimum that the error states.
+                least = True
+    recall = await _recalled(handle, request, decided)
+    shared = await _compared(handle, request, decided, recall.block) if decided.name else 0
+    return chosen(handle, request, decided, recall, shared=shared)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A cut with the record and the situation that it was decided for.
+
+    ``name`` is that of its sticky state, "" if it has none, and ``seen`` the last selection of it.
+    Of the messages ``excerpted`` it shows excerpts.
+    """
+
+    record: SessionRecord
+    situation: Situation
+    cut: Cut
+    name: str = ""
+    seen: Seen | None = None
+    excerpted: AbstractSet[int] = frozenset()
+
+
+async def situation_of(
+    handle: Handle,
+    record: SessionRecord,
+    request: Request,
+    room: int = 0,
+    *,
+    pinned: Sequence[Pin] = (),
+    first: Sequence[StoredMessage] | None = None,
+    least: bool = False,
+) -> Situation:
+    """Return the situation of the cut; ``room`` tokens are reserved for other content.
+
+    ``first`` are the session's first messages, if they were read with the record. With ``least``
+    its system messages do not lead. The budget is negative if it does not hold what is outside it.
+    """
+    overhead, spendable, reserve = await _rooms(handle, request, room)
+    writer = Writer(await handle.key(), handle.counter.count)
+    if first is None:
+        first = await handle.store.messages(record.id, 0, cut.MOST_LEADING)
+    lead = cut.lead_of(first)
+    led, too_long = writer.cost(lead), 0
+    if least or 2 * led > spendable:
+        lead, led, too_long = (), 0, led
+    notice = notice_tokens(handle.counter.count)
+    overhead, spendable = overhead + led + notice, spendable - led - notice
+    policy = handle.context_policy
+    return Situation(
+        state=session_state(record),
+        budget=spendable,
+        writer=writer,
+        policy=policy,
+        overhead=overhead,
+        reserve=None if reserve is None else min(reserve, spendable),
+        view=request.label,
+        sticky=request.sticky,
+        cache_cold=request.cache_cold,
+        allow_omission=request.allow_omission,
+        pins=tuple(pinned),
+        pin_room=pins.room_of(policy.pins, request.budget.max_tokens),
+        levels=request.profile.levels if request.profile else None,
+        recent=request.profile.recent if request.profile else None,
+        lead=lead,
+        too_long=too_long,
+        notice=notice,
+        recall=room,
+    )
+
+
+async def _rooms(handle: Handle, request: Request, room: int) -> tuple[int, int, int | None]:
+    """Return the tokens outside the cut, the tokens left for it, and its reserve for messages."""
+    budget = request.budget
+    overhead = sum(await request.weigh(handle.counter)) + budget.reserve_for_output + room
+    left, reserve = budget.max_tokens - overhead, budget.reserve_for_messages
+    return overhead, left, None if reserve is None else min(reserve, left)
+
+
+async def _decide(
+    handle: Handle, session_id: str, request: Request, room: int, *, least: bool
+) -> Decided:
+    """Choose the cut, and store what it shows.
+
+    With ``least``, nothing takes a part of the budget: the newest tool result has the excerpt that
+    any result has, and no system messages lead.
+    """
+    _, spendable, reserve = await _rooms(handle, request, room)
+    name = f"{request.family}/{spendable}/{reserve}/{RENDERER}"
+    record, first, pinned, views = await _known(handle, session_id, request, name)
+    situation = await situation_of(
+        handle, record, request, room, pinned=pinned, first=first, least=least
+    )
+    shown = Excerpts(
+        handle.counter,
+        config_from(record.config).tool_result_tokens,
+        newest=record.messages - 1,
+        newest_most=0 if least else situation.budget // _NEWEST_SHARE,
+    )
+    if request.strategy == "layered":
+        situation = replace(situation, gone=taken_back(await handle.store.events(session_id)))
+        found = await handle.answer(session_id, with_excerpts(layered.select(situation), shown))
+        found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
+        return Decided(record, situation, found, excerpted=shown.shortened.keys())
+    before, seen = views
+    prefetched: list[Node] = []
+    if before is not None:
+        situation = replace(situation, gone=before.gone)
+    else:
+        levels = [(session_id, need) for need in cut.prefetch(situation.state)]
+        events, *nodes = await handle.store.read([(session_id, transaction.NeedEvents()), *levels])
+        prefetched = [node for level in nodes for node in level]
+        situation = replace(situation, gone=taken_back(events))
+    deciding = cut.select(situation, before, shown)
+    found = await handle.answer(session_id, deciding, prefetched=prefetched)
+    found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
+    kept = request.sticky and request.keep and record.messages and not found.omitted
+    if kept and found.view != before:
+        # The epoch keeps a view from restoring messages withdrawn since the record was read.
+        await _keep(handle, record, name, found.view)
+    return Decided(record, situation, found, name, seen, shown.shortened.keys())
+
+
+async def _compared(
+    handle: Handle, request: Request, decided: Decided, recall: Block | None
+) -> int:
+    """Return the tokens that a selection shares with the one before, and store how far it goes.
+
+    Behind the record that was recalled for a question nothing is a prefix of the next selection.
+    """
+    found, seen = decided.cut, decided.seen
+    count = None if recall is None else cut.before_turn(found)
+    now_seen, shared = _seen(found, count), _shared(found, seen)
+    if recall is not None:
+        shared = min(shared, now_seen.tokens + sum(tokens for _, tokens in now_seen.blocks))
+    is_kept = request.keep and request.sticky and decided.record.messages and not found.omitted
+    if is_kept and decided.name and now_seen != seen:
+        rendered = found.tokens + sum(each.tokens for each in found.lead)
+        counted = now_seen.after(seen, rendered=rendered, shared=shared)
+        await _keep(handle, decided.record, decided.name + SEEN, counted)
+    return shared
+
+
+async def _keep(handle: Handle, record: SessionRecord, name: str, state: View | Seen) -> None:
+    """Store a view, if the store takes it: without it, the next context may miss a cache once.
+
+    A disk may be full, and the store read-only or locked. Raises StoreCorruptError and
+    StoreNewerError.
+    """
+    try:
+        view = transaction.ViewRecord(record.id, name, state.to_json())
+        await handle.store.put_view(view, epoch=record.epoch)
+    except (errors.StoreCorruptError, errors.StoreNewerError):
+        raise
+    except errors.ReadOnlyError:
+        return
+    except errors.StoreError as error:
+        _log.warning("session %s: its view was not kept: %s", record.id, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The record that stands before the newest turn, and what is in it.
+
+    ``evidence`` answers the question; ``beside`` are messages that fill the rest of the room.
+    """
+
+    block: Block | None = None
+    evidence: Evidence | None = None
+    beside: tuple[Shown, ...] = ()
+
+
+async def _recalled(handle: Handle, request: Request, decided: Decided) -> Recalled:
+    """Find evidence that is not verbatim in the cut already, in the room that is kept for it.
+
+    The newest messages that are not verbatim fill the rest of the room.
+    """
+    if request.query is None:
+        return Recalled()
+    # What an excerpt leaves out can be recalled.
+    spans = recalled.shown_spans(
+        [item for item in decided.cut.shown if item.message.index not in decided.excerpted]
+    )
+    kept = decided.situation.recall
+    room = min(kept, kept + decided.situation.free(decided.cut.blocks))
+    # While the turn goes on, as in a loop of tool calls, the record stays as it is, if it fits.
+    turn = cut.turn_of(decided.cut)
+    key = (decided.record.id, decided.name, request.query, turn, kept, decided.record.epoch)
+    known: dict[Any, Recalled] = handle.recalled
+    before = known.get(key) if turn is not None and decided.name else None
+    if before is not None and (before.block is None or before.block.tokens <= room):
+        return before
+    found = Recalled()
+    if request.query.strip():
+        from hiermem.search import search
+
+        question = search.Question(decided.record.id, request.query)
+
+        async def find(tokens: int) -> Evidence:
+            return await search.recall(handle, question, tokens, shown=spans)
+
+        last = decided.record.messages
+        found = Recalled(*await in_record(handle, find, room, messages=last))
+    if decided.situation.recent is None:
+        found = await _filled(handle, decided, found, room)
+    known[key] = found
+    for oldest in list(known)[:-_MOST_RECALLED]:
+        del known[oldest]
+    return found
+
+
+async def _filled(handle: Handle, decided: Decided, found: Recalled, room: int) -> Recalled:
+    """Fill the room that the evidence leaves with the newest messages that are not verbatim."""
+    writer, evidence = decided.situation.writer, found.evidence
+    said = {item.message.index for item in decided.cut.shown}
+    said |= {message.index for message in (evidence.sources if evidence else ())}
+    end = decided.record.messages
+    beside: tuple[Shown, ...] = ()
+    messages: list[StoredMessage] = []
+    for _ in range(_MOST_FILLING):
+        while end and end - 1 in said:
+            end -= 1
+        if not end:
+            break
+        start = max(0, end - _STRIDE)
+        read = await handle.messages(decided.record.id, start, end)
+        messages[:0] = [each for each in read if recalled.may_stand_beside(each, said)]
+        end = start
+        more = recalled.filled(writer, evidence, messages, room)
+        if len(more) == len(beside) and len(messages) >= _STRIDE:
+            break
+        beside = more
+    if not beside:
+        return found
+    return Recalled(recalled.record(writer, evidence, beside), evidence, beside)
+
+
+async def in_record(
+    handle: Handle,
+    find: Callable[[int], Awaitable[Evidence]],
+    room: int,
+    *,
+    messages: int,
+) -> tuple[Block | None, Evidence | None]:
+    """Put the evidence that ``find`` returns into a record of at most ``room`` tokens.
+
+    ``messages`` is an upper limit of the indices that the frame states. Returns None twice if there
+    is no evidence or no room.
+    """
+    writer = Writer(await handle.key(), handle.counter.count)
+    left = room - recalled.frame_tokens(writer, messages)
+    if left <= 0:
+        return None, None
+    found = await find(left)
+    if not found.hits:
+        return None, None
+    return recalled.record(writer, found), found
+
+
+async def _known(
+    handle: Handle, session_id: str, request: Request, name: str
+) -> tuple[
+    SessionRecord,
+    Sequence[StoredMessage],
+    Sequence[Pin],
+    tuple[View | None, Seen | None],
+]:
+    """Read the record, the first messages, the pinned ones and the views of this name.
+
+    They are read at one time, so no view is stored under an epoch that is newer than the pins in
+    it.
+    """
+    own = sorted(request.profile.pins) if request.profile else []
+    has_pins = bool(handle.context_policy.pins)
+    needs: list[transaction.Need] = [
+        transaction.NeedSession(),
+        transaction.NeedMessages(0, cut.MOST_LEADING),
+    ]
+    if has_pins:
+        needs.append(transaction.NeedFlagged(wishes.PIN, pins.MOST))
+        needs += [transaction.NeedMessages(index, index + 1) for index in own]
+    if request.sticky and request.strategy == "cut":
+        needs.append(transaction.NeedViews((name, name + SEEN)))
+    found = await handle.store.read([(session_id, need) for need in needs])
+    record, first = handle.checked_or_new(session_id, found.pop(0)), found.pop(0)
+    held: tuple[Pin, ...] = ()
+    if has_pins:
+        pinned = {stored.index: stored for _ in range(1 + len(own)) for stored in found.pop(0)}
+        held = await pins_of(handle, record, tuple(pinned.values()), also=own)
+    states = {view.name: view.state for views in found for view in views}
+    # An unreadable state only costs a cache miss.
+    before = View.from_json(states[name]) if name in states else None
+    seen = Seen.from_json(states[name + SEEN]) if before and name + SEEN in states else None
+    return record, first, held, (before, seen)
+
+
+def _seen(decided: Cut, count: int | None) -> Seen:
+    """Describe a rendered cut with its first ``count`` verbatim blocks, or with all of them."""
+    lead = [(f"{b.name} {b.message.hash}", b.tokens) for b in decided.lead if b.message]
+    records = (*lead, *((b.name, b.tokens) for b in decided.blocks if b.kind in _RECORDS))
+    raw = [block for block in decided.blocks if block.kind in ("message", "quote")][:count]
+    digest = hashlib.sha256()
+    for block in raw:
+        stored = block.message
+        content = block.text or block.seam + (stored.hash if stored else "")
+        # The same tool result takes other tokens if another excerpt of it is shown.
+        digest.update(f"{block.name}\0{content}\0{block.tokens}\0".encode())
+    return Seen(records, len(raw), sum(block.tokens for block in raw), digest.hexdigest()[:32])
+
+
+def _shared(decided: Cut, seen: Seen | None) -> int:
+    """Return the tokens that this selection and the previous one have in common at the front."""
+    if seen is None:
+        return 0
+    now = _seen(decided, seen.count)
+    shared = 0
+    for ours, theirs in zip(now.blocks, seen.blocks, strict=False):
+        if ours != theirs:
+            return shared
+        shared += ours[1]
+    if len(now.blocks) == len(seen.blocks) and now.digest == seen.digest:
+        shared += seen.tokens
+    return shared
+
+
+def chosen(
+    handle: Handle,
+    request: Request,
+    decided: Decided,
+    recall: Recalled | None = None,
+    *,
+    shared: int = 0,
+) -> ContextSelection:
+    """Return the selection that the caller receives, from the cut and the recalled record."""
+    recall = recall or Recalled()
+    block, evidence = recall.block, recall.evidence
+    total = decided.record.messages
+    shown = decided.cut
+    raw = recalled.shown_spans(shown.shown)
+    left_out = _left_out(shown)
+    head = layered.head_beside(decided.situation, shown) if request.strategy == "layered" else None
+    pinned = pins.record(decided.situation.writer, head) if head else None
+    blocks = shown.blocks
+    if block is not None:
+        # The question stands last, and with it what was called and answered since.
+        raw_from = next((at for at, b in enumerate(blocks) if b.message), len(blocks))
+        place = raw_from + cut.before_turn(shown)
+        blocks = (*blocks[:place], block, *blocks[place:])
+    blocks = (*blocks, pinned) if pinned else blocks
+    blocks = (*shown.lead, *noticed(blocks, handle.counter.count))
+    rendered = sum(each.tokens for each in blocks)
+    system_tokens, tool_tokens = request.overhead(handle.counter)
+    return ContextSelection(
+        session_id=decided.record.id,
+        max_tokens=request.budget.max_tokens,
+        total_tokens=rendered + system_tokens + tool_tokens,
+        messages=total,
+        coverage=1.0 if not left_out else max(0.0, 1 - left_out / max(1, total)),
+        blocks=blocks,
+        omitted=shown.omitted,
+        trimmed=tuple(node for piece in shown.view.pieces for node in piece.trimmed),
+        recent_messages=tuple(item.message for item in shown.shown),
+        summaries=_by_level(shown.view.pieces),
+        recall=evidence.sources if evidence else (),
+        evidence=evidence,
+        verbatim=(
+            *raw,
+            *recalled.shown_spans(recall.beside),
+            *(hit.span for hit in evidence or ()),
+        ),
+        shared_prefix_tokens=shared,
+        system=request.budget.system,
+        tool_tokens=tool_tokens,
+        pins=head.indices if head else pins.indices_of(shown.view.pieces),
+        _excerpted=runs_of(
+            index
+            for runs in (
+                *(piece.excerpted for piece in shown.view.pieces),
+                *((runs_of(head.indices),) if head else ()),
+            )
+            for index in each_of(runs)
+        ),
+        _summarised=runs_of(
+            index for piece in shown.view.pieces for index in each_of(piece.summarised)
+        ),
+        _gone=shown.view.gone,
+        _too_long=decided.situation.too_long,
+    )
+
+
+def _left_out(decided: Cut) -> int:
+    """Return the number of messages that are not fully represented, by the omitted spans."""
+    raw = {item.message.index for item in decided.shown if not item.partial}
+    found = 0
+    reached = 0
+    for item in sorted(decided.omitted, key=lambda item: item.span.start):
+        begin = max(reached, item.span.start)
+        found += sum(index not in raw for index in range(begin, item.span.stop))
+        reached = max(reached, item.span.stop)
+    return found
+
+
+def _by_level(pieces: Sequence[Piece]) -> selection.ByLevel:
+    """Return the nodes that the pieces show, by level."""
+    found: dict[int, list[selection.ShownSummary]] = {}
+    for piece in pieces:
+        for item in piece.covers:
+            shown = selection.ShownSummary(
+                id=item.id,
+                level=item.level,
+                span=item.span,
+                messages=item.messages,
+                trimmed=item.id in piece.trimmed,
+                block=piece.name,
+            )
+            found.setdefault(item.level, []).append(shown)
+    return selection.ByLevel({level: tuple(items) for level, items in sorted(found.items())})

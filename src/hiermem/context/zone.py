@@ -1,0 +1,225 @@
+"""The pieces of the summary zone: whole summaries and trimmed views, fenced and counted.
+
+A view never takes more tokens than its share, frame included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from hiermem.context import cover, lines, pool
+from hiermem.context.cover import Covered
+from hiermem.context.pins import Head
+from hiermem.context.render import Block, Frame, Kind, Shown, Writer
+from hiermem.context.view import Piece, each_of, runs_of
+from hiermem.needs import Reading
+from hiermem.summaries import salience
+from hiermem.text import units
+from hiermem.types import Node, Revision, Span, Unit
+
+#: Tokens that a minimal selection reserves for the frames of its two views and for the lines about
+#: the older open messages; the units of the roots are added to this (spec section 8.2).
+VIEW_TOKENS = 300
+#: How views choose their lines: the first sentence of a message counts for more than in a summary,
+#: so that more messages have a line.
+_LINES = salience.Weights(lead=0.35, floor=0.35, questions=True)
+NO_PINS = Head()
+
+
+@dataclass(slots=True)
+class ZoneMaker:
+    """Makes pieces for one selection; ``serial`` numbers the views, so each name is unique."""
+
+    writer: Writer
+    serial: int = 0
+    view: str = ""
+    #: What stands beside the views, by message, None for all of it.
+    said: dict[int | None, str | None] = field(default_factory=dict[int | None, str | None])
+
+    def least(self, below: Sequence[Covered]) -> int:
+        """Return the fewest tokens that can represent these nodes with one unit each."""
+        return VIEW_TOKENS // 2 + pool.PIECE * len(below) if below else 0
+
+    def whole(self, window: Node, revision: Revision) -> Piece:
+        """Return a piece that shows a made summary whole."""
+        item = cover.covered(window)
+        kept = units.unpack(revision.provenance, revision.text)
+        text = revision.text
+        # Units that contain line ends are not rendered again, so that the line ends are kept.
+        if not any("\n" in unit.text for unit in kept):
+            text = lines.render(kept) or text
+        frame = Frame(
+            name=window.id,
+            span=window.span,
+            dates=item.days,
+            level=window.level,
+            trust=revision.trust,
+        )
+        piece = self._piece("summary", frame, text, (item,))
+        if kept:
+            return replace(piece, excerpted=runs_of(u.index for u in kept if u.index is not None))
+        return replace(piece, summarised=runs_of(range(item.span.start, item.span.stop)))
+
+    def pooled(
+        self,
+        below: Sequence[Covered],
+        share: int,
+        *,
+        beside: Sequence[Shown] = (),
+        kept: Sequence[Unit] = (),
+        raw: Sequence[Shown] = (),
+        levels: Collection[int] | None = None,
+        head: Head = NO_PINS,
+    ) -> Reading[tuple[Piece, ...]]:
+        """Show all of ``below`` in one view of at most ``share`` tokens; () if it is empty.
+
+        The messages ``beside``, which are newer than all nodes, join the view. ``kept`` and ``raw``
+        are further available lines and messages of ``below`` (``pool.gather``). The lines are those
+        of summaries of the ``levels``, as far as there are such, behind those of the ``head``.
+        """
+        if not below:
+            return ()
+        gathered = yield from pool.gather(
+            below, share, count=self.writer.count, kept=kept, raw=raw, levels=levels
+        )
+        gathered.beside(beside)
+        span = _hull([item.span for item in below], beside)
+        return (self._view(gathered, tuple(below), beside, span, share, head=head),)
+
+    def appended(
+        self,
+        windows: Sequence[Node],
+        raw: Sequence[Shown],
+        share: int,
+        *,
+        covers: Sequence[Covered],
+        at: int,
+        beside: Sequence[Shown],
+        others: Sequence[Piece],
+        joined: Sequence[Piece],
+        head: Head,
+    ) -> Reading[Piece]:
+        """Show windows by their messages in ``raw``, in a view of ``share`` tokens.
+
+        An earlier piece represents the messages that are not in ``raw``. The zone ends before
+        ``at``. The view covers all of ``covers``, and replaces the pieces ``joined``. ``others``
+        are the pieces that stay before it.
+        """
+        kept = [unit for piece in joined for unit in self.lines_of(piece)]
+        gathered = yield from pool.fresh(
+            windows, raw, share, covers=covers, count=self.writer.count, kept=kept
+        )
+        gathered.beside(beside)
+        gathered.known = tuple(unit for piece in others for unit in self.lines_of(piece))
+        gathered.trusts.extend(piece.trust for piece in joined)
+        spans = [piece.span for piece in joined]
+        if not (raw or beside):
+            spans += [window.span for window in windows]
+        span = _hull(spans, [*raw, *beside])
+        piece = self._view(gathered, tuple(covers), beside, span, share, at=at, head=head)
+        if not joined:
+            return piece
+        held = (index for each in (*joined, piece) for index in each_of(each.runs))
+        trimmed = tuple(item.id for item in covers)
+        return replace(piece, runs=runs_of(held), trimmed=trimmed)
+
+    def joins(self, piece: Piece) -> bool:
+        """Return whether all lines of a piece can be pooled again.
+
+        Those of messages can, and those of texts are read from the tree, which has no texts of
+        messages in open windows.
+        """
+        held = self.lines_of(piece)
+        return bool(held) and (not piece.runs or all(unit.index is not None for unit in held))
+
+    def lines_of(self, piece: Piece) -> tuple[Unit, ...]:
+        """Return the units that a piece shows."""
+        shown = lines.body_of(piece.text)
+        return lines.unpack(
+            piece.kept, shown.removeprefix(f"{piece.head}\n") if piece.head else shown
+        )
+
+    def of_messages(
+        self, shown: Sequence[Shown], share: int, *, at: int, head: Head = NO_PINS
+    ) -> Piece:
+        """Show messages of windows from ``at`` on, where the zone ends, in ``share`` tokens."""
+        gathered = pool.Pool()
+        gathered.beside(shown)
+        gathered.groups.clear()
+        return self._view(gathered, (), shown, _hull([], shown), share, at=at, head=head)
+
+    def _view(
+        self,
+        gathered: pool.Pool,
+        covers: tuple[Covered, ...],
+        beside: Sequence[Shown],
+        span: Span,
+        share: int,
+        *,
+        head: Head,
+        at: int = 0,
+    ) -> Piece:
+        """Return a view of as many units of a pool as fit ``share``, frame and head included."""
+        for index in head.indices:
+            span = replace(span, start=min(span.start, index), stop=max(span.stop, index + 1))
+        frame = Frame(self.name(), span, trust=gathered.trust, requests=head.requests)
+        gathered.said = self.said | {pin.index: pin.text for pin in head.pins}
+        most = share - self.writer.record("view", frame, head.text).tokens
+
+        def made(room: int) -> tuple[tuple[Unit, ...], Piece]:
+            count = self.writer.count
+            chosen, trimmed = gathered.choose(max(room, 1), count=count, weights=_LINES)
+            text = "\n".join(filter(None, (head.text, lines.render(chosen))))
+            piece = self._piece("view", frame, text, covers, at=at)
+            return chosen, replace(piece, trimmed=trimmed)
+
+        # The marks of omitted text are not part of the chosen units and need room of their own.
+        room = most - most // 25
+        chosen, piece = made(room)
+        while piece.tokens > share and room > 1:
+            room = max(1, room - (piece.tokens - share) - share // 100)
+            chosen, piece = made(room)
+        spare = share - piece.tokens
+        if spare > share // 40 and len(chosen) < len(gathered.units):
+            wider = made(room + spare - share // 100)
+            if piece.tokens < wider[1].tokens <= share:
+                chosen, piece = wider
+        return replace(
+            piece,
+            runs=runs_of(item.message.index for item in beside),
+            excerpted=runs_of(
+                (*(unit.index for unit in chosen if unit.index is not None), *head.indices)
+            ),
+            pins=head.indices,
+            head=head.text,
+            summarised=gathered.summarised(chosen),
+            kept=units.pack(chosen),
+        )
+
+    def _piece(
+        self, kind: Kind, frame: Frame, text: str, covers: tuple[Covered, ...], *, at: int = 0
+    ) -> Piece:
+        windows = (covers[0].windows[0], covers[-1].windows[1]) if covers else (at, at)
+        if not text:
+            empty = Block(kind, frame.name, frame.span, tokens=0, level=frame.level)
+            return Piece.of(empty, windows, covers=covers)
+        block = self.writer.record(kind, frame, text)
+        return Piece.of(block, windows, covers=covers, trust=frame.trust)
+
+    def name(self) -> str:
+        """Return a name that no other view of the session has."""
+        self.serial += 1
+        return f"{self.view}/V{self.serial}" if self.view else f"V{self.serial}"
+
+
+def _hull(spans: Iterable[Span], shown: Iterable[Shown]) -> Span:
+    """Return the smallest range of messages that contains all of these."""
+    begins, ends = [], []
+    for span in spans:
+        begins.append(span.start)
+        ends.append(span.stop)
+    for item in shown:
+        begins.append(item.message.index)
+        ends.append(item.message.index + 1)
+    return Span(min(begins), max(ends))

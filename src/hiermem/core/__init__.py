@@ -1,1 +1,0 @@
-"""Everything that decides anything: pure, synchronous, deterministic."""

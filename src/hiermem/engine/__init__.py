@@ -1,1 +1,0 @@
-"""The thin, asynchronous shell: reads snapshots, asks the core, calls models, commits."""

@@ -1,1 +1,0 @@
-"""Makes model calls: slots, budget, rate, claim, journal, retry."""

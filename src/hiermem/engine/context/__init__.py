@@ -1,1 +1,0 @@
-"""Select contexts, and refine them where a question points."""

@@ -1,1 +1,0 @@
-"""Extracts a session's graph: chunks, reduce, records."""

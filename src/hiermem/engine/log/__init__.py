@@ -1,1 +1,0 @@
-"""Changes a session's log: append, edit, erase, fork; and reads it back."""

@@ -1,1 +1,0 @@
-"""Searches a session, and maintains its index, labels and vectors."""

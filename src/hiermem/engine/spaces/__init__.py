@@ -1,1 +1,0 @@
-"""Notes and bank files: reads, writes and consolidates a space."""

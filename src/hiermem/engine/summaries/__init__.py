@@ -1,1 +1,0 @@
-"""Makes the summaries of a session: update, full re-pack, dry run."""

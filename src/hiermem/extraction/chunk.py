@@ -1,0 +1,292 @@
+"""Splits a session into chunks, and extracts one: reads, asks, repairs, commits a fit answer.
+
+The split depends on the messages, the options and the model alone, and writes nothing. The result
+of a chunk is an answer that is already on record, or a failure with its reason. ``extraction``
+decides what a chunk is and what a request says; ``calls.failures`` what an error means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, TypeVar
+
+from hiermem.calls.ask import ask_until_fit
+from hiermem.calls.failures import cause_of
+from hiermem.calls.request_limits import request_tokens
+from hiermem.calls.run import CallState, Run
+from hiermem.calls.store_retry import retry_store, shielded
+from hiermem.calls.verdict import Accepted, Judge, Rejected
+from hiermem.config import ExtractionOptions
+from hiermem.errors import ModelError, SpendLimitError
+from hiermem.extraction import chunks as chunking
+from hiermem.extraction import prompt as extract_prompt
+from hiermem.extraction.chunks import Chunk, Measured
+from hiermem.extraction.judge import judge_chunk
+from hiermem.extraction.plan import ChunkStatus, Failure
+from hiermem.extraction.records import ExtractionRecords, WorkItem
+from hiermem.extraction.stored_answer import StoredAnswer
+from hiermem.handle import read_messages
+from hiermem.prompts.template import Facts, PromptTemplate
+from hiermem.protocols import LLMRequest
+from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types.transaction import Attempt
+from hiermem.types.trivector import Answer
+
+T = TypeVar("T")
+
+#: Messages read at once.
+_PAGE: Final = 1000
+#: Seconds between two tries to claim an extraction that another run holds.
+_CLAIM_POLL: Final = 0.25
+_log = logging.getLogger("hiermem.extract")
+
+
+@dataclass(kw_only=True, eq=False)
+class ExtractionRun(Run[WorkItem]):
+    """The dependencies and the state of one extraction.
+
+    ``map_template`` is that of a chunk's request, ``join_template`` that of the summaries'
+    reduction. ``room`` is the tokens that one record may have, None where nothing limits it;
+    ``answer`` are those reserved for one answer. ``failures`` are those so far. Once ``halted``,
+    nothing new begins. ``facts`` are what a prompt states about the session as a whole.
+
+    ``split`` sets the rest. ``tokens`` are those of the whole record of the session, and ``input``
+    identifies all that is read. ``overhead`` is what a request takes besides the record,
+    ``estimate`` the most that a single request for all might take, answer included.
+    """
+
+    record: SessionRecord
+    policy: ExtractionOptions
+    concurrency: int
+    map_template: PromptTemplate
+    join_template: PromptTemplate
+    limit: int | None
+    room: int | None
+    answer: int
+    strategy: str
+    records: ExtractionRecords = field(init=False)
+    failures: list[Failure] = field(init=False, default_factory=list[Failure])
+    halted: bool = field(init=False, default=False)
+    chunks: tuple[Chunk, ...] = field(init=False)
+    tokens: int = field(init=False)
+    overhead: int = field(init=False)
+    estimate: int = field(init=False)
+    input: str = field(init=False)
+    facts: Facts = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        record = self.record
+        title, participants = extract_prompt.introduced(
+            record.title, record.participants, count=self.counter.count
+        )
+        begun = record.created_at
+        self.facts = Facts(title, participants, begun, begun, record.messages)
+        self.records = ExtractionRecords(self, epoch=self.record.epoch)
+        self.claim_mark = lambda: self.records.claim.mark
+
+    async def claim(self) -> bool:
+        """Claim the extraction of the session; return whether, before the budget ends the run.
+
+        A run of a remote model does that. While another run holds it, this one waits.
+        """
+        claim, waits = self.records.claim, False
+        # Shielded: a claim whose taking was cancelled has to be known, to be released.
+        while self.llm.remote and not await shielded(claim.take()):
+            if self.budget.stop_reason() is not None:
+                return False
+            if not waits:
+                _log.info("run %s waits for another run of session %r", self.run_id, self.subject)
+                waits = True
+            left = self.budget.time_left()
+            await self.sleep(_CLAIM_POLL if left is None else min(_CLAIM_POLL, left))
+        await self.note_cut_off()
+        return True
+
+    async def begin_call(self, item: WorkItem, calls: Sequence[Attempt]) -> bool:
+        """Journal these calls while the claim is held; return whether."""
+        return await self.records.begin_calls(calls)
+
+    async def renew(self) -> None:
+        """Extend the claim."""
+        await self.records.claim.renew()
+
+    async def release(self) -> None:
+        """Journal the calls that have no end yet, and release the claim."""
+        try:
+            await super().release()
+        finally:
+            await self.records.claim.release()
+
+    async def fail(self, failure: Failure, state: CallState[WorkItem]) -> None:
+        """Journal a failure at once, so that it is known whatever else fails."""
+        self.failures.append(failure)
+        await self.put()
+        await self.journal.write(state.ended)
+
+    async def messages(self, start: int, stop: int) -> list[StoredMessage]:
+        """Read messages of the session; see ``read_messages``."""
+        return await retry_store(
+            lambda: read_messages(self.store, self.subject, start, stop), sleep=self.sleep
+        )
+
+
+async def split(run: ExtractionRun) -> None:
+    """Measure the session's messages and group them into the run's chunks."""
+    slicing = run.policy.oversized == "slice" and run.room is not None
+    measured: list[Measured] = []
+    large: dict[int, StoredMessage] = {}
+
+    def weigh(page: Sequence[StoredMessage]) -> None:
+        for stored in page:
+            found = chunking.measure(stored, count=run.counter.count)
+            measured.append(found)
+            if slicing and found.tokens > (run.room or 0):
+                large[stored.index] = stored
+
+    def group() -> None:
+        record, count, template = run.record, run.counter.count, run.map_template
+        once = list(chunking.with_days_once(measured))
+        run.chunks = chunking.plan(
+            record.id,
+            chunking.turns(once),
+            limit=run.room,
+            strategy=run.strategy,
+            oversized=run.policy.oversized,
+            cut=lambda index, room: chunking.pieces(large[index], room, counter=run.counter),
+        )
+        empty = extract_prompt.render(template, (), facts=run.facts, answer=run.answer)
+        run.tokens = sum(each.tokens for each in once)
+        run.overhead = request_tokens(empty, count) + extract_prompt.schema_tokens(count)
+        run.estimate = extract_prompt.around(template, count=count) + run.tokens + run.answer
+        run.input = chunking.input_hash(once)
+
+    for start in range(0, run.record.messages, _PAGE):
+        page = await run.messages(start, min(start + _PAGE, run.record.messages))
+        await asyncio.to_thread(weigh, page)
+    await asyncio.to_thread(group)
+
+
+@dataclass(slots=True)
+class ChunkResult(CallState[WorkItem]):
+    """The calls for one chunk, and what came of them: a stored answer or a failure."""
+
+    stored: StoredAnswer | None = None
+    failure: Failure | None = None
+    reused: bool = False
+    seconds: float = 0.0
+
+    @property
+    def status(self) -> ChunkStatus:
+        """The chunk's status in the report."""
+        if self.failure is not None:
+            return "failed"
+        return "reused" if self.reused else "pending" if self.stored is None else "made"
+
+
+async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
+    """Get the answer to one chunk.
+
+    Raises SpendLimitError where a cap forbids the call, ClaimLostError where another run took the
+    extraction over, and what the store raises.
+    """
+    begun = time.monotonic()
+    result = ChunkResult(chunk, chunk.tokens)
+    await _answer_chunk(run, chunk, result)
+    result.seconds = time.monotonic() - begun
+    return result
+
+
+async def ask_for(
+    run: ExtractionRun,
+    state: CallState[WorkItem],
+    request: LLMRequest,
+    judge: Judge[T],
+    *,
+    most: int | None,
+    prompt: int | None = None,
+) -> Accepted[T] | Rejected:
+    """Ask for one answer, and once more for each repair that is left.
+
+    A request of more than ``most`` tokens is not sent; ``prompt`` are its tokens, if the caller has
+    counted them. A model's failure is a rejection without a reason. Raises ClaimLostError and
+    SpendLimitError.
+    """
+    count = run.counter.count
+    if most is not None and (prompt or request_tokens(request.messages, count)) > most:
+        return Rejected("", "overflow", "over the limit, not sent")
+    try:
+        return await ask_until_fit(run, state, request, judge)
+    except SpendLimitError:
+        await run.journal.write(state.ended)
+        raise
+    except ModelError as error:
+        return Rejected("", *cause_of(error))
+
+
+async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -> None:
+    """Ask for a chunk's answer and commit it, or note the failure in ``result`` and the run."""
+    request = await _request(run, chunk)
+    answer, dropped, model = Answer(summary=""), 0, ""
+    if request is not None:
+        most = run.limit
+        if most is not None:
+            most -= extract_prompt.schema_tokens(run.counter.count) + run.answer
+        judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)
+        verdict = await ask_for(run, result, request, judge, most=most)
+        if isinstance(verdict, Rejected):
+            failure = Failure(chunk.id, "map", verdict.cause, result.calls, verdict.detail)
+            await run.fail(failure, result)
+            result.failure = failure
+            return
+        answer, dropped, model = verdict.value.answer, verdict.value.dropped, verdict.model
+    stored = StoredAnswer(
+        answer.model_dump_json(),
+        run.strategy,
+        model or run.llm.name,
+        result.calls,
+        result.tokens_in,
+        result.tokens_out,
+        dropped,
+        tuple((span.start, span.stop) for span in chunk.spans),
+    )
+    # Shielded: what is paid for is not lost to a cancellation.
+    result.stored = await shielded(run.records.commit(chunk, stored, tuple(result.ended)))
+
+
+async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
+    """Return the request for a chunk; None where it holds nothing to read."""
+    # In pages; those of other threads in between are skipped.
+    messages: list[StoredMessage] = []
+    within, place = chunk.spans, 0
+    for start in range(chunk.span.start, chunk.span.stop, _PAGE):
+        for stored in await run.messages(start, min(start + _PAGE, chunk.span.stop)):
+            while stored.index >= within[place].stop:
+                place += 1
+            if stored.index >= within[place].start:
+                messages.append(stored)
+
+    def build() -> LLMRequest | None:
+        inputs = chunking.sources(messages, chunk)
+        if not inputs:
+            return None
+        return extract_prompt.request(
+            run.map_template,
+            inputs,
+            facts=replace(
+                run.facts,
+                first_at=min(stored.created_at for stored in messages),
+                last_at=max(stored.created_at for stored in messages),
+                messages=chunk.messages,
+            ),
+            counter=run.counter,
+            max_tokens=run.answer,
+            temperature=run.policy.temperature,
+        )
+
+    return await asyncio.to_thread(build)

@@ -1,0 +1,388 @@
+"""Extracts a session: splits it, has each chunk answered, reduces the answers, stores the result.
+
+::
+
+    messages -> turns -> chunks -> answers (each on record at once) -> graph -> summary -> result
+
+If a failure, a cap, a cancellation or a kill ends a run early, its answers stay on record, and the
+next run asks only for the missing ones. ``extraction`` decides which chunks there are, what to
+ask for and what a failure means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
+
+from hiermem import prompts as shipped
+from hiermem.calls import request_limits
+from hiermem.calls.budget import Budget
+from hiermem.calls.claim import ClaimLostError
+from hiermem.calls.rate_limit import rate_limiter
+from hiermem.calls.run import RunOutcome, connect
+from hiermem.calls.store_retry import retry_store
+from hiermem.config import CallPolicy, ExtractionOptions, for_model
+from hiermem.errors import SpendLimitError
+from hiermem.extraction import chunk as chunk_steps
+from hiermem.extraction import plan
+from hiermem.extraction import prompt as extract_prompt
+from hiermem.extraction.chunk import ChunkResult
+from hiermem.extraction.chunks import Chunk, chunk_number
+from hiermem.extraction.finish import finish
+from hiermem.extraction.graph import ResultBasis
+from hiermem.extraction.join import SummaryReduction, store_result
+from hiermem.extraction.records import CHUNK
+from hiermem.extraction.reduce import Graph, ground, reduce
+from hiermem.extraction.stored_answer import StoredAnswer
+from hiermem.handle import Handle
+from hiermem.prompts.template import PromptTemplate
+from hiermem.protocols import LLM
+from hiermem.types.trivector import TriVector
+
+Progress: TypeAlias = Callable[[plan.ExtractionProgress], object]
+_log = logging.getLogger("hiermem.extract")
+#: The most seconds that calls in flight are awaited after an error.
+_DRAIN: Final = 30.0
+
+
+async def extract(
+    handle: Handle,
+    session_id: str,
+    *,
+    llm: LLM,
+    options: ExtractionOptions | None = None,
+    prompts: Mapping[str, PromptTemplate | str] | None = None,
+    on_progress: Progress | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    deadline: float | None = None,
+) -> plan.ExtractionReport:
+    """Extract the session as it is now and store the result; return what was done.
+
+    ``max_calls``, ``max_tokens`` and ``deadline`` (seconds from now) end the run before they are
+    exceeded; what was answered until then stays. ``on_progress`` is called as chunks are done. The
+    update policy's rate limits, and its caps of session and tenant, apply here too.
+
+    Raises NotFoundError and CounterMismatchError for the session, ConfigError for a limit that is
+    impossible, and what the store raises: an extraction whose record cannot be written fails.
+    """
+    budget = Budget(
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        deadline=deadline,
+        parents=handle.caps(session_id),
+    )
+    policy = for_model(options or ExtractionOptions(), llm)
+    record = await retry_store(lambda: handle.record(session_id), sleep=asyncio.sleep)
+    template = shipped.load_named("extract.map", prompts)
+    limit = request_limits.threshold(policy, llm.context_window)
+    answer = request_limits.answer_tokens(policy, window=llm.context_window, live=llm.remote)
+    count = handle.counter.count
+    room = None
+    if limit is not None:
+        room = extract_prompt.room(template, limit=limit, reserve=answer, count=count)
+    calls: CallPolicy = handle.update_policy
+    if not llm.remote:
+        # One call at a time for a local model, which only computes.
+        calls = calls.model_copy(update={"concurrency": 1})
+    run = _Extraction(
+        store=handle.store,
+        tree=handle.store.tree(record.id),
+        kind="extraction",
+        subject=record.id,
+        lease=policy.lease,
+        now=handle.store_now,
+        compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
+        llm=llm,
+        counter=handle.counter,
+        budget=budget,
+        rate_limiter=rate_limiter(llm, calls),
+        call_timeout=policy.call_timeout,
+        retries=calls.retries,
+        drain_time=_DRAIN,
+        record=record,
+        policy=policy,
+        # A local model only computes, so a second task is enough to read and write meanwhile.
+        concurrency=calls.concurrency if llm.remote else min(2, handle.update_policy.concurrency),
+        map_template=template,
+        join_template=shipped.load_named("extract.reduce", prompts),
+        limit=limit,
+        room=room,
+        answer=answer,
+        strategy=plan.strategy_of(
+            template, policy, answer=answer, model=llm.name, counter=handle.counter.name
+        ),
+        on_progress=on_progress,
+    )
+    await chunk_steps.split(run)
+    return await run.execute()
+
+
+@dataclass(kw_only=True, eq=False)
+class _Extraction(chunk_steps.ExtractionRun):
+    """One run: the chunks in progress, and the results so far, by the chunks' ids.
+
+    ``mapped`` and ``reduced`` are the seconds of the two phases. ``chunks_outcome`` is that of the
+    chunks; ``reduce_state`` that of the reduction, None as long as its steps say it.
+    """
+
+    on_progress: Progress | None
+    results: dict[str, ChunkResult] = field(init=False, default_factory=dict[str, ChunkResult])
+    failed_chunks: list[plan.Failure] = field(init=False, default_factory=list[plan.Failure])
+    tasks: set[asyncio.Task[ChunkResult]] = field(
+        init=False, default_factory=set["asyncio.Task[ChunkResult]"]
+    )
+    mapped: float = field(init=False, default=0.0)
+    reduced: float = field(init=False, default=0.0)
+    summary: SummaryReduction | None = field(init=False, default=None)
+    vector: TriVector | None = field(init=False, default=None)
+    kept: bool = field(init=False, default=False)
+    chunks_outcome: RunOutcome = field(init=False, default="error")
+    reduce_state: plan.PhaseState | None = field(init=False, default=None)
+    broken_off: bool = field(init=False, default=False)
+    _opened: float = field(init=False, default=0.0)
+
+    async def execute(self) -> plan.ExtractionReport:
+        """Map, reduce, store and record."""
+        self._opened = time.monotonic()
+        self.detail, self.keep_finished = self._detail, self._keep_finished
+        async with self:
+            await connect(self.llm)
+            await self.claim()
+            await self.begin()
+            await self._map(await self._agenda())
+            self.chunks_outcome = plan.outcome_of(
+                chunks=len(self.chunks),
+                done=[id_ for id_, result in self.results.items() if result.stored],
+                failures=self.failed_chunks,
+                options=self.policy,
+            )
+            self.outcome = await self._reduce()
+        # Recorded before it is returned: an extraction that is not on record did not succeed.
+        report = self._report()
+        _log.info(
+            "run %s: %d chunks, reused %d, failed %d, calls %d, tokens %d, %s",
+            report.run_id, len(report.chunks), report.reused, len(report.failures),
+            report.calls, report.tokens, report.outcome,
+        )  # fmt: skip
+        return report
+
+    async def _agenda(self) -> Sequence[Chunk]:
+        """Note what is reused and what fails at once; return the chunks to make."""
+        make, reuse, fail = plan.chunk_agenda(
+            self.chunks,
+            await self.records.stored(),
+            self.policy,
+            room=self.room,
+            answer=self.answer,
+        )
+        failed = {failure.id: failure for failure in fail}
+        for chunk in self.chunks:
+            if (stored := reuse.get(chunk.id)) is not None:
+                self.results[chunk.id] = ChunkResult(chunk, 0, stored=stored, reused=True)
+            elif chunk.id in failed:
+                self.results[chunk.id] = ChunkResult(chunk, 0, failure=failed[chunk.id])
+        if fail:
+            self.failed_chunks += fail
+            self.failures += fail
+            await self.put()
+        return make
+
+    # -- map
+
+    async def _map(self, make: Sequence[Chunk]) -> None:
+        """Have the chunks answered, ``concurrency`` at a time."""
+        pending = list(reversed(make))
+        self.report_progress()
+        while pending or self.tasks:
+            self.halted = bool(self.failed_chunks) and self.policy.on_chunk_failure == "abort"
+            stop = self.halted or self.budget.stopped is not None
+            while pending and len(self.tasks) < self.concurrency and not stop:
+                self.tasks.add(self.spawn(chunk_steps.extract_chunk(self, pending.pop())))
+            if not self.tasks:
+                break
+            done, _ = await asyncio.wait(self.tasks, return_when=asyncio.FIRST_COMPLETED)
+            self.tasks -= done
+            # The finished results are noted before the error of another task ends the run.
+            for error in [
+                error for task in done if (error := self._record_result(task)) is not None
+            ]:
+                raise error
+            self.report_progress()
+        self.mapped = time.monotonic() - self._opened
+
+    def _record_result(self, task: asyncio.Task[ChunkResult]) -> BaseException | None:
+        """Note the result of a chunk; return the error that must end the run."""
+        error = None if task.cancelled() else task.exception()
+        if error is None and not task.cancelled():
+            result = task.result()
+            self.results[result.node.id] = result
+            self.failed_chunks += [result.failure] if result.failure is not None else []
+        if isinstance(error, ClaimLostError):
+            self.budget.stop("claim")
+        return None if isinstance(error, (SpendLimitError, ClaimLostError)) else error
+
+    def report_progress(self, *, done: bool = False) -> None:
+        """Report the progress; ``done``: all of it is done."""
+        if self.on_progress is None:
+            return
+        if self.summary is not None:
+            progress = plan.ExtractionProgress("reduce", int(done), 1)
+        else:
+            made, total = len(self.results), len(self.chunks)
+            progress = plan.ExtractionProgress("map", made, total, len(self.failed_chunks))
+        self.on_progress(progress)
+
+    # -- reduce
+
+    async def _reduce(self) -> RunOutcome:
+        """Reduce what was answered, unless there is to be no result; return the run's outcome."""
+        begun, outcome = time.monotonic(), self.chunks_outcome
+        if outcome == "error":
+            return outcome
+        answered = [
+            (chunk, result.stored)
+            for chunk in self.chunks
+            if (result := self.results.get(chunk.id)) is not None and result.stored is not None
+        ]
+        graph = await asyncio.to_thread(_graph, answered)
+        self.summary = summary = SummaryReduction(run=self)
+        self.report_progress()
+        whole = outcome == "ok"
+        try:
+            await summary.summarise([text for _, text in graph.summaries], whole=whole)
+        except SpendLimitError:
+            self.reduce_state = "failed"
+            return "error"
+        finally:
+            self.reduced = time.monotonic() - begun
+        # An unfit summary does not abort: one that the model never gets right would cost every run
+        # its result.
+        lost = summary.failure is not None and not summary.unfit
+        if lost and self.policy.on_chunk_failure == "abort":
+            return "error"
+        there = {chunk.id for chunk, _ in answered}
+        missing = [chunk.id for chunk in self.chunks if chunk.id not in there]
+        vector = await asyncio.to_thread(finish, graph, summary=summary.text, missing=missing)
+        # The run is on record before the result is stored: where that cannot be written, nothing
+        # is.
+        await self.put(whole=True)
+        basis = ResultBasis(
+            messages=self.record.messages,
+            input=self.input,
+            tokens=sum(chunk.tokens for chunk, _ in answered),
+            whole=not missing,
+            degraded=summary.degraded,
+        )
+        self.kept = await store_result(self, vector, basis)
+        if whole:
+            hashes = {chunk.input_hash for chunk in self.chunks}
+            await self.records.keep_only(CHUNK, hashes)
+        self.report_progress(done=True)
+        self.reduced = time.monotonic() - begun
+        self.vector, self.reduce_state = vector, "partial" if summary.broken else "ok"
+        return "partial" if summary.broken else outcome
+
+    # -- the report
+
+    def _report(self) -> plan.ExtractionReport:
+        """Report what was done so far; the terms are those of ``extraction.plan``."""
+        summary, reduced = self.summary or SummaryReduction(run=self), self.reduce_state
+        if reduced is None and self.summary is not None:
+            reduced = "failed" if summary.failure is not None else "ok"
+        chunks = tuple(map(self._chunk_report, self.chunks))
+        failures = sorted(self.failed_chunks, key=lambda each: chunk_number(each.id))
+        failures += [summary.failure] if summary.failure else []
+        chunked = self.room is not None and self.tokens > self.room
+        chunking: Literal["under_threshold", "over_threshold", "unknown_window"] = (
+            "over_threshold" if chunked else "under_threshold"
+        )
+        return plan.ExtractionReport(
+            session_id=self.subject,
+            run_id=self.run_id,
+            outcome=self.outcome,
+            tri_vector=self.vector,
+            chunks=chunks,
+            failures=tuple(self.failures if self.broken_off else failures),
+            map=plan.PhaseReport(
+                "failed" if self.chunks_outcome == "error" else self.chunks_outcome,
+                calls=sum(each.calls for each in chunks),
+                tokens_in=sum(each.tokens_in for each in chunks),
+                tokens_out=sum(each.tokens_out for each in chunks),
+                seconds=self.mapped,
+            ),
+            reduce=plan.PhaseReport(
+                reduced or "skipped",
+                calls=summary.calls,
+                tokens_in=summary.tokens_in,
+                tokens_out=summary.tokens_out,
+                seconds=self.reduced,
+            ),
+            chunked=chunked,
+            chunking="unknown_window" if self.limit is None else chunking,
+            estimate=self.estimate,
+            threshold=self.limit,
+            model=self.llm.name,
+            live=self.llm.remote,
+            single_pass_tokens=self.overhead + self.tokens,
+            chunked_tokens=sum(each.request_tokens for each in chunks) + summary.asked,
+            seconds=time.monotonic() - self._opened,
+            unknown=self.journal.unknown,
+            stopped=self.budget.stopped,
+            degraded=summary.degraded,
+            kept=self.kept,
+            messages=self.record.messages,
+            cost=self.budget.cost,
+            retry_after=self.budget.retry_after,
+        )
+
+    def _chunk_report(self, chunk: Chunk) -> plan.ChunkReport:
+        result = self.results.get(chunk.id) or ChunkResult(chunk, 0)
+        failure = result.failure
+        return plan.ChunkReport(
+            id=chunk.id,
+            span=chunk.span,
+            status=result.status,
+            turns=chunk.turns,
+            messages=chunk.messages,
+            tokens=chunk.tokens,
+            request_tokens=self.overhead + chunk.tokens,
+            oversized=chunk.oversized,
+            input_hash=chunk.input_hash,
+            reason=failure.reason if failure else None,
+            detail=failure.detail if failure else "",
+            calls=result.calls,
+            tokens_in=result.tokens_in,
+            tokens_out=result.tokens_out,
+            seconds=result.seconds,
+            spans=chunk.spans,
+        )
+
+    async def _keep_finished(self) -> None:
+        """Note the results of the tasks that finished while the run was ending early."""
+        for task in self.tasks:
+            self._record_result(task)
+        self.tasks.clear()
+        self.mapped = self.mapped or time.monotonic() - self._opened
+        self.chunks_outcome, self.reduce_state, self.broken_off = "error", None, True
+
+    def _detail(self, outcome: str) -> dict[str, Any]:
+        """Return what the journal says of the run."""
+        if outcome == "running":
+            failures = [asdict(failure) for failure in self.failures]
+            return {"model": self.llm.name, "failures": failures}
+        return plan.detail(self._report())
+
+
+def _graph(answered: Sequence[tuple[Chunk, StoredAnswer]]) -> Graph:
+    """Ground the answers in their chunks and reduce them."""
+    grounded: list[Graph] = []
+    for chunk, stored in answered:
+        if (answer := stored.value()) is not None:
+            grounded.append(ground(answer, chunk, dropped=stored.dropped))
+    return reduce(grounded)

@@ -1,0 +1,285 @@
+"""Decides how the findings of a session's chunks become one graph.
+
+A ``Graph`` holds what is known from some chunks. It has no caps, can be merged, and is the same
+kind of value for one chunk as for all of them. ``reduce`` merges any number in the order of their
+chunk numbers; ``finish`` makes the user's ``TriVector`` of the last.
+
+Three laws hold, each tested as a property: the order in which graphs are given does not matter;
+merging a graph with itself changes nothing; merging neighbours is associative. They hold because
+every field is a union, a maximum with ties to the earlier chunk, or the value of the last chunk
+that has one. Decisions that need all chunks are made once, by ``finish``.
+
+Two entities are the same exactly if type and name agree after NFKC and case folding. So two things
+that share both are merged, which is a documented limit, and a name with two types stays two.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from hiermem.calls.lenient import blank
+from hiermem.errors import UsageError
+from hiermem.extraction.chunks import Chunk, chunk_number
+from hiermem.types.trivector import Answer, Delta, Entity, EntityKey, Provenance, Relation, Strategy
+
+_Key: TypeAlias = tuple[str, ...]
+_Item = TypeVar("_Item", Entity, Relation, Delta, Strategy)
+
+_ENDING: Final = " .,;:!?…。！？"  # noqa: RUF001
+
+
+class Graph(BaseModel):
+    """What is known from some chunks of one session, before any cap.
+
+    ``chunks`` are their ids by number; ``summaries`` the summary of each, with its number;
+    ``features`` each feature with the numbers of the chunks that name it; ``dropped`` how many
+    items of a chunk's answer could not be used, with its number; ``places`` everything that the
+    chunks cover, which is the provenance of an item that named no message. Items are in the order
+    of their first occurrence.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    chunks: tuple[str, ...] = ()
+    summaries: tuple[tuple[int, str], ...] = ()
+    features: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    dropped: tuple[tuple[int, int], ...] = ()
+    places: tuple[Provenance, ...] = ()
+    entities: tuple[Entity, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    deltas: tuple[Delta, ...] = ()
+    strategy: tuple[Strategy, ...] = ()
+
+
+def normalise(name: str) -> str:
+    r"""Return the form under which two spellings of a name are the same.
+
+    >>> normalise("\uff33QLite  3")
+    'sqlite 3'
+    """
+    # Case folding can undo a composition by NFKC, so it is done between two of them.
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return " ".join(folded.split())
+
+
+def _said(text: str) -> str:
+    """Return the form under which two lines are the same."""
+    return normalise(text).strip(_ENDING)
+
+
+# ---------------------------------------------------------------------------------------------
+# One chunk
+
+
+def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
+    """Add provenance to a model's answer for ``chunk``.
+
+    Message numbers outside the chunk are ignored; an item left without any refers to the whole
+    chunk. An item that names nothing is left out and counted, together with those ``dropped``
+    before.
+    """
+    # The pieces of one sliced message are one place.
+    covered = dict.fromkeys((span.start, span.stop) for span in chunk.spans)
+    whole = tuple(Provenance(chunk=chunk.id, start=a, stop=b) for a, b in covered)
+    place = partial(_places, whole)
+    entities = tuple(
+        Entity(
+            type=each.type,
+            name=_spelt(each.name),
+            aliases=_without(map(_spelt, each.aliases), _spelt(each.name)),
+            description=" ".join(each.description.split()),
+            tags=_distinct(filter(None, map(normalise, each.tags))),
+            confidence=each.confidence,
+            provenance=place(each.messages),
+        )
+        for each in answer.entities
+        if not blank(each.name)
+    )
+    relations = tuple(
+        Relation(
+            source=EntityKey(type=each.source.type, name=_spelt(each.source.name)),
+            relation=normalise(each.relation).replace(" ", "_"),
+            target=EntityKey(type=each.target.type, name=_spelt(each.target.name)),
+            weight=each.weight,
+            justification=" ".join(each.justification.split()),
+            provenance=place(each.messages),
+        )
+        for each in answer.relations
+        if not any(
+            map(blank, (each.relation, each.justification, each.source.name, each.target.name))
+        )
+    )
+    deltas = tuple(
+        Delta(
+            kind=each.kind,
+            text=" ".join(each.text.split()),
+            open=each.open,
+            closed_by=None if each.open else place(each.messages)[-1],
+            provenance=place(each.messages),
+        )
+        for each in answer.deltas
+        if not blank(_said(each.text))
+    )
+    strategy = tuple(
+        Strategy(kind=each.kind, text=" ".join(each.text.split()), provenance=place(each.messages))
+        for each in answer.strategy
+        if not blank(_said(each.text))
+    )
+    given = (answer.entities, answer.relations, answer.deltas, answer.strategy)
+    kept = (entities, relations, deltas, strategy)
+    dropped += sum(map(len, given)) - sum(map(len, kept))
+    summary = answer.summary.strip()
+    features = dict.fromkeys(map(normalise, answer.features))
+    found = Graph(
+        chunks=(chunk.id,),
+        summaries=((chunk.number, summary),) if summary else (),
+        features=tuple((name, (chunk.number,)) for name in features if not blank(name)),
+        dropped=((chunk.number, dropped),) if dropped else (),
+        places=whole,
+        entities=entities,
+        relations=relations,
+        deltas=deltas,
+        strategy=strategy,
+    )
+    # An answer may name one thing twice; a graph holds it once.
+    return _gathered([found])
+
+
+def _places(whole: tuple[Provenance, ...], messages: Sequence[int]) -> tuple[Provenance, ...]:
+    """Return the contiguous runs of those ``messages`` within a chunk, or the ``whole`` of it."""
+    runs: list[tuple[int, int]] = []
+    for index in sorted(set(messages)):
+        if not any(place.start <= index < place.stop for place in whole):
+            continue
+        if runs and runs[-1][1] == index:
+            runs[-1] = (runs[-1][0], index + 1)
+        else:
+            runs.append((index, index + 1))
+    return tuple(Provenance(chunk=whole[0].chunk, start=a, stop=b) for a, b in runs) or whole
+
+
+def _spelt(name: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", name).split())
+
+
+def _distinct(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _without(values: Iterable[str], name: str) -> tuple[str, ...]:
+    return tuple(value for value in dict.fromkeys(values) if value and value != name)
+
+
+# ---------------------------------------------------------------------------------------------
+# Merging
+
+
+def reduce(graphs: Iterable[Graph]) -> Graph:
+    """Merge graphs in the order of their chunk numbers, whatever order they are given in."""
+
+    def place(graph: Graph) -> tuple[int, int, str]:
+        # Of two that begin alike the longer comes first, so a repeated graph changes nothing.
+        return chunk_number(graph.chunks[0]), -len(graph.chunks), graph.model_dump_json()
+
+    return _gathered(sorted((graph for graph in graphs if graph.chunks), key=place))
+
+
+def _gathered(graphs: Sequence[Graph]) -> Graph:
+    """Merge graphs in the given order, in one pass over all their items."""
+    chunks = {name: chunk_number(name) for graph in graphs for name in graph.chunks}
+    summaries: dict[int, str] = {}
+    features: dict[str, set[int]] = {}
+    dropped: dict[int, int] = {}
+    for graph in graphs:
+        dropped |= graph.dropped
+        for number, text in graph.summaries:
+            summaries.setdefault(number, text)
+        for feature, numbers in graph.features:
+            features.setdefault(feature, set()).update(numbers)
+    return Graph(
+        chunks=tuple(sorted(chunks, key=lambda name: (chunks[name], name))),
+        summaries=tuple(sorted(summaries.items())),
+        features=tuple((name, tuple(sorted(numbers))) for name, numbers in features.items()),
+        dropped=tuple(sorted(dropped.items())),
+        places=_union(graph.places for graph in graphs),
+        entities=joined((entity_key(e), e) for g in graphs for e in g.entities),
+        relations=joined((relation_key(r), r) for g in graphs for r in g.relations),
+        deltas=joined(((_said(d.text),), d) for g in graphs for d in g.deltas),
+        strategy=joined(((_said(s.text),), s) for g in graphs for s in g.strategy),
+    )
+
+
+def joined(items: Iterable[tuple[_Key, _Item]]) -> tuple[_Item, ...]:
+    """Join the items of each key, in order; keys in the order of their first occurrence."""
+    groups: dict[_Key, list[_Item]] = {}
+    for key, item in items:
+        groups.setdefault(key, []).append(item)
+    return tuple(_one(group) for group in groups.values())
+
+
+def _one(group: list[_Item]) -> _Item:
+    """Make one item of several that are the same, given in order."""
+    first = group[0]
+    if len(group) == 1:
+        return first
+    changes: dict[str, object] = {"provenance": _union(each.provenance for each in group)}
+    if isinstance(first, Entity):
+        changes |= _entity_changes([each for each in group if isinstance(each, Entity)])
+    elif isinstance(first, Relation):
+        # max gives the first of equals: ties go to the earlier chunk.
+        heaviest = max((e for e in group if isinstance(e, Relation)), key=lambda e: e.weight)
+        changes |= {"weight": heaviest.weight, "justification": heaviest.justification}
+    elif isinstance(first, Delta):
+        # The last statement holds; two in one place count as settled.
+        last = max((e for e in group if isinstance(e, Delta)), key=_spoken)
+        changes |= {"open": last.open, "closed_by": last.closed_by}
+    return first.model_copy(update=changes)
+
+
+def _entity_changes(group: Sequence[Entity]) -> dict[str, object]:
+    names = (name for each in group for name in (each.name, *each.aliases))
+    return {
+        "aliases": _without(names, group[0].name),
+        "description": max((each.description for each in group), key=len),
+        "tags": _distinct(tag for each in group for tag in each.tags),
+        "confidence": max(each.confidence for each in group),
+    }
+
+
+def merge_entities(left: Entity, right: Entity) -> Entity:
+    """Merge two entities of one key, ``left`` being the earlier, as the tenant's graph does.
+
+    Raises UsageError if the keys differ.
+    """
+    if entity_key(left) != entity_key(right):
+        raise UsageError("two entities merge only where type and normalised name agree")
+    return _one([left, right])
+
+
+def _union(groups: Iterable[Sequence[Provenance]]) -> tuple[Provenance, ...]:
+    places = {order(each): each for group in groups for each in group}
+    return tuple(places[key] for key in sorted(places))
+
+
+def order(place: Provenance) -> tuple[int, int, int, str]:
+    """Return the sort key of a place: chunk number, message, then session id."""
+    return chunk_number(place.chunk), place.start, place.stop, place.chunk
+
+
+def _spoken(delta: Delta) -> tuple[tuple[int, int, int, str], bool]:
+    return max(map(order, delta.provenance)), not delta.open
+
+
+def entity_key(entity: Entity | EntityKey) -> _Key:
+    """Return the key that is equal for two entities that are the same."""
+    return entity.type, normalise(entity.name)
+
+
+def relation_key(relation: Relation) -> _Key:
+    """Return the key that is equal for two relations that are the same."""
+    return (*entity_key(relation.source), relation.relation, *entity_key(relation.target))

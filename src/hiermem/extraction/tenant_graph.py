@@ -1,0 +1,93 @@
+"""Answers questions about the graph of all sessions of a tenant, by name.
+
+Only the records of the names asked for are read. So a question costs what the sessions say about
+that name, not what the tenant holds. ``extraction.graph`` joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from hiermem.errors import UsageError
+from hiermem.lazy import LazyModule
+from hiermem.text.policy import check_name
+
+if TYPE_CHECKING:
+    from hiermem.extraction import graph, reduce
+    from hiermem.extraction import join as stored
+    from hiermem.handle import Handle
+    from hiermem.types import trivector
+else:
+    graph = LazyModule("hiermem.extraction.graph")
+    reduce = LazyModule("hiermem.extraction.reduce")
+    stored = LazyModule("hiermem.extraction.join")
+    trivector = LazyModule("hiermem.types.trivector")
+
+#: The most sessions that one question reads.
+_SESSIONS: Final = 100_000
+
+
+class AsyncGraph:
+    """The graph of everything that was extracted for one tenant. Made by ``memory.graph``."""
+
+    def __init__(self, handle: Callable[[], Handle]) -> None:
+        self._handle = handle
+
+    async def entity(
+        self,
+        name: str,
+        *,
+        type: trivector.EntityType | None = None,  # noqa: A002
+    ) -> graph.GraphEntity | None:
+        """Return the entity of that name, in any spelling; None where there is none.
+
+        Where entities of several types share the name, it is the one mentioned most; ``type`` asks
+        for one type, ``entities`` for all of them.
+        """
+        found = await self.entities(name, type=type)
+        return found[0] if found else None
+
+    async def entities(
+        self,
+        name: str,
+        *,
+        type: trivector.EntityType | None = None,  # noqa: A002
+    ) -> tuple[graph.GraphEntity, ...]:
+        """Return all entities of that name, one per type, most mentioned first."""
+        return graph.entities_named(await self._named(name, type), type)
+
+    async def neighbours(
+        self,
+        name: str,
+        *,
+        type: trivector.EntityType | None = None,  # noqa: A002
+    ) -> tuple[graph.Neighbour, ...]:
+        """Return what the entity of that name is related to, in both directions, heaviest first."""
+        return graph.neighbours_of(await self._named(name, type), type)
+
+    async def mentions(
+        self,
+        name: str,
+        *,
+        type: trivector.EntityType | None = None,  # noqa: A002
+    ) -> tuple[graph.Mention, ...]:
+        """Return the places where the entity was mentioned: session, chunk and messages."""
+        return graph.mentions_of(await self._named(name, type), type)
+
+    async def _named(
+        self, name: str, type_: trivector.EntityType | None
+    ) -> Sequence[graph.NameRecord]:
+        if type_ is not None and type_ not in trivector.ENTITY_TYPES:
+            raise UsageError(f"type is {type_!r}; use one of {', '.join(trivector.ENTITY_TYPES)}")
+        wanted = reduce.normalise(check_name(name, what="name of an entity"))
+        records = await self._handle().store.records(stored.ENTITY, key=wanted, limit=_SESSIONS)
+        return [graph.read_name_record(record.scope, record.body) for record in records]
+
+
+async def tri_vector(handle: Handle, session_id: str) -> trivector.TriVector | None:
+    """Return the session's newest stored result, or None where it was never extracted."""
+    await handle.record_or_new(session_id)
+    for record in await handle.store.records(stored.TRIVECTOR, scope=session_id):
+        return graph.read_result(record.body)
+    return None

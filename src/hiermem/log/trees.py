@@ -1,0 +1,291 @@
+"""The trees of a session that a change of its messages reaches.
+
+One tree serves; at times a re-pack builds another, which holds the messages before some index. A
+change of a message changes both in one transaction, each by its own configuration, slices and fold
+(``propagate``).
+
+Reads are bounded by the result: an overlap reaches back over at most 400 characters and
+OVERLAP_REACH messages.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Final, NamedTuple
+
+from hiermem.config import HierarchyConfig
+from hiermem.errors import StoreCorruptError
+from hiermem.log.events import configs_of
+from hiermem.needs import Reading
+from hiermem.summaries.inputs import OVERLAP_REACH, heard, was_shown
+from hiermem.text.measure import speaker
+from hiermem.tree.state import SessionState, config_from
+from hiermem.tree.weights import Weight
+from hiermem.tree.windows import Window
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import LogEvent, NeedCovering
+
+#: Messages of a thread that are at most so far apart are looked for together, at most so many.
+_NEAR: Final = 64
+_LONGEST: Final = 512
+_KINDS: Final = {
+    "id": str, "tree": int, "config": str, "state": str, "at": int, "events": int,
+    "marks": list, "sliced": list,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A re-pack under way: the number of its tree, its configuration and the state of its fold.
+
+    The messages before ``at`` and the first ``events`` events of the log are folded in, later ones
+    are not. ``marks`` are the ranges [start, stop) of messages whose size or slices differ in this
+    tree, and ``sliced`` the messages that are cut up in it; the swap records both on the messages.
+    """
+
+    id: str
+    tree: int
+    config: str
+    state: str = ""
+    at: int = 0
+    events: int = 0
+    marks: tuple[tuple[int, int], ...] = ()
+    sliced: tuple[int, ...] = ()
+
+    def to_json(self) -> str:
+        """Write the build as JSON, for the session's record."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Build | None:
+        """Read what ``to_json`` wrote; None if no re-pack is under way.
+
+        Raises StoreCorruptError for any other text.
+        """
+        if not text:
+            return None
+        try:
+            data = json.loads(text)
+            if data.keys() == _KINDS.keys() and all(
+                type(data[name]) is kind for name, kind in _KINDS.items()
+            ):
+                marks = tuple((int(start), int(stop)) for start, stop in data.pop("marks"))
+                sliced = tuple(map(int, data.pop("sliced")))
+                return cls(**data, marks=marks, sliced=sliced)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            pass
+        raise StoreCorruptError(
+            "a session's re-pack is not what hiermem wrote; the store is damaged"
+        )
+
+
+class Location(NamedTuple):
+    """Where a message is: its sealed windows in order, each with one slice of it.
+
+    Slices of a message are told apart by their order and never by their offsets, because slices
+    that became empty begin at the same place. A message has as many windows as slices.
+    ``points`` are the offsets at which all slices but the first begin. ``opened``: its last slice,
+    or the whole message, is in its thread's open window.
+    """
+
+    windows: tuple[Node, ...]
+    points: tuple[int, ...]
+    opened: bool
+
+    @property
+    def slices(self) -> int:
+        """Return the number of its slices."""
+        return len(self.points) + 1
+
+
+class MessageChange(NamedTuple):
+    """A change of a message: where it is, the weights of its slices, and their offsets after it.
+
+    Unsliced, it has one weight, and no offsets.
+    """
+
+    message: int
+    thread: str
+    location: Location
+    before: tuple[Weight, ...]
+    after: tuple[Weight, ...]
+    points: Sequence[int] = ()
+
+
+def locate(thread: str, index: int, window: Window, tree: int | None) -> Reading[Location]:
+    """Find a message in a tree that includes it, whose thread has this open window."""
+    windows: Sequence[Node] = yield NeedCovering(thread, index, tree)
+    return _located(index, windows, window)
+
+
+def _located(index: int, windows: Sequence[Node], window: Window) -> Location:
+    """Return where a message is, from the sealed windows over it and the open one."""
+    opened = bool(window.segments) and window.segments[0].begin <= index
+    if not windows and not opened:
+        raise StoreCorruptError(f"message {index} is in no window; the store is damaged")
+    points = [node.span.start_char for node in windows[1:]]
+    if windows and opened:
+        points.append(window.char)
+    return Location(tuple(windows), tuple(points), opened)
+
+
+def _stretches(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
+    """Split messages into those of one thread that lie near one another."""
+    found: list[list[StoredMessage]] = []
+    last: dict[str, list[StoredMessage]] = {}
+    for stored in messages:
+        thread = stored.message.thread
+        near = last.get(thread)
+        if near is None or stored.index - near[-1].index > _NEAR or len(near) >= _LONGEST:
+            near = last[thread] = []
+            found.append(near)
+        near.append(stored)
+    return found
+
+
+@dataclass(slots=True)
+class TreeState:
+    """One tree of a session: the state of its fold, and the changes that reach it.
+
+    ``build`` is None for the tree that serves; ``stop`` is the first message not folded in yet.
+    """
+
+    tree: int
+    config: HierarchyConfig
+    state: SessionState
+    stop: int
+    build: Build | None = None
+    changes: list[MessageChange] = field(default_factory=list[MessageChange])
+    overlapping: dict[str, Node] = field(default_factory=dict[str, Node])
+    _windows: dict[str, Window] = field(default_factory=dict[str, Window])
+
+    def _open_window(self, thread: str) -> Window:
+        if thread not in self._windows:
+            self._windows[thread] = self.state.strand(thread).window
+        return self._windows[thread]
+
+    def locate_all(
+        self, messages: Sequence[StoredMessage], *, ever: bool = False
+    ) -> Reading[list[Location]]:
+        """Find where messages are, sorted by index, and note the windows that were shown some.
+
+        Each finished summary stores which messages its prompt contained; with ``ever``, the node's
+        earlier texts count too. A text in progress may have been shown as much as the widest
+        configuration of the log allows: its generation began under one of them, and any later
+        change would have stopped it.
+        """
+        found: dict[int, Location] = {}
+        for stretch in _stretches(messages):
+            thread, last = stretch[0].thread, stretch[-1].index + OVERLAP_REACH
+            opening = self._open_window(thread)
+            windows: Sequence[Node]
+            windows = yield NeedCovering(thread, stretch[0].index, self.tree, last)
+            starts = [node.span.start for node in windows]
+            stops = [node.span.stop for node in windows]
+            own: set[int] = set()
+            location, until = None, -1  # where each message up to ``until`` is, if it is known
+            for stored in stretch:
+                if location is None or stored.index > until:
+                    first = bisect_right(stops, stored.index)
+                    places = range(first, bisect_right(starts, stored.index, first))
+                    own.update(places)
+                    over = windows[places.start : places.stop]
+                    location = _located(stored.index, over, opening)
+                    until = -1
+                    # The last message of a window may reach into the next, or the open one.
+                    if len(over) == 1 and not location.opened:
+                        until = over[0].span.stop - 2
+                found[stored.index] = location
+            # The last message of the stretch before each of the other windows.
+            indices = [stored.index for stored in stretch]
+            others: list[tuple[Node, int]] = []
+            for place, node in enumerate(windows):
+                before = bisect_left(indices, starts[place]) - 1
+                if place not in own and before >= 0:
+                    others.append((node, indices[before]))
+            yield from self._shown(stretch, others, found, ever=ever)
+        return [found[stored.index] for stored in messages]
+
+    def _shown(
+        self,
+        stretch: Sequence[StoredMessage],
+        others: Sequence[tuple[Node, int]],
+        found: Mapping[int, Location],
+        *,
+        ever: bool,
+    ) -> Reading[None]:
+        """Note which of these windows were shown some of a stretch of messages, or may be.
+
+        Each comes with the last message of the stretch before it.
+        """
+        near = [(n, index) for n, index in others if n.span.start - index <= OVERLAP_REACH]
+        made = {(node.id, node.revision): (node, index) for node, index in near if node.revision}
+        if made:
+            texts: Sequence[Revision] = yield transaction.NeedRevisions(tuple(made), self.tree)
+            for revision in texts:
+                node, index = made[revision.node_id, revision.number]
+                if was_shown(revision, index, ever=ever):
+                    self.overlapping[node.id] = node
+        # A text may be in progress for these; a local model's call leaves no trace.
+        making = {n.id: n for n, _ in near if n.status != "active" or n.degraded or n.dirty}
+        if not making:
+            return
+        events: Sequence[LogEvent] = yield transaction.NeedEvents()
+        named = [config for event in events for config in configs_of(event)]
+        overlap = max(self.config.overlap, *(config.overlap for config in named), 0)
+        if overlap <= 0:
+            return
+        starts = [node.span.start for node in making.values()]
+        for stored in stretch:
+            location = found[stored.index]
+            if location.opened or not min(starts) - OVERLAP_REACH <= stored.index < max(starts):
+                continue
+            sealed = location.windows[-1].span.stop
+            reached = yield from self._overlapping(stored.index, stored.thread, sealed, overlap)
+            self.overlapping.update((node.id, node) for node in reached if node.id in making)
+
+    def _overlapping(
+        self, index: int, thread: str, sealed: int, overlap: int
+    ) -> Reading[list[Node]]:
+        """Find the later windows whose overlap would show some of a message, as the session is now.
+
+        ``sealed`` is where the message's own windows end.
+        """
+        found: list[Node] = []
+        stop = min(index + 1 + OVERLAP_REACH, self.state.next_index)
+        if overlap <= 0 or stop <= index + 1:
+            return found
+        between: Sequence[StoredMessage] = yield transaction.NeedMessages(index + 1, stop, thread)
+        content, shown = self._open_window(thread).content, 0
+        for stored in between:
+            if shown >= overlap:
+                break
+            text = heard(stored, 0, None) if stored.state == "live" else ""
+            # The length of the message in an overlap.
+            taken = len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
+            if stored.index >= sealed:
+                windows: Sequence[Node] = yield NeedCovering(thread, stored.index, self.tree)
+                found += [
+                    node for node in windows if shown + min(taken, node.span.start_char) < overlap
+                ]
+                if content.messages and content.begin <= stored.index:
+                    return found
+                if not windows:
+                    break
+                sealed = windows[-1].span.stop
+            shown += taken
+        return found
+
+
+def tree_states(record: SessionRecord) -> list[TreeState]:
+    """Return the tree that serves, then the one that is being built, if there is one."""
+    state = SessionState.from_json(record.state)
+    found = [TreeState(record.tree, config_from(record.config), state, record.messages)]
+    build = Build.from_json(record.build)
+    if build is not None:
+        state = SessionState.from_json(build.state)
+        found.append(TreeState(build.tree, config_from(build.config), state, build.at, build))
+    return found

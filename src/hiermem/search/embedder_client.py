@@ -1,0 +1,195 @@
+"""Calls an embedder: in batches, within its rate limits, with retries.
+
+Every answer is checked before it is used, and every text that is sent is valid Unicode without NUL.
+What the vectors are for is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Literal
+
+from hiermem import errors
+from hiermem.calls.ask import retrying
+from hiermem.calls.rate_limit import RateLimiter, sleep_unless
+from hiermem.calls.token_count import sizes_of
+from hiermem.config import SearchPolicy
+from hiermem.protocols import Embedder
+from hiermem.search import vectors
+from hiermem.search.embedding_state import Identity
+from hiermem.search.postings import Array
+
+_log = logging.getLogger("hiermem.search")
+#: How often a request is retried after a transient failure.
+_RETRIES: Final = 4
+#: The most seconds that a question waits for the rate limit; a caller waits for its hits.
+_QUESTION_WAIT: Final = 1.0
+#: How many questions' vectors are cached.
+_CACHED_QUESTIONS: Final = 256
+#: The most characters of a question that are sent to an embedder.
+_MAX_QUESTION: Final = 8_000
+
+
+class EmbedderClient:
+    """Calls one embedder. ``requests`` counts what was sent."""
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        policy: SearchPolicy,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.identity = Identity(embedder.name, embedder.dimension)
+        self.weight = float(getattr(embedder, "weight", 1.0))
+        self._embedder, self._policy = embedder, policy
+        self._clock, self._sleep = clock, sleep
+        self._rate_limiter = RateLimiter(
+            embedder,
+            requests=policy.requests_per_minute,
+            tokens=policy.tokens_per_minute,
+            clock=clock,
+            sleep=sleep,
+        )
+        self._questions: OrderedDict[str, Array] = OrderedDict()
+        self.requests = 0
+
+    async def question(self, text: str, count: Callable[[str], int]) -> Array | None:
+        """Return a question's vector; None where the embedder gives none or the text is blank.
+
+        A search without vectors is better than none, and better than a search that waits. So a
+        question keeps to the rate limits as passages do, and gives up where they leave no room
+        within a moment.
+        """
+        clean = _clean(text[:_MAX_QUESTION])
+        if not clean.strip():
+            return None
+        known = self._questions.get(clean)
+        if known is None and self._rate_limiter.down_for():
+            return None
+        if known is None:
+            try:
+                tokens, until = count(clean), self._clock() + _QUESTION_WAIT
+                rows = await self._request([clean], tokens, "query", lambda: self._clock() > until)
+            except (errors.ModelError, errors.ModelDownError) as error:
+                _log.warning("the embedder failed (%s): words alone are compared", error)
+                return None
+            if rows is None:
+                _log.warning("the embedder is at its limits: words alone are compared")
+                return None
+            known = self._questions[clean] = rows[0]
+            while len(self._questions) > _CACHED_QUESTIONS:
+                self._questions.popitem(last=False)
+        self._questions.move_to_end(clean)
+        return known
+
+    async def passages(
+        self, texts: Sequence[str], count: Callable[[str], int], stopped: Callable[[], object]
+    ) -> Array | None:
+        """Return the vectors of texts, one a row; None where ``stopped`` before all were made.
+
+        Raises the embedder's last error, InvalidVectorError, and ModelDownError where the
+        embedder kept failing.
+        """
+        import numpy as np
+
+        found: list[Array] = []
+        clean = [_clean(text) for text in texts]
+        for batch, tokens in self._batches(clean, await sizes_of(count, clean)):
+            rows = await self._with_retries(batch, tokens, stopped)
+            if rows is None:
+                return None
+            found.append(rows)
+        dimension = self.identity.dimension
+        return np.concatenate(found) if found else np.empty((0, dimension), dtype=np.float32)
+
+    def _batches(self, texts: Sequence[str], sizes: Sequence[int]) -> list[tuple[list[str], int]]:
+        """Split texts of these sizes into requests that each fit the limits."""
+        most = self._policy.tokens_per_minute
+        found: list[tuple[list[str], int]] = []
+        for text, tokens in zip(texts, sizes, strict=True):
+            if found:
+                batch, filled = found[-1]
+                room = len(batch) < self._policy.embed_batch
+                if room and (most is None or filled + tokens <= most):
+                    batch.append(text)
+                    found[-1] = (batch, filled + tokens)
+                    continue
+            found.append(([text], tokens))
+        return found
+
+    async def _with_retries(
+        self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
+    ) -> Array | None:
+        async def pause(seconds: float) -> None:
+            await sleep_unless(stopped, seconds, self._sleep)
+
+        async for attempt in retrying(retries=_RETRIES, pause=pause):
+            with attempt:
+                return await self._request(texts, tokens, "passage", stopped)
+        raise AssertionError("the last try returns or raises")
+
+    async def _request(
+        self,
+        texts: Sequence[str],
+        tokens: int,
+        kind: Literal["query", "passage"],
+        stopped: Callable[[], object],
+    ) -> Array | None:
+        """Send a request once the rate limits let it go, and tell them how it ended.
+
+        None where ``stopped`` first.
+        """
+        if not await self._rate_limiter.admit(tokens, stopped) or stopped():
+            return None
+        try:
+            found = await self._send(texts, kind)
+        except errors.TransientModelError as error:
+            self._rate_limiter.fail(hash(texts[0]), error.retry_after)
+            raise
+        self._rate_limiter.succeed()
+        return found
+
+    async def _send(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Array:
+        """Send one request and check the answer."""
+        self.requests += 1
+        embedder: Any = self._embedder
+        answer: Any = None
+        raised = ""
+        try:
+            async with asyncio.timeout(self._policy.embed_timeout):
+                answer = embedder.embed(list(texts), kind=kind)
+                if inspect.isawaitable(answer):
+                    answer = await answer
+        except TimeoutError:
+            raise errors.ModelTimeoutError(
+                f"embedder {self.identity.name!r} did not answer in time"
+            ) from None
+        except errors.HiermemError:
+            raise
+        except Exception as error:  # noqa: BLE001 - an embedder may raise anything
+            raised = type(error).__name__
+        if raised:
+            # Whatever the embedder's client raises for a dropped connection, a later call may
+            # succeed. This is raised outside of the handler: the original error may hold the texts,
+            # or a key, and must not become its context.
+            raise errors.TransientModelError(f"embedder {self.identity.name!r} ended in {raised}")
+        try:
+            return vectors.check(answer, many=len(texts), dimension=self.identity.dimension)
+        except ValueError as error:
+            raise errors.InvalidVectorError(f"embedder {self.identity.name!r}: {error}") from None
+
+
+def _clean(text: str) -> str:
+    """Replace what cannot be sent anywhere by U+FFFD: NUL and lone surrogates."""
+    if "\0" in text:
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

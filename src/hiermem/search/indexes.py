@@ -1,0 +1,324 @@
+"""Keeps the indexes of sessions: stored by updates, read at a search, extended, then evicted.
+
+::
+
+    blocks in the store ──▶ missing or damaged? made from messages, put back ─┐
+    messages after the last full stride ───────────────────────────────────────┴─▶ index in memory
+
+An index is derived data. It is compared with the session's record each time, so that any process
+may write. A part that is lost, damaged or out of date is made again from the messages. A store that
+cannot keep a block costs time and nothing else. ``search.ranking`` decides what a search
+returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
+
+from hiermem.calls.token_count import LONG
+from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
+from hiermem.index_cache import IndexCache
+from hiermem.protocols import TenantStore, TokenCounter
+from hiermem.search import postings
+from hiermem.search.index import Index
+from hiermem.search.postings import Postings
+from hiermem.search.segments import Part
+from hiermem.search.summary_index import SummaryIndex
+from hiermem.search.vectors import SummaryTables, Vectors
+from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types.transaction import TERMS, Block
+
+_log = logging.getLogger("hiermem.search")
+#: The kind of the blocks that hold terms.
+KIND: Final = TERMS
+#: Messages in a block. Messages that do not fill one yet are indexed in memory only.
+STRIDE: Final = 256
+#: Strides that are read, and blocks that are written, at a time.
+_AT_ONCE: Final = 32
+#: Sessions of which it is remembered how much is stored.
+_MOST_NOTED: Final = 10_000
+#: Messages whose blocks a fork takes over at a time.
+SHARED_AT_ONCE: Final = _AT_ONCE * STRIDE
+#: Fewer messages, or units, than this are processed in place; more on a thread.
+_FEW_MESSAGES: Final = 32
+_FEW_UNITS: Final = 4_096
+
+Read: TypeAlias = Callable[[str, int, int], Awaitable[list[StoredMessage]]]
+
+
+@dataclass(slots=True, eq=False)
+class SessionIndex:
+    """The index of one session up to ``messages``, in one of its epochs.
+
+    ``tail`` holds the postings after the last full stride. ``summary_index`` indexes the summaries
+    as they were at ``summary_mark``, which changes with them. ``vectors`` cover this index, or an
+    earlier state of it, and ``summary_vectors`` the summaries; ``search.load_vectors`` loads
+    them. ``search.embed`` skips messages up to ``embedded`` and the ``embedded_summaries``
+    (by node and revision), which have vectors of ``embedded_kind``.
+    """
+
+    record: SessionRecord
+    messages: int
+    index: Index
+    tail: list[Postings]
+    summary_index: SummaryIndex = field(default_factory=SummaryIndex)
+    summary_mark: object = None
+    summary_until: float = 0.0
+    vectors: Vectors | None = None
+    summary_vectors: SummaryTables = field(default_factory=dict)
+    vectors_mark: object = None
+    embedded_kind: str = ""
+    embedded: int = 0
+    embedded_summaries: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+
+    def serves(self, record: SessionRecord) -> bool:
+        """Return whether it was read from this or an earlier version of ``record``'s session."""
+        known = self.record
+        return (
+            (known.created_at, known.epoch) == (record.created_at, record.epoch)
+            and known.version <= record.version
+            and self.messages <= record.messages
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes it takes."""
+        vectors = 0 if self.vectors is None else self.vectors.nbytes
+        vectors += sum(table.nbytes for _, table in self.summary_vectors.values())
+        tail = sum(part.nbytes for part in self.tail)
+        return self.index.nbytes + tail + self.summary_index.nbytes + vectors
+
+
+class Indexes:
+    """The indexes of one tenant's sessions. ``cache`` holds the indexes that are in memory."""
+
+    def __init__(
+        self, store: TenantStore, counter: TokenCounter, read: Read, cache: IndexCache[SessionIndex]
+    ) -> None:
+        self._store, self._counter, self._read = store, counter, read
+        self._cache = cache
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        #: The strides of a session, in one of its epochs, that are known to be stored.
+        self._stored: dict[str, tuple[object, int]] = {}
+        #: The parts of the index over all sessions that its segments store, by their numbers.
+        self.segments: dict[int, Part] = {}
+        #: Whether updates keep that index, and how many ended since one last looked at it.
+        self.kept_by_updates = False
+        self.updates = 0
+        #: What no segment had when it was last looked, with what that was.
+        self.loose: tuple[object, Part, list[Postings]] | None = None
+
+    @asynccontextmanager
+    async def lock(self, session_id: str) -> AsyncGenerator[None]:
+        """Hold the lock under which a session's index is read and changed."""
+        lock = self._locks.setdefault(session_id, asyncio.Lock())
+        async with lock:
+            try:
+                yield
+            finally:
+                # What was used may have grown.
+                used = self._cache.get(self._store.tenant, session_id)
+                if used is not None:
+                    self._cache.put(self._store.tenant, session_id, used, used.nbytes)
+
+    def forget(self, session_id: str | None = None) -> None:
+        """Forget which blocks of one session, or of all, are stored."""
+        if session_id is None:
+            self._stored.clear()
+        else:
+            self._stored.pop(session_id, None)
+
+    async def get(self, record: SessionRecord) -> SessionIndex:
+        """Return the index of a session as its record shows it; call it under its lock.
+
+        Raises SessionChangedError where the session was changed meanwhile: read the record, and try
+        again.
+        """
+        known = self._cache.get(self._store.tenant, record.id)
+        if known is None or not known.serves(record):
+            known = await self._build(record)
+        elif known.messages < record.messages:
+            await self._extend(known, record)
+        self._cache.put(self._store.tenant, record.id, known, known.nbytes)
+        return known
+
+    # -- storing ahead
+
+    def is_due(self, record: SessionRecord) -> bool:
+        """Return whether an update is to store blocks: at first, then for each new full stride.
+
+        After a change of the session's past, the next search stores them, so that no update reads
+        the session for it.
+        """
+        known = self._stored.get(record.id)
+        if known is None:
+            return True
+        epoch, full = known
+        return epoch == (record.created_at, record.epoch) and full < record.messages // STRIDE
+
+    async def store_ahead(self, record: SessionRecord) -> None:
+        """Store the blocks of the newest full strides, back to the last stored stride.
+
+        The first search then need not build them. A block further back that was lost is made by the
+        search that misses it.
+        """
+        epoch, full = (record.created_at, record.epoch), record.messages // STRIDE
+        known = self._stored.get(record.id)
+        low = known[1] if known is not None and known[0] == epoch else 0
+        high = full
+        while low < high:
+            start = (high - 1) * STRIDE
+            # A search over all sessions also stores strides that are not full yet.
+            if any(
+                block.stop == start + STRIDE
+                for block in await stored_blocks(self._store, record.id, KIND, start, start + 1)
+            ):
+                break
+            first = max(low, high - _AT_ONCE)
+            await self._strides(record, first, high)
+            high = first
+        self._note_stored(record)
+
+    def _note_stored(self, record: SessionRecord) -> None:
+        """Note that the blocks of all full strides are stored."""
+        self._stored.pop(record.id, None)
+        self._stored[record.id] = (record.created_at, record.epoch), record.messages // STRIDE
+        if len(self._stored) > _MOST_NOTED:
+            del self._stored[next(iter(self._stored))]
+
+    # -- building
+
+    async def _build(self, record: SessionRecord) -> SessionIndex:
+        full = record.messages // STRIDE
+        parts: list[Postings] = []
+        for first in range(0, full, _AT_ONCE):
+            parts += await self._strides(record, first, min(full, first + _AT_ONCE))
+        tail = [await self.collect(record.id, full * STRIDE, record.messages)]
+        await self._check(record)
+        index = await _index_of([*parts, *tail])
+        self._note_stored(record)
+        return SessionIndex(record, record.messages, index, tail)
+
+    async def _strides(self, record: SessionRecord, first: int, stop: int) -> list[Postings]:
+        """Return the postings of strides by number; missing blocks are made and stored."""
+        found: dict[int, Postings] = {}
+        for block in await stored_blocks(
+            self._store, record.id, KIND, first * STRIDE, stop * STRIDE
+        ):
+            part = read_block(block)
+            if part is not None and block.stop == block.start + STRIDE:
+                found[block.start // STRIDE] = part
+        missing = [number for number in range(first, stop) if number not in found]
+        for number in missing:
+            start = number * STRIDE
+            found[number] = await self.collect(record.id, start, start + STRIDE)
+        await self._put(record, [(number * STRIDE, found[number]) for number in missing])
+        return [found[number] for number in range(first, stop)]
+
+    async def stride(self, record: SessionRecord, start: int) -> Postings:
+        """Return the postings of the stride from ``start``, as far as there are messages.
+
+        Where a part of it is stored, only what follows is read.
+        """
+        stop = min(start + STRIDE, record.messages)
+        parts: list[Postings] = []
+        reached = start
+        for block in await stored_blocks(self._store, record.id, KIND, start, start + 1):
+            part = read_block(block)
+            if part is not None and block.stop <= stop:
+                parts, reached = [part], block.stop
+        parts.append(await self.collect(record.id, reached, stop))
+        return postings.join(parts)
+
+    async def _extend(self, known: SessionIndex, record: SessionRecord) -> None:
+        """Add the messages since; full strides are read as they are stored, not made again."""
+        begun, full = -(-known.messages // STRIDE), record.messages // STRIDE
+        stop = min(record.messages, begun * STRIDE)
+        new = [await self.collect(record.id, known.messages, stop)]
+        tail = [*known.tail, *new]
+        if stop == begun * STRIDE:
+            if known.messages < stop:
+                await self._keep(record, begun - 1, tail)
+            for first in range(begun, full, _AT_ONCE):
+                new += await self._strides(record, first, min(full, first + _AT_ONCE))
+            tail = [await self.collect(record.id, full * STRIDE, record.messages)]
+            new += tail
+        await self._check(record)
+        more = postings.join(new)
+        index = known.index
+        if len(index) + len(more) <= _FEW_UNITS:
+            index = index.extended(more)
+        else:
+            index = await asyncio.to_thread(index.extended, more)
+        known.record, known.messages, known.index = record, record.messages, index
+        known.tail = [postings.join(tail)]
+
+    async def _keep(self, record: SessionRecord, number: int, parts: Sequence[Postings]) -> None:
+        """Store a stride that was filled, unless an update did."""
+        start = number * STRIDE
+        stored = await stored_blocks(self._store, record.id, KIND, start, start + 1)
+        if all(block.stop < start + STRIDE for block in stored):
+            await self._put(record, [(start, postings.join(parts))])
+
+    async def collect(self, session_id: str, start: int, stop: int) -> Postings:
+        """Read messages into postings; withdrawn messages yield none."""
+        if start >= stop:
+            return postings.join([])
+        read = await self._read(session_id, start, stop)
+        live = [stored for stored in read if stored.state == "live"]
+        count = self._counter.count
+        if len(live) <= _FEW_MESSAGES and sum(len(each.content) for each in live) <= LONG:
+            return postings.collect(live, count)
+        return await asyncio.to_thread(postings.collect, live, count)
+
+    async def _put(self, record: SessionRecord, parts: Sequence[tuple[int, Postings]]) -> None:
+        blocks = [Block(KIND, start, start + STRIDE, postings.pack(part)) for start, part in parts]
+        if not blocks:
+            return
+        try:
+            await self._store.put_blocks(record.id, blocks, epoch=record.epoch)
+        except StoreError as error:
+            _log.info("an index was not kept: %s", type(error).__name__)
+
+    async def _check(self, record: SessionRecord) -> None:
+        """Check that what was read belongs to the record's epoch. Raises SessionChangedError."""
+        now = await self._store.session(record.id)
+        if now is None or (now.created_at, now.epoch) != (record.created_at, record.epoch):
+            raise SessionChangedError(record.id)
+
+
+async def stored_blocks(
+    store: TenantStore, session_id: str, kind: str, start: int = 0, stop: int | None = None
+) -> list[Block]:
+    """Read blocks; where one is damaged, all count as missing, and are made again."""
+    try:
+        return await store.blocks(session_id, kind, start, stop)
+    except StoreCorruptError:
+        return []
+
+
+def read_block(block: Block) -> Postings | None:
+    """Read a block; None where it is damaged, or holds other messages than its range says.
+
+    The last block of a session may be of a stride that is not full yet.
+    """
+    if block.start % STRIDE or not block.start < block.stop <= block.start + STRIDE:
+        return None
+    part = postings.unpack(block.data)
+    if part is None:
+        return None
+    if len(part) and not block.start <= part.message[0] <= part.message[-1] < block.stop:
+        return None
+    return part
+
+
+async def _index_of(parts: Sequence[Postings]) -> Index:
+    if sum(map(len, parts)) <= _FEW_UNITS:
+        return Index(postings.join(parts))
+    return await asyncio.to_thread(lambda: Index(postings.join(parts)))

@@ -1,0 +1,346 @@
+"""Searches a session: reads what is needed, lets the core rank, and returns what was said.
+
+A result belongs to one state of the session. A search during which the session was edited or erased
+from is repeated, so that nothing is found that was taken back. Nothing is decided here, and a
+search never waits for a model that summarises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, TypeVar
+
+from hiermem import arguments
+from hiermem.errors import SessionChangedError, UsageError
+from hiermem.handle import Handle, every_session
+from hiermem.search import postings
+from hiermem.search import select as core_search
+from hiermem.search.embedding_state import IndexReport
+from hiermem.search.evidence import write
+from hiermem.search.filters import Filters
+from hiermem.search.hits import Evidence, Hit
+from hiermem.search.index import Index
+from hiermem.search.indexes import KIND, SessionIndex
+from hiermem.search.keep_summary_index import kind_of, read_texts, refresh, with_texts
+from hiermem.search.load_vectors import load_vectors
+from hiermem.search.postings import Array
+from hiermem.search.query import read_query
+from hiermem.search.select import ScoredQuery
+from hiermem.search.vectors import compare, compare_summaries
+from hiermem.text.measure import body
+from hiermem.tracing import span
+from hiermem.types import SessionRecord, Span, StoredMessage, Summary
+
+T = TypeVar("T", bound=Sized)
+#: How often a search is repeated because the session changed meanwhile.
+_TRIES: Final = 5
+#: Indexes with more units than this are queried on a thread.
+_FEW_UNITS: Final = 20_000
+#: Messages at most this far apart are read in one go.
+_GAP: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, with the filters for its answers: to one session, or to all of a tenant.
+
+    ``session_id`` is "" for all sessions. Only there ``metadata`` selects among them: the sessions
+    whose metadata hold all of these pairs.
+    """
+
+    session_id: str
+    text: str
+    filters: Filters = field(default_factory=Filters)
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise UsageError(f"query is {type(self.text).__name__}; it must be text")
+
+
+async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
+    """Return the best ``limit`` hits of all levels that pass the filters, best first."""
+    arguments.whole(limit, "limit")
+    return await _asked(handle, question, partial(_hits, handle, question, limit))
+
+
+async def semantic(handle: Handle, question: Question) -> list[Hit]:
+    """Return the candidates of each level, as many as the policy says, best first."""
+    return await _asked(handle, question, partial(_hits, handle, question, None))
+
+
+async def recall(
+    handle: Handle,
+    question: Question,
+    max_tokens: int,
+    *,
+    neighbours: int = 0,
+    shown: Iterable[Span] = (),
+) -> Evidence:
+    """Return verbatim evidence that fits ``max_tokens``, oldest first; none already ``shown``."""
+    arguments.whole(max_tokens, "max_tokens")
+    arguments.whole(neighbours, "neighbours")
+    choose = partial(
+        core_search.evidence,
+        filters=question.filters,
+        count=handle.counter.count,
+        neighbours=neighbours,
+    )
+    return await _packed(handle, question, choose, max_tokens, shown=tuple(shown))
+
+
+async def pack(handle: Handle, session_id: str, hits: Sequence[Hit], max_tokens: int) -> Evidence:
+    """Pack the messages of hits into ``max_tokens``, the first hit first."""
+    choose = partial(
+        core_search.of_spans, wanted=[hit.span for hit in hits], count=handle.counter.count
+    )
+    question = Question(session_id, "")
+    return await _packed(handle, question, choose, max_tokens, shown=())
+
+
+async def _packed(
+    handle: Handle,
+    question: Question,
+    choose: partial[list[int]],
+    max_tokens: int,
+    *,
+    shown: Sequence[Span],
+) -> Evidence:
+    """Write the units that ``choose`` returns for a number of tokens."""
+
+    async def answer(asked: ScoredQuery, record: SessionRecord) -> Evidence:
+        units = choose(asked, budget=max_tokens, shown=shown)
+        read = await live_messages(handle, record.id, numbers_of(asked, units))
+        return evidence_of(handle, asked, units, max_tokens, read, session=record.id, shown=shown)
+
+    return await _asked(handle, question, answer)
+
+
+async def rebuild(handle: Handle) -> IndexReport:
+    """Drop the indexes of all sessions and build them again."""
+    sessions = messages = passages = 0
+    async for record in every_session(handle.store):
+        handle.check(record)
+        handle.forget(record.id)
+        levels = await handle.store.tree(record.id).levels()
+        for kind in (KIND, *map(kind_of, levels)):
+            await handle.store.drop_blocks(record.id, kind)
+        async with handle.indexes.lock(record.id):
+            try:
+                held = await handle.indexes.get(record)
+                await refresh(handle, held, record)
+            except SessionChangedError:
+                # The change has dropped the index; the next search builds it again.
+                continue
+        sessions, messages = sessions + 1, messages + held.messages
+        passages += len(held.index)
+    return IndexReport(sessions, messages, passages)
+
+
+# ---------------------------------------------------------------------------------------------
+# Asking
+
+
+async def _asked(
+    handle: Handle,
+    question: Question,
+    answer: Callable[[ScoredQuery, SessionRecord], Awaitable[T]],
+) -> T:
+    """Run a query on a session; ``answer`` reads what it needs, in one state of the session."""
+    indexes = handle.indexes
+    with span("search", subject=question.session_id) as note:
+        for _ in range(_TRIES):
+            record = await handle.record_or_new(question.session_id)
+            held = SessionIndex(record, 0, Index(postings.join([])), [])
+            if record.messages:
+                async with indexes.lock(record.id):
+                    try:
+                        held = await indexes.get(record)
+                        await refresh(handle, held, record)
+                        if question.filters.by_window:
+                            await read_texts(handle, held, record)
+                        await load_vectors(handle, held, record)
+                    except SessionChangedError:
+                        continue
+                    # Another search may bring the index that is held up to date meanwhile.
+                    held = replace(held)
+            vector, weight, client = None, 0.0, handle.embedder_client
+            if client is not None and held.vectors is not None:
+                weight = client.weight
+                vector = await client.question(question.text, handle.counter.count)
+            asking = partial(_ask, held, question.text, vector, weight)
+            asked = asking() if len(held.index) <= _FEW_UNITS else await asyncio.to_thread(asking)
+            result = await answer(asked, record)
+            if not record.messages or await handle.is_unchanged(record):
+                note(hits=len(result))
+                return result
+        raise SessionChangedError(question.session_id)
+
+
+def _ask(held: SessionIndex, text: str, vector: Array | None, weight: float) -> ScoredQuery:
+    query, near = read_query(text), {}
+    dense = None
+    if held.vectors is not None and vector is not None:
+        dense = compare(held.index, held.vectors, vector, weight=weight)
+        near = compare_summaries(held.summary_vectors, vector)
+    return core_search.ask(held.index, held.summary_index, query, dense=dense, summaries_near=near)
+
+
+# ---------------------------------------------------------------------------------------------
+# Answering
+
+
+async def _hits(
+    handle: Handle,
+    question: Question,
+    limit: int | None,
+    asked: ScoredQuery,
+    record: SessionRecord,
+) -> list[Hit]:
+    """Return the best ``limit`` hits, as many of each level of summaries as the policy says.
+
+    With None it says so of messages too, and all are returned.
+    """
+    many = handle.search_policy.of_level
+    units = core_search.hits(asked, question.filters, many(0) if limit is None else limit)
+    read = await live_messages(handle, record.id, numbers_of(asked, units))
+    found = message_hits(handle, asked, units, read, lambda _: record.id)
+    chosen = [
+        each
+        for level in sorted(asked.summary_index.levels)
+        for each in core_search.summary_hits(asked, level, question.filters, many(level))
+    ]
+    summaries = await with_texts(handle, record, [summary for summary, _ in chosen])
+    found += [
+        _summary_hit(asked, summary, score)
+        for summary, (_, score) in zip(summaries, chosen, strict=True)
+        if summary.revision is not None
+    ]
+    return sorted(found, key=lambda hit: (-hit.score, hit.level, hit.span.start))[:limit]
+
+
+def numbers_of(asked: ScoredQuery, units: Sequence[int]) -> list[int]:
+    """Return the number of each unit's message in the index."""
+    return [int(asked.index.units.message[unit]) for unit in units]
+
+
+def message_hits(
+    handle: Handle,
+    asked: ScoredQuery,
+    units: Sequence[int],
+    read: Mapping[int, StoredMessage],
+    session_of: Callable[[int], str],
+) -> list[Hit]:
+    """Return the hits of units whose messages were ``read``, by their numbers in the index."""
+    own = asked.index.units
+    return [
+        _message_hit(
+            handle,
+            session_of(number),
+            read[number],
+            (int(own.begin[unit]), int(own.end[unit])),
+            float(asked.scores[unit]),
+        )
+        for unit, number in zip(units, numbers_of(asked, units), strict=True)
+        if number in read
+    ]
+
+
+def _message_hit(
+    handle: Handle, session_id: str, stored: StoredMessage, part: tuple[int, int], score: float
+) -> Hit:
+    """Return the hit of a message, or of a ``part`` of it."""
+    whole = body(stored.message)
+    text = whole[slice(*part)]
+    span = Span(stored.index, stored.index + 1, *(() if part == (0, len(whole)) else part))
+    return Hit(
+        session_id=session_id,
+        kind="message",
+        level=0,
+        span=span,
+        score=score,
+        text=text,
+        tokens=handle.counter.count(text),
+        time_range=(stored.created_at, stored.created_at),
+        thread=stored.thread,
+        found=(stored.index,),
+        message=stored,
+    )
+
+
+def _summary_hit(asked: ScoredQuery, summary: Summary, score: float) -> Hit:
+    return Hit(
+        session_id=summary.session_id,
+        kind="summary",
+        level=summary.level,
+        span=summary.span,
+        score=score,
+        text=summary.text,
+        tokens=summary.tokens,
+        time_range=summary.time_range,
+        thread=summary.thread,
+        found=core_search.found_below(asked, summary),
+        summary=summary,
+    )
+
+
+def evidence_of(
+    handle: Handle,
+    asked: ScoredQuery,
+    units: Sequence[int],
+    max_tokens: int,
+    read: Mapping[int, StoredMessage],
+    *,
+    session: str | Callable[[int], str],
+    shown: Sequence[Span] = (),
+) -> Evidence:
+    """Write the chosen units whose messages were ``read``, and return them with their hits.
+
+    ``session`` is the session, or returns that of a message where the index is of several.
+    """
+    numbers = numbers_of(asked, units)
+    stretches, text, tokens = write(
+        asked.index,
+        [unit for unit, number in zip(units, numbers, strict=True) if number in read],
+        max_tokens,
+        read,
+        count=handle.counter.count,
+        shown=shown,
+        session_of=None if isinstance(session, str) else session,
+        overview=asked.overview,
+    )
+    found = tuple(
+        _message_hit(
+            handle,
+            session if isinstance(session, str) else session(part.message),
+            read[part.message],
+            (part.begin, part.end),
+            max(float(asked.scores[unit]) for unit in part.units),
+        )
+        for part in stretches
+    )
+    session_id = session if isinstance(session, str) else None
+    return Evidence(session_id, max_tokens, tokens, text, found)
+
+
+async def live_messages(
+    handle: Handle, session_id: str, indices: Iterable[int]
+) -> dict[int, StoredMessage]:
+    """Read scattered messages, neighbours together; leave out messages that are not live.
+
+    The index holds no such messages. But it is derived data, and this is the last check.
+    """
+    wanted = sorted(set(indices))
+    ranges: list[tuple[int, int]] = []
+    for index in wanted:
+        if ranges and index - ranges[-1][1] <= _GAP:
+            ranges[-1] = (ranges[-1][0], index + 1)
+        else:
+            ranges.append((index, index + 1))
+    read = await asyncio.gather(
+        *(handle.store.messages(session_id, start, stop) for start, stop in ranges)
+    )
+    return {stored.index: stored for part in read for stored in part if stored.state == "live"}

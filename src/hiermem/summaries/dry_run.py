@@ -1,0 +1,188 @@
+"""Says what an update would take: a sum over the texts that it would make.
+
+Nothing is written and no model is called. A text that is not made yet counts with the size that is
+asked for, and the hash of its inputs stands for it: equal inputs are asked for once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from hiermem.calls.request_limits import FRAME
+from hiermem.prompts.template import Length
+from hiermem.summaries import making, plan
+from hiermem.summaries.inputs import Inputs, from_messages
+from hiermem.summaries.keep_retries import count_attempts, is_left_alone
+from hiermem.summaries.run import (
+    UpdateRun,
+    read_flagged,
+    read_inputs,
+    read_outdated,
+    read_pages,
+    read_windows_at_once,
+)
+from hiermem.tree import status
+from hiermem.types import Node
+
+#: Tokens of the line above a summary in a request, and above the messages of a day.
+_HEAD: Final = 14
+_DAY: Final = 9
+
+
+async def plan_update(
+    run: UpdateRun,
+    counts: Mapping[int, int],
+    planned: Iterable[Node] = (),
+    *,
+    follow_strategy: bool = True,
+) -> plan.UpdatePlan:
+    """Add up what an update takes, if every answer is fit.
+
+    It makes the first ``counts`` nodes of each level, and the ``planned`` ones, lowest level first,
+    which need not be stored. With ``follow_strategy``, texts of an outdated strategy count too, if
+    the policy says so.
+    """
+    made, reused, frames = Counter[int](), Counter[int](), dict[int, int]()
+    #: What stands for the new text of each node, and its tokens.
+    texts: dict[str, tuple[str, int]] = {}
+    calls = tokens_in = tokens_out = 0
+    async for node, read in _unmade(run, counts, planned, follow=follow_strategy):
+        inputs = read or await _inputs(run, node, texts)
+        if inputs is None or await _is_clean(run, node, inputs):
+            continue
+        made[node.level] += 1
+        if node.verbatim or inputs.empty:
+            copied = None if inputs.unread else making.copy(node, inputs, run)
+            text = (copied.output_hash, copied.tokens) if copied else (node.id, inputs.tokens)
+            texts[node.id] = text
+            continue
+        wanted = plan.node_hash(node, inputs, run.plan(node.level).strategy)
+        length = plan.lengths(node, inputs.tokens, run.config)
+        found = None if node.forced else await run.store.reusable(wanted)
+        if found is not None and plan.may_reuse(found, length):
+            reused[node.level] += 1
+            texts[node.id] = (found.output_hash, found.tokens)
+            continue
+        asked = plan.asked_tokens(node, run.config)
+        texts[node.id] = (wanted, asked)
+        if wanted in run.shared.planned and not node.forced:
+            reused[node.level] += 1
+            continue
+        run.shared.planned.add(wanted)
+        if not making.prompts_due(node, await count_attempts(run, wanted), run):
+            continue
+        calls += 1
+        tokens_in += inputs.tokens
+        tokens_out += asked
+        if not run.is_deterministic:
+            if node.level not in frames:
+                frames[node.level] = _frame(run, node, length)
+            days = 1 + (node.last_at.date() - node.first_at.date()).days
+            lines = _HEAD * len(node.children) or _DAY * min(days, node.messages)
+            tokens_in += frames[node.level] + lines
+    prices = getattr(run.llm, "prices", None)
+    return plan.UpdatePlan(
+        calls=calls,
+        calls_max=calls if run.is_deterministic else 2 * calls,
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        by_level=dict(sorted(made.items())),
+        reused=reused.total(),
+        reused_by_level=dict(sorted(reused.items())),
+        seconds=plan.seconds(calls, tokens_in + tokens_out, run.policy, remote=run.llm.remote),
+        cost=prices.cost(tokens_in, tokens_out) if prices else None,
+    )
+
+
+async def _unmade(
+    run: UpdateRun, counts: Mapping[int, int], planned: Iterable[Node], *, follow: bool
+) -> AsyncIterator[tuple[Node, Inputs | None]]:
+    """Yield the nodes that an update would look at, lowest level first, with what was read."""
+    new: dict[int, list[Node]] = {}
+    for node in planned:
+        new.setdefault(node.level, []).append(node)
+    above: set[str] = set()
+    for level in sorted(counts.keys() | new.keys()):
+        stop, seen, below = counts.get(level, 0), set[str](), above
+        above = set()
+        async for page in _pages(run, level, stop, below, new.get(level, []), follow=follow):
+            due = [node for node in page if node.id not in seen]
+            seen |= {node.id for node in due}
+            above |= {node.parent for node in due if node.parent and node.revision}
+            windows = await read_windows_at_once(run, [node for node in due if not node.children])
+            read = {
+                node.id: from_messages(
+                    node.span,
+                    messages,
+                    count=run.counter.count,
+                    tool_tokens=run.config.tool_result_tokens,
+                    unread=not node.verbatim,
+                )
+                for node, messages in windows
+            }
+            for node in due:
+                yield node, read.get(node.id)
+
+
+async def _pages(
+    run: UpdateRun, level: int, stop: int, below: set[str], new: list[Node], *, follow: bool
+) -> AsyncIterator[list[Node]]:
+    """Yield the nodes of one level in pages, some of them twice."""
+    async for page in read_pages(partial(run.tree.unfinished, level), stop):
+        due = [node for node in page if not status.is_flagged(node) or node.degraded]
+        yield [node for node in due if not await is_left_alone(run, node)]
+    async for page in read_flagged(run, level, stop):
+        yield [status.mark_dirty(node, now=run.now()) for node in page]
+    async for page in read_outdated(run, level, stop if follow else 0):
+        yield [status.mark_dirty(node, now=run.now()) for node in page]
+    # A new text of a child makes its parent dirty.
+    parents = await run.tree.nodes(sorted(below)) if below else []
+    yield [
+        status.mark_dirty(node, now=run.now())
+        for node in parents
+        if node.revision and node.level == level
+    ]
+    yield new
+
+
+async def _inputs(run: UpdateRun, node: Node, texts: dict[str, tuple[str, int]]) -> Inputs | None:
+    """Return what a node will be made from; without the texts where one of them is not made yet."""
+    if texts.keys().isdisjoint(node.children):
+        return await read_inputs(run, node)
+    below = texts
+    if others := [child for child in node.children if child not in texts]:
+        made = await run.tree.nodes(others)
+        found = await run.tree.revisions([(each.id, each.revision) for each in made])
+        below = {each.node_id: (each.output_hash, each.tokens) for each in found} | texts
+    outputs = [below[child] for child in node.children if child in below]
+    return Inputs(
+        (),
+        tuple(output for output, _ in outputs),
+        (),
+        sum(tokens for _, tokens in outputs),
+        "conversation",
+        unread=True,
+    )
+
+
+async def _is_clean(run: UpdateRun, node: Node, inputs: Inputs) -> bool:
+    """Return whether the text of a dirty node turns out to be made from these inputs already."""
+    if not node.dirty or node.status != "active" or node.forced:
+        return False
+    found = await run.tree.revisions([(node.id, node.revision)])
+    follow = run.plan(node.level).strategies if run.policy.follow_strategy else ()
+    return bool(found) and plan.is_clean(node, inputs, found[0], follow=follow)
+
+
+def _frame(run: UpdateRun, node: Node, length: Length) -> int:
+    """Return the tokens of a request for ``node`` beside its record.
+
+    Raises ConfigError where the model's window is too small for them.
+    """
+    run.room(node.level)
+    summaries = len(node.children)
+    messages = run.prompt(node, (), length, summaries=summaries, overlap="")
+    return sum(run.counter.count(each.content) + FRAME for each in messages)

@@ -1,0 +1,381 @@
+"""Decides what a summary is made from: which texts, in which order, under which hashes.
+
+Messages that are erased, quarantined, empty or hiermem's own rendering sent back are covered and
+never read; everything else of the stretch is read exactly once. The overlap is shown with the
+inputs and is no part of them. The engine reads the store.
+
+A summariser may repeat the overlap that it was shown, so an erasure has to reach that text too.
+Which messages were shown depends on the configuration, the slices and the lengths of messages at
+the time, and all of these may change later. The record is therefore written with the text, copied
+into forks with it, and never worked out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from hiermem.protocols import SourceText
+from hiermem.summaries import salience
+from hiermem.text import units
+from hiermem.text.excerpt import excerpt
+from hiermem.text.hashes import VERBATIM
+from hiermem.text.measure import body, day, speaker, without_echoes
+from hiermem.text.policy import lowest, trust_of
+from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, Unit
+
+#: How many messages of the session before a window are read for its overlap.
+OVERLAP_REACH: Final = 200
+#: Tokens that the frame around one text costs, in messages and in prompts alike.
+_FRAME: Final = 4
+
+#: The characters of overlap that were requested, if any were shown.
+_SIZE: Final = "overlap"
+#: The first message that this text was shown, and the first that any text of the node was.
+_FIRST, _EVER = "overlap_from", "overlap_ever"
+#: The speaker of a child's text.
+SUMMARY: Final = "Summary"
+
+#: Counts the tokens of a text.
+Count: TypeAlias = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inputs that one node is made from.
+
+    ``outputs`` are the inputs' output hashes, also of inputs that are skipped as empty.
+    ``serving`` are the (node id, revision) pairs that must still serve at the commit. ``tokens``
+    is the weight of all inputs, which a summary must stay under. ``anchors`` are the facts on
+    record for them, weightiest first; None where they must be searched, as in messages. ``tags``
+    and ``entities`` are their labels, likewise. ``overlap_from`` is the first message that
+    ``overlap`` shows, or would show if it were not empty; None without an overlap. ``unread``: a
+    dry run has the hashes and sizes of the inputs alone, and no ``sources``.
+    """
+
+    sources: tuple[SourceText, ...]
+    outputs: tuple[str, ...]
+    serving: tuple[tuple[str, int], ...]
+    tokens: int
+    trust: Trust
+    overlap: str = ""
+    anchors: tuple[str, ...] | None = None
+    overlap_from: int | None = None
+    tags: tuple[str, ...] | None = None
+    entities: tuple[str, ...] | None = None
+    unread: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Return whether no input says anything."""
+        return not self.sources and not self.unread
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The tags and the entities of a summary, the most significant first."""
+
+    tags: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+
+
+def from_messages(
+    span: Span,
+    messages: Iterable[StoredMessage],
+    *,
+    count: Count,
+    tool_tokens: int | None = None,
+    overlap: tuple[str, int | None] = ("", None),
+    unread: bool = False,
+) -> Inputs:
+    """Return the inputs of the messages of ``span``, in order; ``overlap`` is ``overlap_before``.
+
+    A level-1 node is made from those of its span. Of a tool's result, at most ``tool_tokens`` are
+    taken, as an excerpt; None takes all of it. With ``unread``, the result has no sources, which
+    takes a third of the time.
+    """
+    sources: list[SourceText] = []
+    outputs: list[str] = []
+    tokens, has_text = 0, False
+    for stored in messages:
+        if stored.state != "live":
+            continue
+        begin, end = within(span, stored.index)
+        text = heard(stored, begin, end)
+        whole = begin == 0 and end is None and not stored.echoes
+        output = stored.hash if whole else _part(stored, begin, end)
+        if tool_tokens is not None and stored.role == "tool":
+            # What was counted in full need not be counted again.
+            short = whole and stored.tokens <= tool_tokens
+            shown = text if short else excerpt(text, tool_tokens, count)
+            if shown != text:
+                text, whole, output = shown, False, f"{output}~{tool_tokens}"
+        outputs.append(output)
+        if not text.strip():
+            continue
+        has_text = True
+        tokens += stored.tokens if whole else count(text) + _FRAME
+        if unread:
+            continue
+        sources.append(
+            SourceText(
+                index=stored.index,
+                role=stored.role,
+                speaker=speaker(stored.message),
+                date=day(stored.created_at),
+                text=text,
+                trust=trust_of(stored),
+            )
+        )
+    return Inputs(
+        tuple(sources),
+        tuple(outputs),
+        (),
+        tokens,
+        lowest(source.trust for source in sources),
+        overlap=overlap[0],
+        overlap_from=overlap[1],
+        unread=unread and has_text,
+    )
+
+
+def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool = False) -> Inputs:
+    """Return the inputs of a node of level 2 or more from its children and their texts.
+
+    For a ``verbatim`` node the recorded units stay whole; otherwise they are split into sentences.
+    """
+    sources = tuple(
+        SourceText(
+            index=None,
+            role="user",
+            speaker=SUMMARY,
+            date=day(child.first_at),
+            text=revision.text,
+            trust=revision.trust,
+            units=(
+                units.unpack(revision.provenance, revision.text)
+                if verbatim
+                else kept_units(revision)
+            ),
+        )
+        for child, revision in children
+        if revision.text
+    )
+    return Inputs(
+        sources=sources,
+        outputs=tuple(revision.output_hash for _, revision in children),
+        serving=tuple((child.id, revision.number) for child, revision in children),
+        tokens=sum(revision.tokens for _, revision in children),
+        trust=lowest(source.trust for source in sources),
+        anchors=in_turn([revision.anchors for _, revision in children]),
+        tags=in_turn([revision.tags for _, revision in children]),
+        entities=in_turn([revision.entities for _, revision in children]),
+    )
+
+
+def kept_units(revision: Revision) -> tuple[Unit, ...]:
+    """Return the units a text was made of, () where they are not on record.
+
+    A whole message that was kept word for word is one unit on record; here it is split into
+    sentences, as the message itself is. So a selection can take a part of it, and knows which of
+    its sentences it has already.
+    """
+    found: list[Unit] = []
+    whole = revision.strategy == VERBATIM
+    for unit in units.unpack(revision.provenance, revision.text):
+        long = len(unit.text) > units.UNIT_CAP or "\n" in unit.text
+        if unit.code or not (long or (whole and unit.ordinal == 0)):
+            found.append(unit)
+            continue
+        found += units.split(
+            unit.text, index=unit.index, role=unit.role, speaker=unit.speaker, date=unit.date
+        )
+    return tuple(found)
+
+
+def overlap_before(
+    node: Node, before: Sequence[StoredMessage], size: int
+) -> tuple[str, int | None]:
+    """Return the last ``size`` characters before a window in its thread, and the first message.
+
+    ``before`` are the thread's messages up to and including the one in which the window begins, in
+    order. A summariser reads them to understand the beginning; nothing covers them twice. The first
+    message is that which the characters show, or would show if they were not empty; None where no
+    overlap is requested.
+    """
+    text: str = ""
+    first: int | None = None
+    if size <= 0:
+        return text, first
+    for stored in reversed(before):
+        if len(text) >= size:
+            break
+        if stored.state != "live" or Position(stored.index) >= node.span.begin:
+            continue
+        end = node.span.start_char if stored.index == node.span.start else None
+        said = heard(stored, 0, end)
+        if said.strip():
+            text = f"{speaker(stored.message)}: {said}" + (f"\n{text}" if text else "")
+            first = stored.index
+    # Where there was room for more, an empty message counts as shown too.
+    if len(text) < size:
+        first = max(0, node.span.start - OVERLAP_REACH)
+    return text[-size:], first
+
+
+def note_overlap(
+    revision: Revision, inputs: Inputs, *, size: int, verbatim: bool, before: Revision | None
+) -> Revision:
+    """Return a new revision with the record of what it was shown, whatever it was taken over from.
+
+    ``size`` is the overlap of the configuration; a ``verbatim`` text was shown nothing. ``before``
+    is the node's current revision. It and the earlier ones are kept, so the first message that any
+    of them was shown is kept too.
+    """
+    extras: dict[str, Any] = {
+        name: value for name, value in revision.extras.items() if name not in (_SIZE, _FIRST, _EVER)
+    }
+    first = None if verbatim else inputs.overlap_from
+    if first is not None:
+        extras[_SIZE], extras[_FIRST] = size, first
+    earlier = None if before is None else _shown_index(before.extras, _EVER)
+    ever = [each for each in (first, earlier) if each is not None]
+    if ever:
+        extras[_EVER] = min(ever)
+    return replace(revision, extras=extras)
+
+
+def was_shown(revision: Revision, index: int, *, ever: bool = False) -> bool:
+    """Return whether the text of a later window was shown some of message ``index``.
+
+    With ``ever``, the node's earlier texts, which are kept, count too.
+    """
+    first = _shown_index(revision.extras, _EVER if ever else _FIRST)
+    return first is not None and first <= index
+
+
+def shown_size(revision: Revision) -> int:
+    """Return the overlap that a text was made with, 0 if it was shown nothing."""
+    return _shown_index(revision.extras, _SIZE) or 0
+
+
+def _shown_index(extras: Mapping[str, Any], name: str) -> int | None:
+    found = extras.get(name)
+    return found if isinstance(found, int) else None
+
+
+def fitted(inputs: Inputs, room: int, *, count: Count) -> Inputs:
+    """Return inputs of at most about ``room`` tokens, the longest texts as excerpts.
+
+    They are the ``inputs`` themselves if those fit. ``tokens`` is then what is left, and what is on
+    record of the whole inputs is dropped, because it does not hold for a part of them.
+    """
+    frames = [_FRAME + count(source.speaker) for source in inputs.sources]
+    sizes = [count(source.text) for source in inputs.sources]
+    left = room - sum(frames)
+    if sum(sizes) <= left:
+        return inputs
+    # Texts under the fair share stay whole, and leave the others what they do not take.
+    share, waiting = 1, len(sizes)
+    for size in sorted(sizes):
+        share = max(1, left // waiting)
+        if size > share:
+            break
+        left, waiting = left - size, waiting - 1
+    sources = tuple(
+        source
+        if size <= share
+        else replace(source, text=excerpt(source.text, share, count), units=())
+        for source, size in zip(inputs.sources, sizes, strict=True)
+    )
+    tokens = sum(frames) + sum(count(source.text) for source in sources)
+    return replace(inputs, sources=sources, tokens=tokens, anchors=None)
+
+
+def word_for_word(inputs: Inputs, *, count: Count) -> salience.Selection:
+    """Write the inputs as the summary itself, in no more tokens than the inputs have.
+
+    Dates and then speakers are left out where they would make the text longer. As a last step the
+    text is trimmed, which takes at most the cost of a line end.
+    """
+    room = inputs.tokens
+    whole = _whole_units(inputs.sources)
+    for kept in (
+        whole,
+        [replace(unit, date="") for unit in whole],
+        [replace(unit, date="", speaker="") for unit in whole],
+    ):
+        text = units.render(kept)
+        if kept and (tokens := count(text)) <= room:
+            return salience.Selection(tuple(kept), text, tokens)
+    for joint in ("\n", " ", ""):
+        text = joint.join(source.text for source in inputs.sources)
+        if (tokens := count(text)) <= room:
+            return salience.Selection((), text, tokens)
+    return salience.select(
+        [unit for source in inputs.sources for unit in units.of_source(source)], room, count
+    )
+
+
+def rebase(provenance: str, text: str, *, shift: int, among: Span) -> str:
+    """Move provenance to another place of the same conversation, for a text that is reused there.
+
+    Returns "" where an index would fall outside ``among``: no provenance is better than a wrong
+    provenance.
+    """
+    if not provenance or not shift:
+        return provenance
+    moved = [
+        unit if unit.index is None else replace(unit, index=unit.index + shift)
+        for unit in units.unpack(provenance, text)
+    ]
+    if any(unit.index is not None and not among.start <= unit.index < among.stop for unit in moved):
+        return ""
+    return units.pack(moved)
+
+
+def within(span: Span, index: int) -> tuple[int, int | None]:
+    """Return the characters of message ``index`` that ``span`` holds."""
+    begin = span.start_char if index == span.start else 0
+    return begin, span.stop_char if index == span.stop - 1 else None
+
+
+def heard(stored: StoredMessage, begin: int, end: int | None) -> str:
+    """Return the stretch of a message's body without hiermem's own renderings."""
+    text = body(stored.message)
+    if not stored.echoes:
+        return text[begin:end] if begin or end is not None else text
+    stop = len(text) if end is None else min(end, len(text))
+    return "".join(text[low:high] for low, high in without_echoes(begin, stop, stored.echoes))
+
+
+def _part(stored: StoredMessage, begin: int, end: int | None) -> str:
+    """Return a name for a part of a message: the message's hash and the part's characters."""
+    echoes = "".join(f"-{first}:{last}" for first, last in stored.echoes)
+    return f"{stored.hash}[{begin}:{'' if end is None else end}{echoes}]"
+
+
+def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:
+    """Return one unit for each message, or the recorded units of each summary.
+
+    Returns [] where a summary has no units on record: its text has a layout of its own.
+    """
+    found: list[Unit] = []
+    for source in sources:
+        if source.index is None and not source.units:
+            return []
+        if source.units:
+            found += source.units
+            continue
+        label = " ".join(source.speaker.split())[: units.LABEL_CAP]
+        found.append(Unit(source.index, 0, source.role, label, source.date, source.text))
+    return found
+
+
+def in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Merge lists that are sorted by weight: one item from each in turn, without repeats."""
+    merged: dict[str, None] = {}
+    for rank in range(max(map(len, lists), default=0)):
+        merged.update((found[rank], None) for found in lists if rank < len(found))
+    return tuple(merged)

@@ -1,0 +1,254 @@
+"""Makes the text of one node: drives its decision, and answers what that asks for.
+
+``summaries.making`` decides everything. Here the store is read, the models are asked, and an
+equal text is awaited that is being made elsewhere. Nothing is committed and no transaction is open
+meanwhile; ``NodeCommits`` takes the Outcome. An answer with a hard problem never gets into one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from hiermem.calls.ask import ask_until_fit
+from hiermem.calls.claim import ClaimLostError
+from hiermem.calls.failures import shown
+from hiermem.calls.run import CallState
+from hiermem.calls.verdict import Rejected
+from hiermem.errors import ModelError, PermanentModelError, SpendLimitError
+from hiermem.handle import PendingText
+from hiermem.protocols import ChatMessage, LLMRequest, TokenCounter
+from hiermem.summaries import making, plan
+from hiermem.summaries.assess import (
+    PROMPTS,
+    Draft,
+    Standard,
+    anchor_limit,
+    assess,
+    judge,
+    source_of,
+)
+from hiermem.summaries.inputs import fitted
+from hiermem.summaries.keep_retries import count_attempts, forget_failures, note_failure
+from hiermem.summaries.making import (
+    Ask,
+    LookUp,
+    NoteAttempts,
+    Outcome,
+    ReadInputs,
+    Request,
+    UnfitError,
+)
+from hiermem.summaries.retries import AttemptCount
+from hiermem.summaries.run import UpdateRun, read_inputs
+from hiermem.types import Node, Revision
+from hiermem.types.transaction import NeedNodes, NeedRevisions
+
+
+async def make(run: UpdateRun, node: Node) -> Outcome:
+    """Make the text of ``node``, or return why there is none. Commits nothing.
+
+    Raises what the store raises.
+    """
+    task = _NodeTask(run, node)
+    outcome: Outcome | None = None
+    try:
+        outcome = await task.run()
+        return outcome
+    finally:
+        task.end_wait(outcome)
+
+
+class _NodeTask:
+    """One node in progress: the calls made for it, and the text that other runs may await."""
+
+    def __init__(self, run: UpdateRun, node: Node) -> None:
+        self._run, self._node = run, node
+        self._state = CallState(node, 0)
+        self._wanted = ""
+        self._pending: PendingText | None = None
+        self._reused: Revision | None = None
+
+    async def run(self) -> Outcome:
+        """Drive the decision to its outcome."""
+        decision = making.make(self._node, self._run)
+        reply: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                request = decision.send(reply) if error is None else decision.throw(error)
+            except StopIteration as done:
+                return await self._completed(done.value)
+            reply, error = None, None
+            try:
+                reply = await self._answer(request)
+            except (UnfitError, SpendLimitError, ClaimLostError) as failure:
+                error = failure
+
+    async def _answer(self, request: Request | tuple[Request, ...]) -> Any:
+        run = self._run
+        reply: Any
+        match request:
+            case (first, *others):
+                beside = [run.spawn(self._answer(each)) for each in others]
+                reply = (await self._answer(first), *[await each for each in beside])
+            case ReadInputs(node):
+                reply = await read_inputs(run, node)
+            case NeedRevisions(wanted):
+                reply = await run.tree.revisions(wanted)
+            case NeedNodes(ids):
+                reply = await run.tree.nodes(ids)
+            case LookUp(wanted, fits):
+                reply = await self._look_up(wanted, fits)
+            case Ask(prompts=0):
+                reply = await self._extract(request)
+            case Ask():
+                reply = await self._ask(request)
+            case NoteAttempts(wanted, count, None):
+                reply = await forget_failures(run, wanted, count)
+            case NoteAttempts(wanted, count, str(error)):
+                reply = await note_failure(run, wanted, count, self._state, error)
+            case _:
+                assert callable(request)
+                reply = await run.compute(request, tokens=self._node.input_tokens)
+        return reply
+
+    async def _look_up(
+        self, wanted: str, fits: Callable[[Revision], bool] | None
+    ) -> Revision | AttemptCount:
+        """Return a text that fits, also one that is being made; else the count of attempts."""
+        run = self._run
+        if fits is None:
+            return await count_attempts(run, wanted)
+        unfit: PendingText | None = None
+        while (others := run.awaited_text(wanted)) is not None and others is not unfit:
+            with run.mark_waiting():
+                await asyncio.wait([others], timeout=run.budget.time_left())
+            found = others.result() if others.done() else None
+            if found is not None and fits(found):
+                return found
+            unfit = others
+        # Begun before the store is asked: otherwise two runs that find nothing there would both ask
+        # the model.
+        self._wanted, self._pending = wanted, run.begin_text(wanted)
+        before = await run.store.reusable(wanted)
+        if before is not None and fits(before):
+            self._reused = before
+            return before
+        return await count_attempts(run, wanted)
+
+    def end_wait(self, outcome: Outcome | None) -> None:
+        """Tell those who await the text what became of it."""
+        if self._pending is None:
+            return
+        made = outcome is not None and outcome.kind == "made"
+        self._pending.set_result(outcome.revision if outcome and made else self._reused)
+        if not made and self._run.pending_texts.get(self._wanted) is self._pending:
+            self._run.drop_text(self._wanted)
+
+    async def _completed(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with its calls."""
+        state, revision = self._state, outcome.revision
+        if outcome.kind == "refused":
+            await self._run.journal.write(state.ended)
+            return outcome
+        if revision is not None:
+            end = revision.created_at
+            started = min((attempt.started_at for attempt in state.ended), default=end)
+            revision = replace(
+                revision,
+                tokens_in=state.tokens_in,
+                tokens_out=state.tokens_out,
+                calls=state.calls,
+                duration_ms=max(0, math.ceil((end - started).total_seconds() * 1000)),
+            )
+        return replace(
+            outcome,
+            revision=revision,
+            attempts=tuple(state.ended),
+        )
+
+    # -- the models
+
+    async def _ask(self, ask: Ask) -> Draft:
+        """Get a fit draft from the model; inputs that exceed a request are shown as excerpts.
+
+        Raises UnfitError if no answer is fit, SpendLimitError and ClaimLostError.
+        """
+        run, whole = self._run, ask.inputs.tokens
+        self._state.input_tokens = whole
+        room = run.room(self._node.level, inputs=whole, answer=ask.length.limit)
+        if room is not None:
+            fit = partial(fitted, ask.inputs, room, count=run.counter.count)
+            shown = await run.compute(fit, tokens=whole)
+            length = plan.shortened(ask.length, shown=shown.tokens, of=whole)
+            ask = replace(ask, inputs=shown, length=length)
+        return await self._draft(ask)
+
+    async def _draft(self, ask: Ask) -> Draft:
+        """Ask once, and once more with the problems named where that is due; return the better one.
+
+        Raises UnfitError where neither answer is fit, SpendLimitError and ClaimLostError.
+        """
+        request, standard = self._request(ask)
+        first = partial(judge, request, standard, tried=1 + PROMPTS - ask.prompts)
+        try:
+            verdict = await ask_until_fit(
+                self._run, self._state, request, first, ahead=standard.source.read
+            )
+        except ModelError as error:
+            # The error's own text may hold the prompt, or a key.
+            permanent = isinstance(error, PermanentModelError)
+            raise UnfitError(
+                "permanent" if permanent else "transient",
+                shown(error, kind=error.kind),
+                attempts=self._state.attempts,
+            ) from None
+        if isinstance(verdict, Rejected):
+            raise UnfitError("rejected", verdict.detail, attempts=self._state.attempts)
+        return verdict.value
+
+    async def _extract(self, ask: Ask) -> Draft:
+        """Extract the stand-in from the inputs, which may not be fit either."""
+        request, standard = self._request(ask)
+        response = await self._run.fallback.complete(request)
+        return await asyncio.to_thread(assess, request, standard, response)
+
+    def _request(self, ask: Ask) -> tuple[LLMRequest, Standard]:
+        """Return the request for what is asked, and what the answers to it are held to.
+
+        The stand-in reads the inputs alone; a prompt would be rendered and counted for nothing.
+        """
+        run, node, inputs = self._run, self._node, ask.inputs
+        level_plan, length = run.plan(node.level), ask.length
+        messages: tuple[ChatMessage, ...] = ()
+        counter: TokenCounter = run.extract_counter
+        if ask.prompts and not run.is_deterministic:
+            counter = run.counter
+            summaries = 0 if node.level == 1 else len(inputs.sources)
+            messages = run.prompt(
+                node, inputs.sources, length, summaries=summaries, overlap=inputs.overlap
+            )
+        request = LLMRequest(
+            task="summarise",
+            messages=messages,
+            inputs=inputs.sources,
+            target_tokens=length.target,
+            max_tokens=length.limit,
+            counter=counter,
+            level=node.level,
+            style=level_plan.style,
+            temperature=run.config.temperature,
+        )
+        standard = Standard(
+            source_of(request, limit=anchor_limit(length.target)),
+            inputs.tokens,
+            known=inputs.anchors,
+            is_deterministic=run.is_deterministic,
+            window=run.llm.context_window,
+        )
+        return request, standard

@@ -1,0 +1,162 @@
+"""Decides what an update of all of a tenant's sessions reports: progress, work done, work planned.
+
+This module only adds up reports that were made elsewhere. ``resume`` decides where an interrupted
+update of all sessions continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from hiermem.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.types.brief import Brief
+from hiermem.types.prices import add_costs
+from hiermem.types.transaction import RunRecord
+
+#: The subject of a run over all sessions; no session can bear this name.
+BATCH_SUBJECT = ""
+
+WorkerState: TypeAlias = Literal["new", "running", "paused", "stopping", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress(Brief):
+    """The progress of an update of all sessions.
+
+    ``done`` of ``total`` sessions are finished, including those of an earlier, interrupted run.
+    ``session_id`` is the session reported on and ``nodes`` its progress; None when it ended.
+    """
+
+    done: int
+    total: int
+    session_id: str
+    nodes: UpdateProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport(Brief):
+    """The work that an update of all sessions did.
+
+    ``sessions`` is the number of sessions to update. ``updated`` of them are now as complete as
+    possible, ``resumed`` were finished by the full re-pack that this run continues, and
+    ``failures`` names the errors that ended a session's update. Any other session was not reached:
+    ``stopped`` names the cap, or is "model_down" where the provider kept failing; it may be asked
+    again in ``retry_after`` seconds. The other figures are sums of the sessions' reports. Where no
+    session needed anything there was no run, and ``run_id`` is None.
+    """
+
+    run_id: str | None = None
+    sessions: int = 0
+    updated: int = 0
+    resumed: int = 0
+    made: int = 0
+    reused: int = 0
+    failed: int = 0
+    degraded: int = 0
+    by_level: Mapping[int, int] = field(default_factory=dict[int, int])
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown: int = 0
+    failures: Mapping[str, str] = field(default_factory=dict[str, str])
+    stopped: str | None = None
+    cost: float | None = None
+    retry_after: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens in and out together."""
+        return self.tokens_in + self.tokens_out
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus(Brief):
+    """The present work of a background worker, and its work since it was started.
+
+    ``active`` sessions are being updated. ``resting`` ones wait for some time to pass: their last
+    turn here ended in an error, or left vectors to make. ``in_flight`` are model calls. ``stopped``
+    names the cap that stops the worker, or is "model_down" while the provider is not called.
+    ``last_error`` is the name of the newest error that ended a session's turn.
+    """
+
+    state: WorkerState = "new"
+    active: int = 0
+    resting: int = 0
+    in_flight: int = 0
+    turns: int = 0
+    made: int = 0
+    reused: int = 0
+    failed: int = 0
+    degraded: int = 0
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown: int = 0
+    stopped: str | None = None
+    last_error: str | None = None
+    cost: float | None = None
+
+
+def add_report(total: BatchReport, report: UpdateReport) -> BatchReport:
+    """Add one session's report."""
+    return replace(
+        total,
+        made=total.made + report.made,
+        reused=total.reused + report.reused,
+        failed=total.failed + report.failed,
+        degraded=total.degraded + report.degraded,
+        by_level=_sum_of(total.by_level, report.by_level),
+        calls=total.calls + report.calls,
+        tokens_in=total.tokens_in + report.tokens_in,
+        tokens_out=total.tokens_out + report.tokens_out,
+        unknown=total.unknown + report.unknown,
+        cost=add_costs(total.cost, report.cost),
+        retry_after=report.retry_after or total.retry_after,
+    )
+
+
+def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
+    """Add up the plans of updates; the time is that of one update after the other."""
+    total = UpdatePlan()
+    for plan in plans:
+        total = replace(
+            total,
+            calls=total.calls + plan.calls,
+            calls_max=total.calls_max + plan.calls_max,
+            tokens_in=total.tokens_in + plan.tokens_in,
+            tokens_out=total.tokens_out + plan.tokens_out,
+            by_level=_sum_of(total.by_level, plan.by_level),
+            reused_by_level=_sum_of(total.reused_by_level, plan.reused_by_level),
+            reused=total.reused + plan.reused,
+            seconds=total.seconds + plan.seconds,
+            cost=add_costs(total.cost, plan.cost),
+        )
+    return total
+
+
+def _sum_of(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, int]:
+    """Return the sums of two counts by level, lowest level first."""
+    return {
+        level: first.get(level, 0) + second.get(level, 0)
+        for level in sorted(first.keys() | second.keys())
+    }
+
+
+def resume(runs: Sequence[RunRecord], *, purpose: str, sessions: Sequence[str]) -> int:
+    """Return how many of ``sessions`` the newest run of the same ``purpose`` had finished.
+
+    ``runs`` are those over all sessions, newest first; ``purpose`` names strategy, model and
+    configuration. The number is 0 where that run reached its end: then every session is checked
+    again. A run finishes its sessions in any order; the number counts the sessions up to the last
+    one before which none was open.
+    """
+    for run in runs:
+        if run.detail.get("purpose") != purpose:
+            continue
+        through = run.detail.get("through")
+        if run.outcome == "ok" or run.detail.get("whole") or through not in sessions:
+            return 0
+        return sessions.index(through) + 1
+    return 0

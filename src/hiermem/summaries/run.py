@@ -1,0 +1,376 @@
+"""What a run needs to make its nodes, and the reads of what a node is made from.
+
+A read takes what one node needs and no more, so memory is bounded by the nodes in progress. Nothing
+is decided here; ``summaries.inputs`` decides what becomes of what was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from hiermem import prompts
+from hiermem.calls.budget import Budget
+from hiermem.calls.rate_limit import RateLimiter, rate_limiter
+from hiermem.calls.run import Run
+from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.handle import Handle, PendingText
+from hiermem.prompts.template import Facts, Length, PromptTemplate, render
+from hiermem.protocols import LLM, ChatMessage, SourceText, TreeStore
+from hiermem.summaries import labels
+from hiermem.summaries.agenda import PAGE
+from hiermem.summaries.claim import SessionClaim
+from hiermem.summaries.commit import NodeCommits
+from hiermem.summaries.inputs import (
+    OVERLAP_REACH,
+    Inputs,
+    Labels,
+    from_children,
+    from_messages,
+    overlap_before,
+)
+from hiermem.summaries.plan import LevelPlan, level_plan, room_for_inputs
+from hiermem.tokens import RunCounter
+from hiermem.tree import status
+from hiermem.types import Node, SessionRecord, StoredMessage
+from hiermem.types.transaction import Attempt, Record
+
+#: How often inputs are read again where one was replaced between two reads.
+_READS: Final = 3
+#: Messages read at once for several windows.
+_AT_ONCE: Final = 4096
+#: Tokens for what is filled into a template: title, people, times, marks.
+_PROMPT_FRAME: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What a run of one session may share with others.
+
+    ``fallback`` makes the stand-in where no answer of ``llm`` is fit; ``sleep`` pauses. A run makes
+    for itself what else it is not given. ``on_call`` is told each node before a call for it gets in
+    line. Its calls are charged to the budgets ``parents`` as well. ``planned`` are the requests
+    that a common plan has counted.
+    """
+
+    llm: LLM
+    fallback: LLM
+    prompts: Mapping[str, PromptTemplate | str] | None = None
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    on_call: Callable[[Node], object] = bool
+    rate_limiter: RateLimiter | None = None
+    parents: tuple[Budget, ...] = ()
+    planned: set[str] = field(default_factory=set[str])
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+
+class UpdateRun(Run[Node]):
+    """One run that makes the nodes of ``tree``. To open it reads and writes nothing.
+
+    With a ``claim``, it begins no call without holding the session.
+    ``pending_texts`` holds, by input hash, the texts that this run is making; ``in_flight`` holds
+    those of all runs of its handle. The stand-in counts with ``extract_counter``, since each text
+    that it writes grows, and each level has sentences of the level below. ``own_counts`` are the
+    session's stored counts of attempts by the ids of their nodes, None before the run has looked.
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        tree: TreeStore,
+        *,
+        record: SessionRecord,
+        config: HierarchyConfig,
+        policy: UpdatePolicy,
+        budget: Budget,
+        shared: Shared,
+        claim: SessionClaim | None = None,
+    ) -> None:
+        super().__init__(
+            store=handle.store,
+            tree=tree,
+            kind="update",
+            subject=record.id,
+            lease=policy.lease,
+            now=handle.store_now,
+            sleep=shared.sleep,
+            compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
+            llm=shared.llm,
+            counter=handle.counter,
+            budget=budget,
+            rate_limiter=shared.rate_limiter
+            or rate_limiter(shared.llm, policy, clock=shared.clock, sleep=shared.sleep),
+            call_timeout=policy.call_timeout,
+            retries=policy.retries,
+            on_call=shared.on_call,
+            drain_time=policy.drain,
+        )
+        self.record, self.config, self.policy = record, config, policy
+        self.fallback, self.shared = shared.fallback, shared
+        self.in_flight = handle.in_flight
+        self.extract_counter = RunCounter(self.counter)
+        self.claim = claim
+        self.claim_mark = lambda: claim.held.generation if claim and claim.held else None
+        self.commits = NodeCommits(tree, claim=claim, now=self.now, journal=self.journal)
+        self.pending_texts: dict[str, PendingText] = {}
+        self.own_counts: dict[str, list[Record]] | None = None
+        self._line, self._room = asyncio.Lock(), asyncio.Event()
+        self._unstored: set[str] = set()
+        self._plans: dict[tuple[int, str], LevelPlan] = {}
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self.record.id
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether asking again is pointless, because the model is the stand-in itself."""
+        return self.llm.name == self.fallback.name
+
+    @property
+    def concurrent_nodes(self) -> int:
+        """The number of nodes that are worked on at once.
+
+        As many again as calls may be in flight read their inputs meanwhile, since a row of calls
+        may end at one time. The stand-in only computes, so more than two do not help.
+        """
+        if self.is_deterministic:
+            return min(self.policy.concurrency, 2)
+        return 2 * self.policy.concurrency
+
+    async def begin_call(self, item: Node, calls: Sequence[Attempt]) -> bool:
+        """Journal these calls while the session is held; return whether."""
+        if self.claim is None:
+            await self.journal.write(calls)
+            return True
+        held = self.claim.held
+        if held is None:
+            return False
+        applied, _ = await self.journal.write(calls, claim=held)
+        if applied is None:
+            self.claim.lose()
+        return applied is not None
+
+    async def may_call(self, item: Node) -> None:
+        """Wait while as many answers of a remote model as calls may be in flight are not stored.
+
+        So a kill loses no more answers than that. Those of a local model cost only time. Raises
+        SpendLimitError where the run may make no call any more.
+        """
+        if not self.llm.remote or item.id in self._unstored:
+            return
+        async with self._line:
+            while item.id not in self._unstored:
+                if (over := self.budget.stop_reason()) is not None:
+                    self.budget.refuse(over)
+                if len(self._unstored) < self.policy.concurrency:
+                    self._unstored.add(item.id)
+                    return
+                self._room.clear()
+                await self._room.wait()
+
+    def stored(self, node: Node) -> None:
+        """Note that what was made for ``node`` is stored, or that nothing was made."""
+        self._unstored.discard(node.id)
+        self._room.set()
+
+    async def drain(self, error: BaseException) -> None:
+        """Await the tasks. Nothing is stored meanwhile, so none waits for that any longer."""
+        self._room.set()
+        await super().drain(error)
+
+    def awaited_text(self, wanted: str) -> PendingText | None:
+        """Return the pending text for ``wanted``, where this event loop can await it.
+
+        It never stops anybody from asking: where a request failed, the next one asks for itself.
+        """
+        found = self.in_flight.get(wanted)
+        here = found is not None and found.get_loop() is asyncio.get_running_loop()
+        return found if here else None
+
+    def begin_text(self, wanted: str) -> PendingText:
+        """Note that this run makes the text for ``wanted``."""
+        mine: PendingText = asyncio.get_running_loop().create_future()
+        self.pending_texts[wanted] = self.in_flight[wanted] = mine
+        return mine
+
+    def drop_text(self, wanted: str) -> None:
+        """Note that the text for ``wanted`` is committed, or was not made."""
+        mine = self.pending_texts.pop(wanted, None)
+        if mine is not None and self.in_flight.get(wanted) is mine:
+            del self.in_flight[wanted]
+
+    def time(self) -> datetime:
+        """Return the present time."""
+        return self.now()
+
+    def plan(self, level: int, model: LLM | None = None) -> LevelPlan:
+        """Return how nodes of ``level`` are made, by the run's model or by ``model``."""
+        name = (model or self.llm).name
+        if (level, name) not in self._plans:
+            self._plans[level, name] = level_plan(
+                level,
+                prompts.load(level, self.config.level(level).style, self.shared.prompts),
+                config=self.config,
+                model=name,
+                counter=self.counter.name,
+            )
+        return self._plans[level, name]
+
+    def labels(self, inputs: Inputs) -> Labels:
+        """Return the labels of a text of these inputs."""
+        return labels.of_inputs(inputs)
+
+    def room(self, level: int, *, inputs: int = 0, answer: int = 0) -> int | None:
+        """Return the room for inputs of so many tokens, or the least room for any inputs.
+
+        None where the model's window has no limit. Raises ConfigError where it is too small.
+        """
+        window, template = self.llm.context_window, self.plan(level).template
+        if window is None:
+            return None
+        prompt = sum(map(self.counter.count, (template.system, template.user)), _PROMPT_FRAME)
+        return room_for_inputs(window, inputs=inputs, answer=answer, prompt=prompt)
+
+    def prompt(
+        self,
+        node: Node,
+        sources: Sequence[SourceText],
+        length: Length,
+        *,
+        summaries: int,
+        overlap: str,
+    ) -> tuple[ChatMessage, ...]:
+        """Return the messages of the request for these sources; a dry run counts them."""
+        level_plan = self.plan(node.level)
+        facts = Facts(
+            title=self.record.title,
+            participants=self.record.participants,
+            first_at=node.first_at,
+            last_at=node.last_at,
+            messages=node.messages,
+            summaries=summaries,
+        )
+        return render(
+            level_plan.template,
+            sources,
+            facts=facts,
+            length=length,
+            ratio=level_plan.ratio if self.config.ratio_only else None,
+            overlap=overlap,
+        )
+
+
+async def read_inputs(run: UpdateRun, node: Node) -> Inputs | None:
+    """Read what ``node`` is made from; None where a child has no text."""
+    if not node.children:
+        return await _read_messages(run, node)
+    for _ in range(_READS):
+        children = await run.tree.nodes(node.children)
+        if len(children) < len(node.children) or not all(child.revision for child in children):
+            return None
+        found = await run.tree.revisions([(child.id, child.revision) for child in children])
+        if len(found) == len(children):
+            return from_children(list(zip(children, found, strict=True)), verbatim=node.verbatim)
+    return None
+
+
+async def read_windows_at_once(
+    run: UpdateRun, windows: Sequence[Node]
+) -> list[tuple[Node, list[StoredMessage]]]:
+    """Read the messages of several windows; those left out are to be read one by one.
+
+    ``windows`` are in order. Neighbours are read together, unless other threads' messages between
+    them would be most of what is read.
+    """
+    found: list[tuple[Node, list[StoredMessage]]] = []
+    if run.config.overlap:
+        return found
+    row = list(windows)
+    while row:
+        several: list[Node] = []
+        first, stop, held = row[0].span.start, 0, 0
+        for node in row:
+            # A window of another thread may begin before the one that comes before it.
+            begin, end = min(first, node.span.start), max(stop, node.span.stop)
+            held += node.messages
+            if several and (end - begin > 2 * held or end - begin > _AT_ONCE):
+                break
+            several.append(node)
+            first, stop = begin, end
+        row = row[len(several) :]
+        messages = await run.store.messages(run.session_id, first, stop)
+        if len(messages) < stop - first:
+            continue
+        for node in several:
+            span = node.span
+            own = messages[span.start - first : span.stop - first]
+            found.append((node, [stored for stored in own if stored.thread == node.thread]))
+    return found
+
+
+async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
+    """Read the messages of a window, and the text before it where an overlap is configured."""
+    span = node.span
+    overlap: tuple[str, int | None] = ("", None)
+    if run.config.overlap:
+        before = await run.store.messages(
+            run.session_id,
+            max(0, span.start - OVERLAP_REACH),
+            span.start + 1,
+            thread=node.thread,
+        )
+        overlap = overlap_before(node, before, run.config.overlap)
+    messages = await run.store.messages(run.session_id, span.start, span.stop, thread=node.thread)
+    return from_messages(
+        span,
+        messages,
+        count=run.counter.count,
+        tool_tokens=run.config.tool_result_tokens,
+        overlap=overlap,
+    )
+
+
+async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[Node]]:
+    """Yield, in pages, the nodes of ``level`` below ordinal ``stop`` with an outdated strategy.
+
+    A node that is being made, or will be made anyway, is left alone. Yields none where the policy
+    does not follow the strategy.
+    """
+    if not run.policy.follow_strategy:
+        return
+    read = partial(run.tree.outdated, level, run.plan(level).strategies)
+    async for page in read_pages(read, stop):
+        yield [node for node in page if not status.is_unfinished(node)]
+
+
+async def read_flagged(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[Node]]:
+    """Yield, in pages, the nodes of ``level`` that an edit alone made dirty.
+
+    Yields none if the policy does not say ``regenerate_on_edit``.
+    """
+    if run.policy.regenerate_on_edit:
+        async for page in read_pages(partial(run.tree.unfinished, level), stop):
+            yield [node for node in page if status.is_flagged(node)]
+
+
+async def read_pages(
+    read: Callable[[int, int], Awaitable[list[Node]]], stop: int, size: int = PAGE
+) -> AsyncIterator[list[Node]]:
+    """Yield, in pages, the nodes below ordinal ``stop``; ``read`` is given an ordinal and a limit.
+
+    It returns the nodes after that ordinal.
+    """
+    after = -1
+    while True:
+        page = await read(after, size)
+        yield [node for node in page if node.ordinal < stop]
+        if len(page) < size or page[-1].ordinal >= stop:
+            return
+        after = page[-1].ordinal

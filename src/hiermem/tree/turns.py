@@ -1,0 +1,179 @@
+"""Decides which messages of a thread belong together, and where a cut may fall.
+
+An exchange group is an assistant's tool calls with all their results. It opens with the message
+that calls. It ends when every call has its result, before the thread's next user message or
+assistant message without calls, or when it holds GROUP_LIMIT messages. An event that closes its
+window from outside (idleness, the session's close) abandons it. Messages that arrive inside belong
+to it: system messages, further calls, results of calls that nobody made. A point of the thread is
+*whole* where no group is open. A whole point is *safe* where the assistant spoke last or the last
+RUN messages were all users' (system messages skipped).
+
+The state of a thread has constant size: a group is represented by its count and its unanswered
+calls, never by its messages.
+
+Where the specification leaves a choice:
+
+- Two calls with one id need two results.
+- A result that names no call answers the oldest unanswered call of the open group.
+- A result of a call that its group gave up (of the last LATE of them) is flagged ``late_result``,
+  any other that answers nothing ``orphan_result``; neither opens a group.
+- An assistant message whose call was given up is flagged ``missing_result`` once.
+
+This module does not know about sizes, windows or time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from hiermem.tree.stored import check_types
+from hiermem.types import Message, Role, StoredMessage
+
+#: An exchange group of this many messages ends, answered or not.
+GROUP_LIMIT = 100
+#: This many users' messages in a row make a point safe without an assistant.
+RUN = 10
+#: The number of given-up calls, the newest, that each thread's state keeps.
+LATE = 100
+
+Boundary = Literal["turn", "message"]
+#: A message's index with the flag to set on it.
+Flag = tuple[int, str]
+
+
+def call_mark(call_id: str) -> str:
+    """Return the mark of a tool call's id: enough to recognise the id, not to read it.
+
+    The state of a session and the events of its log outlast the messages, so they must not hold a
+    word of an erased message.
+    """
+    return hashlib.sha256(f"call\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def marks_of(message: Message) -> tuple[tuple[str, ...], str | None]:
+    """Return the marks of a message's tool calls, and the mark of the call that it answers."""
+    calls = tuple(call_mark(call.id) for call in message.tool_calls) if message.tool_calls else ()
+    return calls, None if message.tool_call_id is None else call_mark(message.tool_call_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A slice of an oversize message, from ``begin_char`` to the beginning of the next one."""
+
+    begin_char: int
+    size: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """The facts of a message that sealing needs; its text is not among them.
+
+    ``size`` is in the session's unit and ``tokens`` in tokens, both as summarising weighs them.
+    ``calls`` are the marks (``call_mark``) of an assistant's tool calls; ``result_of`` is the mark
+    of the call that a tool's result names. ``slices`` is set exactly where ``size`` alone exceeds
+    the hard limit.
+    """
+
+    index: int
+    thread: str
+    role: Role
+    size: int
+    tokens: int
+    at: datetime
+    calls: tuple[str, ...] = ()
+    result_of: str | None = None
+    slices: tuple[Slice, ...] = ()
+
+    @classmethod
+    def of(cls, stored: StoredMessage, slices: Sequence[Slice] = ()) -> Arrival:
+        """Make the arrival of a stored message; ``slices`` are its measured slices, if any."""
+        message = stored.message
+        return cls(
+            stored.index,
+            message.thread,
+            message.role,
+            stored.size,
+            stored.tokens,
+            stored.created_at,
+            *marks_of(message),
+            tuple(slices),
+        )
+
+
+class Turns(NamedTuple):
+    """The state of a thread's end.
+
+    ``run`` counts the users' messages at the end, system messages skipped, up to RUN.
+    ``assistant`` is whether the assistant spoke last. ``members`` is the number of messages in
+    the open exchange group, 0 where none is open. ``waiting`` holds its unanswered calls as (mark
+    of the call, index of the message that calls), ``late`` the marks of the calls given up.
+    """
+
+    run: int = 0
+    assistant: bool = False
+    members: int = 0
+    waiting: tuple[tuple[str, int], ...] = ()
+    late: tuple[str, ...] = ()
+
+    def safe(self, boundary: Boundary) -> bool:
+        """Return whether a whole end is also safe."""
+        return self.assistant or self.run >= RUN or boundary == "message"
+
+    def before(self, arrival: Arrival, flags: list[Flag]) -> Turns:
+        """End the open group where ``arrival`` does not belong to it."""
+        if self.members and (
+            arrival.role == "user" or (arrival.role == "assistant" and not arrival.calls)
+        ):
+            return self.abandon(flags)
+        return self
+
+    def abandon(self, flags: list[Flag]) -> Turns:
+        """End the open group and flag the messages whose calls are unanswered."""
+        if not self.members:
+            return self
+        flags.extend((index, "missing_result") for index in sorted({i for _, i in self.waiting}))
+        late = (*self.late, *(call for call, _ in self.waiting))[-LATE:]
+        return Turns(self.run, self.assistant, 0, (), late)
+
+    def after(self, arrival: Arrival, flags: list[Flag]) -> Turns:
+        """Add ``arrival`` as the thread's last message, to the open group if there is one."""
+        role, members, waiting, late = arrival.role, self.members, self.waiting, self.late
+        run = self.run if role == "system" else min(self.run + 1, RUN) if role == "user" else 0
+        if role == "tool":
+            waiting, late = self._answer(arrival, flags)
+        elif arrival.calls:
+            waiting = (*waiting, *((call, arrival.index) for call in arrival.calls))
+        if members or arrival.calls:
+            members = members + 1 if waiting else 0
+        turns = Turns(run, role == "assistant", members, waiting, late)
+        return turns.abandon(flags) if members >= GROUP_LIMIT else turns
+
+    def _answer(
+        self, arrival: Arrival, flags: list[Flag]
+    ) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
+        """Return the waiting and the late calls after the result ``arrival``."""
+        name = arrival.result_of
+        for place, (call, _) in enumerate(self.waiting):
+            if name is None or call == name:
+                return self.waiting[:place] + self.waiting[place + 1 :], self.late
+        if name is not None and name in self.late:
+            place = self.late.index(name)
+            flags.append((arrival.index, "late_result"))
+            return self.waiting, self.late[:place] + self.late[place + 1 :]
+        flags.append((arrival.index, "orphan_result"))
+        return self.waiting, self.late
+
+    @classmethod
+    def unpack(cls, row: Sequence[Any]) -> Turns:
+        """Read the turns from their JSON row; raises for a row that no turns have."""
+        run, assistant, members, waiting, late = row
+        calls = tuple((call, index) for call, index in waiting)
+        check_types(run, members, *(index for _, index in calls), kind=int)
+        check_types(*(call for call, _ in calls), *late, kind=str)
+        check_types(assistant, kind=bool)
+        return cls(run, assistant, members, calls, tuple(late))

@@ -1,0 +1,1 @@
+"""Whole stores: checked, measured, copied."""

@@ -1,0 +1,418 @@
+"""Reads a tenant's part of a store from end to end and checks every promise that it can show.
+
+Nothing is written. A session that is written to meanwhile is not accused: each finding is looked
+for again, and reported only where it is found twice. ``upkeep.check`` decides what a finding is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from hiermem.bank.space import check_spaces
+from hiermem.calls.run import OUTLIVED
+from hiermem.calls.token_count import in_thread_if_long
+from hiermem.context.view import SEEN
+from hiermem.errors import StoreCorruptError
+from hiermem.handle import Handle, every_session, state_from
+from hiermem.log.events import configs_of, edits_of
+from hiermem.log.trees import Build
+from hiermem.summaries import inputs
+from hiermem.summaries.reports import BATCH_SUBJECT
+from hiermem.text.measure import message_tokens
+from hiermem.tree.state import SessionState, config_from
+from hiermem.tree.status import waits
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot, ViewRecord
+from hiermem.upkeep import check as checking
+from hiermem.upkeep.check import CheckReport, Fault, Finding
+
+#: Rows read at once.
+_PAGE: Final = 500
+#: Sessions of at most so many messages are read several at once.
+_SMALL: Final = 64
+_AT_ONCE: Final = 32
+#: More findings than this in one session say nothing new.
+_MOST: Final = 1_000
+#: How often a session is read again because it was written to meanwhile.
+_TRIES: Final = 3
+#: The kinds of records whose scope is a session.
+_SCOPED: Final = (
+    "chunk", "join", "part", "retry", "trivector", "entity", "feedback", "note-source",
+)  # fmt: skip
+#: The erasures after which the journal may still name what was erased.
+_WHOLE: Final = ("erase_session", "erase_space")
+_MANY: Final = 2**31 - 1
+
+
+async def check(handle: Handle) -> CheckReport:
+    """Check everything that is stored for the tenant. It reads all of it and writes nothing."""
+    findings: list[Finding] = []
+    skipped: list[str] = []
+    sessions = messages = nodes = 0
+    async for several in _by_size(handle):
+        sessions += len(several)
+        for found in await _check_several(handle, several):
+            findings += found.findings
+            skipped += found.skipped
+            messages += found.record.messages
+            nodes += found.nodes
+    subjects, wrong, unsettled = await check_spaces(handle)
+    findings += [*wrong, *await _orphans(handle, subjects)]
+    skipped += unsettled
+    return CheckReport(
+        tenant=handle.store.tenant,
+        sessions=sessions,
+        messages=messages,
+        nodes=nodes,
+        findings=tuple(sorted(set(findings))),
+        skipped=tuple(skipped),
+    )
+
+
+async def _by_size(handle: Handle) -> AsyncIterator[list[SessionRecord]]:
+    """Yield all sessions: large ones alone, small ones several at once."""
+    small: list[SessionRecord] = []
+    async for record in every_session(handle.store):
+        if record.messages > _SMALL:
+            yield [record]
+            continue
+        small.append(record)
+        if len(small) == _AT_ONCE:
+            yield small
+            small = []
+    if small:
+        yield small
+
+
+async def _check_several(handle: Handle, records: Sequence[SessionRecord]) -> list[_SessionCheck]:
+    """Check sessions; of small ones, which are many, most is read at once."""
+    first: dict[str, _SessionCheck] = {}
+    if records[0].messages <= _SMALL:
+        needs = (
+            transaction.NeedSession(),
+            transaction.NeedMessages(0, _SMALL + 1),
+            transaction.NeedEvents(),
+            transaction.NeedViews(),
+        )
+        with suppress(StoreCorruptError):  # it is met again where it belongs
+            asked = [(one.id, need) for one in records for need in needs]
+            answers = await handle.store.read(asked)
+            for place in range(0, len(answers), len(needs)):
+                record, *others = answers[place : place + len(needs)]
+                if record is not None and record.messages <= _SMALL:
+                    first[record.id] = _SessionCheck(handle, record, *others)
+    found = await asyncio.gather(
+        *(_check_settled(handle, record.id, first.get(record.id)) for record in records)
+    )
+    return [each for each in found if each is not None]
+
+
+async def _check_settled(
+    handle: Handle, session_id: str, found: _SessionCheck | None
+) -> _SessionCheck | None:
+    """Check a session; report what several readings agree on. None where it is gone.
+
+    ``found`` is the first reading, where its data was read before.
+    """
+    attempts: list[_SessionCheck] = []
+    while len(attempts) <= _TRIES:
+        if found is None:
+            record = await handle.store.session(session_id)
+            if record is None:
+                return None
+            found = _SessionCheck(handle, record)
+        try:
+            await found.run()
+        except StoreCorruptError as error:
+            # The error names what is damaged and never quotes it.
+            found.add([("P1", "the session", f"it cannot be read: {error}")])
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+            found.add([("P1", "the session", f"it cannot be read ({type(error).__name__})")])
+        found.forget()
+        if not found.findings and not found.whole:
+            return found
+        found.moved = await handle.store.session(session_id) != found.record
+        attempts.append(found)
+        newest = [(each.findings, each.whole, each.moved) for each in attempts[-2:]]
+        if len(newest) == 2 and newest[0] == newest[1] and not found.moved:
+            break
+        found = None
+    last = attempts[-1]
+    unmoved = [each for each in attempts if not each.moved]
+    faults = _agreed([each.findings for each in attempts])
+    if len(unmoved) > 1:
+        faults |= _agreed([each.whole for each in unmoved])
+    elif any(each.whole for each in attempts):
+        last.skipped.append(
+            f"session {session_id!r} was written to all the time: its shape was not compared"
+        )
+    last.findings = sorted(faults)
+    return last
+
+
+def _agreed(lists: Sequence[Sequence[Finding]]) -> set[Finding]:
+    """Return the findings that all lists hold."""
+    return set[Finding].intersection(*map(set, lists))
+
+
+class _SessionCheck:
+    """One reading of one session, from its messages up to its views, with what it found.
+
+    ``whole`` are findings for which several readings had to match; they mean nothing where the
+    session ``moved`` meanwhile. Each of the other ``findings`` depends on one row alone, or on a
+    row and earlier messages, which no write takes back.
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        record: SessionRecord,
+        messages: Sequence[StoredMessage] | None = None,
+        events: Sequence[LogEvent] | None = None,
+        views: Sequence[ViewRecord] | None = None,
+    ) -> None:
+        self.record = record
+        self.findings: list[Finding] = []
+        self.whole: list[Finding] = []
+        self.skipped: list[str] = []
+        self.moved = False
+        self.nodes = 0
+        self._handle, self._store = handle, handle.store
+        self._stored, self._events, self._cuts = messages, events, views
+        self._counts = record.counter == handle.counter.name
+        self._gone: set[int] = set()
+        self._threads: dict[str, array[int]] = {}
+        self._nodes: dict[str, Node] = {}
+        self._edited: Collection[int] = ()
+        if not self._counts:
+            self.skipped.append(
+                f"session {record.id!r} is counted by {record.counter!r}: no tokens were counted"
+            )
+
+    def add(self, faults: Iterable[Fault], *, whole: bool = False) -> None:
+        """Add the faults of one check, up to a bound."""
+        findings = self.whole if whole else self.findings
+        findings += (
+            Finding(promise, self.record.id, where, what)
+            for promise, where, what in islice(faults, max(_MOST - len(findings), 0))
+        )
+
+    def forget(self) -> None:
+        """Let go of what was read: the findings of several readings are held at once."""
+        self._stored = self._events = self._cuts = None
+        self._threads, self._nodes = {}, {}
+
+    async def run(self) -> None:
+        """Read and check everything of the session."""
+        record = self.record
+        state = state_from(record.state)
+        Build.from_json(record.build)
+        if state.closed != record.closed:
+            what = f"it is {'' if record.closed else 'not '}closed, and its state says otherwise"
+            self.add([("P1", "the session", what)], whole=True)
+        if state.next_index != record.messages:
+            what = f"its state is at message {state.next_index} of {record.messages}"
+            self.add([("P1", "the session", what)], whole=True)
+        if self._events is None:
+            self._events = await self._store.events(record.id)
+        self._edited = edits_of(self._events)
+        await self._messages()
+        await self._shape(state)
+        await self._texts()
+        await self._views(state)
+
+    # -- messages
+
+    async def _messages(self) -> None:
+        record = self.record
+        # One more than there should be: a message after the end is as wrong as a missing one.
+        for start in range(0, record.messages + 1, _PAGE):
+            stop = min(start + _PAGE, record.messages + 1)
+            page = await self._page(start, stop)
+            wanted = min(stop, record.messages) - start
+            if len(page) != wanted:
+                what = f"{len(page)} messages are there, not {wanted}"
+                where = f"messages {start} to {start + wanted}"
+                self.add([("P1", where, what)], whole=True)
+                if not page:
+                    break  # a damaged number may name more messages than could ever be stored
+            counted = await in_thread_if_long(partial(self._counted, page), page)
+            for place, (stored, tokens) in enumerate(zip(page, counted, strict=True)):
+                # Where some are missing, the others are still checked one by one.
+                index = start + place if len(page) == wanted else stored.index
+                self.add(checking.of_message(stored, index=index, tokens=tokens))
+                self._threads.setdefault(stored.thread, array("q")).append(stored.index)
+                if stored.state != "live":
+                    self._gone.add(stored.index)
+            await self._keys(page)
+
+    async def _page(self, start: int, stop: int) -> Sequence[StoredMessage]:
+        if self._stored is None:
+            return await self._store.messages(self.record.id, start, stop)
+        return [stored for stored in self._stored if start <= stored.index < stop]
+
+    def _counted(self, page: Sequence[StoredMessage]) -> list[int | None]:
+        counter = self._handle.counter
+        return [
+            message_tokens(stored.message, counter)
+            if self._counts and stored.state == "live"
+            else None
+            for stored in page
+        ]
+
+    async def _keys(self, page: Sequence[StoredMessage]) -> None:
+        """Check the keys of a page, and the earlier versions of edited and erased messages."""
+        keys = [stored.key for stored in page if stored.key is not None]
+
+        def ask(snapshot: Snapshot) -> Changes[dict[str, KeyEntry]]:
+            return Changes(dict(snapshot.keys))
+
+        entries = await self._store.mutate(self.record.id, ask, keys=keys) if keys else {}
+        for stored in page:
+            entry = entries.get(stored.key) if stored.key is not None else None
+            was_edited = stored.index in self._edited
+            faults = list(checking.of_key(stored, entry, ()))
+            if faults or was_edited or stored.state == "erased":
+                earlier = await self._store.versions(self.record.id, stored.index)
+                faults = list(checking.of_key(stored, entry, earlier))
+                if was_edited:
+                    faults += checking.of_versions(stored, earlier)
+            self.add(faults)
+
+    # -- shape
+
+    async def _shape(self, state: SessionState) -> None:
+        levels = await self._store.tree(self.record.id).levels()
+        windows: list[Node] = []
+        for level in sorted({*range(1, len(state.ordinals) + 1), *levels}):
+            nodes = await self._store.tree(self.record.id).level(level, 0)
+            known = {node.id: node for node in nodes}
+            # A child may be of any lower level; those are all read by now.
+            count = state.next_ordinal(level)
+            faults = checking.of_level(level, nodes, self._nodes | known, count)
+            self.add(faults, whole=True)
+            self._nodes |= known
+            windows = windows or nodes
+        self.nodes = len(self._nodes)
+        self.add(checking.of_threads(windows, self._threads, state), whole=True)
+        self.add(checking.of_parents(self._nodes), whole=True)
+        self.add(checking.of_roots(self._nodes, state), whole=True)
+
+    # -- texts
+
+    async def _texts(self) -> None:
+        """Check each node's text and what it was made from, lowest level first."""
+        said: dict[str, Revision] = {}
+        count = self._handle.counter.count if self._counts else None
+        nodes = iter(list(self._nodes.values()))
+        while page := list(islice(nodes, _PAGE)):
+            wanted = [(node.id, node.revision) for node in page if node.revision]
+            read = await self._store.tree(self.record.id).revisions(wanted)
+            texts = {revision.node_id: revision for revision in read}
+            for node in page:
+                revision = texts.get(node.id)
+                self.add(checking.of_revision(node, revision), whole=True)
+                if revision is None:
+                    continue
+                faults = checking.of_text(revision, count=count, gone=self._gone.__contains__)
+                self.add(faults)
+                if not revision.degraded and not await self._store.reusable(revision.input_hash):
+                    what = "its text is not found again by what it was made from"
+                    self.add([("P12", node.id, what)], whole=True)
+                made_from = await self._inputs(node, said, inputs.shown_size(revision))
+                if made_from is not None:
+                    taken = not node.children and any(
+                        node.span.start <= index < node.span.stop for index in self._gone
+                    )
+                    self.add(checking.of_inputs(node, revision, made_from, taken=taken), whole=True)
+                # The levels above need only its hash and size, and whether it is empty.
+                said[node.id] = replace(
+                    revision, text=revision.text[:1], provenance="", anchors=(), extras={}
+                )
+
+    async def _inputs(
+        self, node: Node, said: dict[str, Revision], overlap: int
+    ) -> list[inputs.Inputs] | None:
+        """Read what a node is made from; ``overlap`` is how much preceding text it was shown."""
+        if node.children:
+            if not all(child in said and child in self._nodes for child in node.children):
+                return None
+            return [
+                inputs.from_children([(self._nodes[each], said[each]) for each in node.children])
+            ]
+        if not self._counts:
+            return None
+        span, count = node.span, self._handle.counter.count
+        read = await self._said(span.start, span.stop, node.thread)
+        before: Sequence[StoredMessage] = ()
+        if overlap:
+            start = max(0, span.start - inputs.OVERLAP_REACH)
+            before = await self._said(start, span.start + 1, node.thread)
+        shown = inputs.overlap_before(node, before, overlap)
+        # Under a configuration before, a summary may have taken more or less of a tool's result.
+        known = {config_from(self.record.config).tool_result_tokens}
+        for event in self._events or ():
+            known.update(each.tool_result_tokens for each in configs_of(event))
+        return [
+            inputs.from_messages(span, read, count=count, tool_tokens=most, overlap=shown)
+            for most in known
+        ]
+
+    async def _said(self, start: int, stop: int, thread: str | None) -> Sequence[StoredMessage]:
+        if self._stored is None:
+            return await self._store.messages(self.record.id, start, stop, thread=thread)
+        return [stored for stored in await self._page(start, stop) if stored.thread == thread]
+
+    # -- views
+
+    async def _views(self, state: SessionState) -> None:
+        key, windows = await self._handle.key(), state.next_ordinal(1)
+        views = self._cuts
+        if views is None:
+            (views,) = await self._store.read([(self.record.id, transaction.NeedViews())])
+        for view in views or ():
+            if not view.name.endswith(SEEN):
+                faults = checking.of_view(view, self._nodes, key=key, windows=windows)
+                self.add(faults, whole=True)
+
+
+def _waits(node: Node) -> bool:
+    return waits(node) or node.degraded
+
+
+async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
+    """Find what is stored for sessions that do not exist; ``subjects`` are those of spaces.
+
+    The journal may name a session that was erased, alone or with its tenant: a call that was in
+    flight then was paid for all the same, and its record holds no content.
+    """
+    findings: list[Finding] = []
+    attempts = await handle.store.attempts(limit=_MANY)
+    runs = await handle.store.runs(limit=_MANY)
+    erased = {run.subject for run in runs if run.detail.get("kind") in _WHOLE}
+    outlived = {run.id for run in runs if run.detail.get(OUTLIVED)}
+    scopes = {
+        tried.session_id: "a journalled call" for tried in attempts if tried.run_id not in outlived
+    }
+    for run in runs:
+        if run.id in outlived:
+            continue
+        if run.kind in ("update", "extraction", "embedding") and run.subject != BATCH_SUBJECT:
+            scopes.setdefault(run.subject, "a journalled run")
+    scopes = {scope: what for scope, what in scopes.items() if scope not in erased}
+    for kind in _SCOPED:
+        for record in await handle.store.records(kind, limit=_MANY):
+            scopes.setdefault(record.scope, f"a record of kind {kind}")
+    # Read last: what began meanwhile has its session.
+    known = {record.id async for record in every_session(handle.store)} | set(subjects)
+    for scope, what in scopes.items():
+        if scope not in known:
+            findings.append(Finding("P12", scope, what, "there is no such session"))
+    return findings
