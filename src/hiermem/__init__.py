@@ -161,6 +161,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.types.bank import LoadReport as LoadReport
     from hiermem.types.bank import Note as Note
     from hiermem.types.bank import SpaceMeta as SpaceMeta
+    from hiermem.types.finding import Finding as Finding
     from hiermem.types.prices import Prices as Prices
     from hiermem.types.transaction import DueSession as DueSession
     from hiermem.types.transaction import LogEvent as LogEvent
@@ -176,7 +177,6 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.types.trivector import Strategy as Strategy
     from hiermem.types.trivector import TriVector as TriVector
     from hiermem.upkeep.check import CheckReport as CheckReport
-    from hiermem.upkeep.check import Finding as Finding
     from hiermem.upkeep.copy_plan import CopyReport as CopyReport
     from hiermem.work.worker import AsyncWorker as AsyncWorker
 

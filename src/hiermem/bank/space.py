@@ -36,7 +36,7 @@ from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.handle import Handle
 from hiermem.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
 from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, NoteState
-from hiermem.upkeep.check import Finding
+from hiermem.types.finding import Finding
 
 _ALL: Final = 2**31 - 1
 #: How often a space is read again where it was written to while it was checked.

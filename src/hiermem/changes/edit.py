@@ -18,12 +18,13 @@ from hiermem.changes.propagate import Propagated, changes_of, propagate
 from hiermem.changes.receipts import EditReport
 from hiermem.context.view import outdated
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
+from hiermem.log.known import known
 from hiermem.log.trees import MessageChange, tree_states
 from hiermem.needs import inside
 from hiermem.text.wishes import PIN, WISH, WITHDRAWN, without_flags
 from hiermem.tree.weights import Weigher
 from hiermem.types import SessionRecord, StoredMessage, transaction
-from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Rewrite, ViewRecord
+from hiermem.types.transaction import Batch, Changes, Deciding, Rewrite, ViewRecord
 
 #: Returns the edited message with its tokens, hash and echoes; the slices are set later.
 Amend: TypeAlias = Callable[[StoredMessage], StoredMessage]
@@ -123,19 +124,6 @@ def set_pin(session_id: str, index: int, *, pinned: bool) -> Deciding[None]:
         drop_views=tuple(view.name for view in found[2]),
     )
     return Batch(None, ((session_id, changes),))
-
-
-def known_session(session_id: str) -> Asking[SessionRecord]:
-    """Read a session's record. Raises NotFoundError if the session does not exist."""
-    record: SessionRecord | None = yield session_id, transaction.NeedSession()
-    return known(session_id, record)
-
-
-def known(session_id: str, record: SessionRecord | None) -> SessionRecord:
-    """Return the record that was read. Raises NotFoundError if the session does not exist."""
-    if record is None:
-        raise NotFoundError(f"session {session_id!r} does not exist")
-    return record
 
 
 def check_index(record: SessionRecord, index: int) -> None:

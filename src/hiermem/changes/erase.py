@@ -26,13 +26,13 @@ from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.bank import record as spaces
 from hiermem.bank.sources import SOURCE, SourceLink, exported, links_in, named, of_space
-from hiermem.changes.edit import check_index, known_session
+from hiermem.changes.edit import check_index
 from hiermem.changes.propagate import Propagated, changes_of, propagate
 from hiermem.changes.receipts import ForkHandling, Receipt
-from hiermem.context.view import Runs, clipped, each_of, runs_of
 from hiermem.errors import NotFoundError, StoreCorruptError
 from hiermem.extraction.stored_answer import made_from
 from hiermem.log.events import edits_of, joined
+from hiermem.log.known import known_session
 from hiermem.log.trees import MessageChange, TreeState, tree_states
 from hiermem.needs import inside
 from hiermem.protocols import TokenCounter
@@ -40,6 +40,7 @@ from hiermem.summaries.retries import RETRY, covers
 from hiermem.text.wishes import without_flags
 from hiermem.tree.weights import NOTHING, Weigher
 from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction
+from hiermem.types.runs import Runs, clipped, each_of, runs_of
 from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Need, Record, Rewrite
 
 #: The kind of record that says which messages it was made from: a chunk's answer.

@@ -18,7 +18,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from hiermem.context.view import runs_of
 from hiermem.errors import StoreCorruptError
 from hiermem.log.events import naming
 from hiermem.log.trees import MessageChange, TreeState
@@ -27,6 +26,7 @@ from hiermem.tree.levels import Root, allot, hull
 from hiermem.tree.status import flag, mark_dirty
 from hiermem.tree.windows import converted
 from hiermem.types import Node, SessionRecord, Span
+from hiermem.types.runs import runs_of
 from hiermem.types.transaction import Changes, LogEvent, NeedNodes, Rewrite
 
 #: "flag" marks a text as dirty, "rebuild" also as pending, "forget" deletes it.

@@ -27,7 +27,7 @@ from hiermem.context.cover import Covered
 from hiermem.context.pins import Head, Pin
 from hiermem.context.render import Block, Shown, Writer, in_order, name_of
 from hiermem.context.verbatim import Excerpts
-from hiermem.context.view import Piece, Runs, View, each_of, runs_of
+from hiermem.context.view import Piece, View
 from hiermem.context.zone import VIEW_TOKENS, ZoneMaker
 from hiermem.errors import BudgetTooSmallError
 from hiermem.needs import Reading
@@ -35,6 +35,7 @@ from hiermem.text.fence import NOTICE
 from hiermem.text.measure import body, day
 from hiermem.tree.state import SessionState
 from hiermem.types import Node, Span, StoredMessage, Unit
+from hiermem.types.runs import Runs, each_of, runs_of
 from hiermem.types.transaction import NeedLevel
 
 # The shares below are of the budget; ``benchmarks/frontier.py`` found them. Those of the zone are

@@ -24,14 +24,15 @@ from hiermem.context import verbatim
 from hiermem.context.cover import Covered, covered, refine, within
 from hiermem.context.facts import facts_of, span_of
 from hiermem.context.render import LEFT_OUT, Shown
-from hiermem.context.view import Runs, runs_of
 from hiermem.needs import Reading
 from hiermem.summaries import inputs, salience
 from hiermem.text import units
 from hiermem.text.lexicon import words
 from hiermem.text.measure import day, speaker
 from hiermem.text.policy import lowest, trust_of
+from hiermem.tree import overlaps
 from hiermem.types import Node, Revision, StoredMessage, Trust, Unit
+from hiermem.types.runs import Runs, runs_of
 
 #: Tokens that each node's best unit may take, date and speaker included.
 PIECE = 40
@@ -456,7 +457,7 @@ def _ends(items: Sequence[Covered]) -> Reading[list[tuple[list[Unit], Trust]]]:
 def _message_units(
     stored: StoredMessage, begin: int, end: int | None, *, most: int | None = MOST_QUOTED
 ) -> list[Unit]:
-    text = inputs.heard(stored, begin, end)
+    text = overlaps.heard(stored, begin, end)
     return units.split(
         text[:most],
         index=stored.index,

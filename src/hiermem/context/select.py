@@ -24,7 +24,7 @@ from hiermem.context.read import pins_of
 from hiermem.context.render import RENDERER, Block, Shown, Writer, notice_tokens, noticed
 from hiermem.context.selection import ContextBudget, ContextSelection
 from hiermem.context.verbatim import Excerpts, with_excerpts
-from hiermem.context.view import SEEN, Piece, Seen, View, each_of, runs_of
+from hiermem.context.view import SEEN, Piece, Seen, View
 from hiermem.handle import Handle, session_state
 from hiermem.log.events import taken_back
 from hiermem.protocols import TokenCounter
@@ -35,6 +35,7 @@ from hiermem.text.policy import check_name
 from hiermem.tracing import span
 from hiermem.tree.state import config_from
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
+from hiermem.types.runs import each_of, runs_of
 
 _log = logging.getLogger("hiermem.context")
 

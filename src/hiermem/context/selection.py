@@ -15,7 +15,6 @@ from hiermem.context import shown
 from hiermem.context.cut import Omitted
 from hiermem.context.render import Block
 from hiermem.context.shown import ShownMessages
-from hiermem.context.view import Runs, each_of, runs_of
 from hiermem.convert import request
 from hiermem.errors import UsageError
 from hiermem.search.hits import Evidence
@@ -23,6 +22,7 @@ from hiermem.text.fence import escape, in_turn
 from hiermem.text.measure import body, speaker
 from hiermem.types import Message, Span, StoredMessage
 from hiermem.types.brief import Bar, Brief
+from hiermem.types.runs import Runs, each_of, runs_of
 
 
 class _Default(int):

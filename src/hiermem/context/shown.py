@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from hiermem.context.view import Runs
 from hiermem.types.brief import Brief
+from hiermem.types.runs import Runs
 
 
 @dataclass(frozen=True, slots=True)

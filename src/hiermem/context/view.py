@@ -11,31 +11,19 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from itertools import pairwise
-from typing import Annotated, TypeAlias
 
-from pydantic import AfterValidator, TypeAdapter
+from pydantic import TypeAdapter
 
-from hiermem.context.cover import Covered, Natural, Range, StoredSpan
+from hiermem.context.cover import Covered, Natural, StoredSpan
 from hiermem.context.render import Block, Kind
 from hiermem.types import Trust
+from hiermem.types.runs import Runs
 
 #: The suffix of the name of a stored view that holds a ``Seen``.
 SEEN = "/seen"
 
 _FORMAT = 5
 _STORED_KINDS = ("summary", "view")
-
-
-def _apart(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Refuse ranges that are not increasing, or that touch."""
-    if any(before[1] >= after[0] for before, after in pairwise(runs)):
-        raise ValueError("ranges touch")
-    return runs
-
-
-#: A set of numbers as increasing half-open ranges that do not touch.
-Runs: TypeAlias = Annotated[tuple[Range, ...], AfterValidator(_apart)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,27 +199,6 @@ class Seen:
             return _descriptions().validate_json(text, strict=True)
         except ValueError:
             return None
-
-
-def runs_of(numbers: Iterable[int]) -> Runs:
-    """Return numbers as increasing half-open ranges, each number once."""
-    found: list[tuple[int, int]] = []
-    for number in sorted(set(numbers)):
-        if found and found[-1][1] == number:
-            found[-1] = (found[-1][0], number + 1)
-        else:
-            found.append((number, number + 1))
-    return tuple(found)
-
-
-def clipped(runs: Iterable[tuple[int, int]], start: int, stop: int) -> Runs:
-    """Return what of half-open ranges is in ``start <= number < stop``."""
-    return tuple((max(a, start), min(b, stop)) for a, b in runs if max(a, start) < min(b, stop))
-
-
-def each_of(runs: Iterable[tuple[int, int]]) -> Iterable[int]:
-    """Return the numbers in half-open ranges, in order."""
-    return (number for begin, end in runs for number in range(begin, end))
 
 
 def outdated(stored: Mapping[str, str], index: int, windows: Sequence[int]) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ from hiermem.context import cover, lines, pool
 from hiermem.context.cover import Covered
 from hiermem.context.pins import Head
 from hiermem.context.render import Block, Frame, Kind, Shown, Writer
-from hiermem.context.view import Piece, each_of, runs_of
+from hiermem.context.view import Piece
 from hiermem.needs import Reading
 from hiermem.summaries import salience
 from hiermem.text import units
 from hiermem.types import Node, Revision, Span, Unit
+from hiermem.types.runs import each_of, runs_of
 
 #: Tokens that a minimal selection reserves for the frames of its two views and for the lines about
 #: the older open messages; the units of the roots are added to this (spec section 8.2).

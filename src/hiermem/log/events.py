@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from hiermem.config import HierarchyConfig
-from hiermem.context.view import Runs, clipped
 from hiermem.errors import StoreCorruptError
 from hiermem.tree import fold
 from hiermem.tree.state import config_from
+from hiermem.types.runs import Runs, clipped
 from hiermem.types.transaction import LogEvent
 
 T = TypeVar("T")

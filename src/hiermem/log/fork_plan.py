@@ -18,9 +18,9 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
-from hiermem.changes.edit import known
 from hiermem.errors import NotFoundError, SessionExistsError
 from hiermem.log import events as logged
+from hiermem.log.known import known
 from hiermem.log.rebuild import Refold
 from hiermem.tree.fold import reopen
 from hiermem.tree.levels import Root, pack

@@ -30,9 +30,9 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
-from hiermem.changes.edit import known_session
 from hiermem.config import HierarchyConfig
 from hiermem.errors import SessionClosedError
+from hiermem.log.known import known_session
 from hiermem.log.trees import Build, locate
 from hiermem.needs import inside
 from hiermem.tree import fold

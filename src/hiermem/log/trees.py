@@ -20,8 +20,8 @@ from hiermem.config import HierarchyConfig
 from hiermem.errors import StoreCorruptError
 from hiermem.log.events import configs_of
 from hiermem.needs import Reading
-from hiermem.summaries.inputs import OVERLAP_REACH, heard, was_shown
 from hiermem.text.measure import speaker
+from hiermem.tree.overlaps import OVERLAP_REACH, heard, was_shown
 from hiermem.tree.state import SessionState, config_from
 from hiermem.tree.weights import Weight
 from hiermem.tree.windows import Window

@@ -12,7 +12,7 @@ into forks with it, and never worked out again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -21,19 +21,14 @@ from hiermem.summaries import salience
 from hiermem.text import units
 from hiermem.text.excerpt import excerpt
 from hiermem.text.hashes import VERBATIM
-from hiermem.text.measure import body, day, speaker, without_echoes
+from hiermem.text.measure import day, speaker
 from hiermem.text.policy import lowest, trust_of
+from hiermem.tree.overlaps import _EVER, _FIRST, _SIZE, OVERLAP_REACH, _part, _shown_index, heard
 from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, Unit
 
-#: How many messages of the session before a window are read for its overlap.
-OVERLAP_REACH: Final = 200
 #: Tokens that the frame around one text costs, in messages and in prompts alike.
 _FRAME: Final = 4
 
-#: The characters of overlap that were requested, if any were shown.
-_SIZE: Final = "overlap"
-#: The first message that this text was shown, and the first that any text of the node was.
-_FIRST, _EVER = "overlap_from", "overlap_ever"
 #: The speaker of a child's text.
 SUMMARY: Final = "Summary"
 
@@ -246,25 +241,6 @@ def note_overlap(
     return replace(revision, extras=extras)
 
 
-def was_shown(revision: Revision, index: int, *, ever: bool = False) -> bool:
-    """Return whether the text of a later window was shown some of message ``index``.
-
-    With ``ever``, the node's earlier texts, which are kept, count too.
-    """
-    first = _shown_index(revision.extras, _EVER if ever else _FIRST)
-    return first is not None and first <= index
-
-
-def shown_size(revision: Revision) -> int:
-    """Return the overlap that a text was made with, 0 if it was shown nothing."""
-    return _shown_index(revision.extras, _SIZE) or 0
-
-
-def _shown_index(extras: Mapping[str, Any], name: str) -> int | None:
-    found = extras.get(name)
-    return found if isinstance(found, int) else None
-
-
 def fitted(inputs: Inputs, room: int, *, count: Count) -> Inputs:
     """Return inputs of at most about ``room`` tokens, the longest texts as excerpts.
 
@@ -339,21 +315,6 @@ def within(span: Span, index: int) -> tuple[int, int | None]:
     """Return the characters of message ``index`` that ``span`` holds."""
     begin = span.start_char if index == span.start else 0
     return begin, span.stop_char if index == span.stop - 1 else None
-
-
-def heard(stored: StoredMessage, begin: int, end: int | None) -> str:
-    """Return the stretch of a message's body without hiermem's own renderings."""
-    text = body(stored.message)
-    if not stored.echoes:
-        return text[begin:end] if begin or end is not None else text
-    stop = len(text) if end is None else min(end, len(text))
-    return "".join(text[low:high] for low, high in without_echoes(begin, stop, stored.echoes))
-
-
-def _part(stored: StoredMessage, begin: int, end: int | None) -> str:
-    """Return a name for a part of a message: the message's hash and the part's characters."""
-    echoes = "".join(f"-{first}:{last}" for first, last in stored.echoes)
-    return f"{stored.hash}[{begin}:{'' if end is None else end}{echoes}]"
 
 
 def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:

@@ -26,17 +26,11 @@ from hiermem.summaries import labels
 from hiermem.summaries.agenda import PAGE
 from hiermem.summaries.claim import SessionClaim
 from hiermem.summaries.commit import NodeCommits
-from hiermem.summaries.inputs import (
-    OVERLAP_REACH,
-    Inputs,
-    Labels,
-    from_children,
-    from_messages,
-    overlap_before,
-)
+from hiermem.summaries.inputs import Inputs, Labels, from_children, from_messages, overlap_before
 from hiermem.summaries.plan import LevelPlan, level_plan, room_for_inputs
 from hiermem.tokens import RunCounter
 from hiermem.tree import status
+from hiermem.tree.overlaps import OVERLAP_REACH
 from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import Attempt, Record
 

@@ -26,6 +26,7 @@ from hiermem.tree.levels import node_id
 from hiermem.tree.state import SessionState
 from hiermem.types import Node, Position, Revision, StoredMessage
 from hiermem.types.brief import Brief
+from hiermem.types.finding import Finding
 from hiermem.types.transaction import KeyEntry, ViewRecord
 
 #: The promises that a check verifies, with what it examines.
@@ -53,19 +54,6 @@ NOT_SHOWN: Final[Mapping[str, str]] = {
 }
 #: A text made from more tokens than this must be smaller than its inputs.
 _SMALL: Final = 200
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Finding(Brief):
-    """One promise that is not kept: which, in which session, where in it, and what is wrong."""
-
-    promise: str
-    session_id: str
-    where: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.promise}: session {self.session_id!r}, {self.where}: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)

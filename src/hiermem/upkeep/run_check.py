@@ -26,12 +26,14 @@ from hiermem.log.trees import Build
 from hiermem.summaries import inputs
 from hiermem.summaries.reports import BATCH_SUBJECT
 from hiermem.text.measure import message_tokens
+from hiermem.tree import overlaps
 from hiermem.tree.state import SessionState, config_from
 from hiermem.tree.status import waits
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
+from hiermem.types.finding import Finding
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot, ViewRecord
 from hiermem.upkeep import check as checking
-from hiermem.upkeep.check import CheckReport, Fault, Finding
+from hiermem.upkeep.check import CheckReport, Fault
 
 #: Rows read at once.
 _PAGE: Final = 500
@@ -326,7 +328,7 @@ class _SessionCheck:
                 if not revision.degraded and not await self._store.reusable(revision.input_hash):
                     what = "its text is not found again by what it was made from"
                     self.add([("P12", node.id, what)], whole=True)
-                made_from = await self._inputs(node, said, inputs.shown_size(revision))
+                made_from = await self._inputs(node, said, overlaps.shown_size(revision))
                 if made_from is not None:
                     taken = not node.children and any(
                         node.span.start <= index < node.span.stop for index in self._gone
@@ -353,7 +355,7 @@ class _SessionCheck:
         read = await self._said(span.start, span.stop, node.thread)
         before: Sequence[StoredMessage] = ()
         if overlap:
-            start = max(0, span.start - inputs.OVERLAP_REACH)
+            start = max(0, span.start - overlaps.OVERLAP_REACH)
             before = await self._said(start, span.start + 1, node.thread)
         shown = inputs.overlap_before(node, before, overlap)
         # Under a configuration before, a summary may have taken more or less of a tool's result.

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.context import shown
-from hiermem.context.view import runs_of
+from hiermem.types.runs import runs_of
 
 INDICES = st.sets(st.integers(-2, 70))
 

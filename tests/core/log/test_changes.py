@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig
-from hiermem.context.view import Piece, View, each_of, outdated, runs_of
+from hiermem.context.view import Piece, View, outdated
 from hiermem.errors import StoreCorruptError
 from hiermem.log.events import before, changed, naming, taken_back
 from hiermem.text import measure
@@ -15,6 +15,7 @@ from hiermem.tokens import FunctionCounter
 from hiermem.tree.turns import call_mark, marks_of
 from hiermem.tree.weights import Weigher, Weight
 from hiermem.types import Message, Span, StoredMessage, ToolCall
+from hiermem.types.runs import each_of, runs_of
 from hiermem.types.transaction import LogEvent
 
 T0 = datetime(2024, 3, 1, tzinfo=UTC)

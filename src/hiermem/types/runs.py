@@ -1,0 +1,43 @@
+"""Rows of ranges of numbers: apart, in order, none empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator
+
+Range: TypeAlias = tuple[int, int]
+
+
+def _apart(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Refuse ranges that are not increasing, or that touch."""
+    if any(before[1] >= after[0] for before, after in pairwise(runs)):
+        raise ValueError("ranges touch")
+    return runs
+
+
+#: A set of numbers as increasing half-open ranges that do not touch.
+Runs: TypeAlias = Annotated[tuple[Range, ...], AfterValidator(_apart)]
+
+
+def runs_of(numbers: Iterable[int]) -> Runs:
+    """Return numbers as increasing half-open ranges, each number once."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][1] == number:
+            found[-1] = (found[-1][0], number + 1)
+        else:
+            found.append((number, number + 1))
+    return tuple(found)
+
+
+def clipped(runs: Iterable[tuple[int, int]], start: int, stop: int) -> Runs:
+    """Return what of half-open ranges is in ``start <= number < stop``."""
+    return tuple((max(a, start), min(b, stop)) for a, b in runs if max(a, start) < min(b, stop))
+
+
+def each_of(runs: Iterable[tuple[int, int]]) -> Iterable[int]:
+    """Return the numbers in half-open ranges, in order."""
+    return (number for begin, end in runs for number in range(begin, end))
