@@ -141,7 +141,7 @@ def test_every_lone_name_of_a_modules_docstring_exists(known):
         "``engine.no_room`` does it",
         "| question | `core/text/polity.py` |",
         "`src/hiermem/core/polity.py`",
-        "proven by tests/core/text/test_polity.py.",
+        "proven by tests/text/test_polity.py.",
         "`benchmarks/polity.py` prints it",
         "all of `core/polities/` may use it",
     ],
