@@ -38,7 +38,7 @@ from hiermem import AsyncMemory, Message, UpdatePolicy
 from hiermem.errors import TransientModelError
 from hiermem.stores.postgres import PostgresStore
 from hiermem.stores.postgres.connections import Connections
-from hiermem.stores.postgres.statements import digest
+from hiermem.stores.postgres.due import digest
 from hiermem.testing.llms import ScriptedLLM
 
 OURS, BARE = "bench_fleet", "bench_fleet_bare"

@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hiermem.bank.rules import read_rules
-from hiermem.models.offline.consolidation.placing import place, places_of
-from hiermem.models.offline.extraction.offline import extract
+from hiermem.models.offline.graph import extract
+from hiermem.models.offline.notes import place, places_of
 from hiermem.protocols import SourceText
 from hiermem.tokens import default_counter
 from hiermem.types.bank import BankText, Note

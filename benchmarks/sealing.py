@@ -25,7 +25,7 @@ from hiermem.text import fence, measure
 from hiermem.text.policy import clean_message
 from hiermem.tokens import default_counter
 from hiermem.tree import fold
-from hiermem.tree.state import SessionState
+from hiermem.tree.fold import SessionState
 from hiermem.tree.turns import Arrival, Slice
 
 AIM = 1.3

@@ -34,12 +34,11 @@ from hiermem.protocols import LLMRequest, SourceText
 from hiermem.summaries.salience import select
 from hiermem.text import measure
 from hiermem.text.anchors import find
-from hiermem.text.lexicon import words
-from hiermem.text.stemming import stem
+from hiermem.text.policy import words
+from hiermem.text.terms import stem
 from hiermem.text.units import split
 from hiermem.tokens import default_counter
-from hiermem.tree.fold import arrive, close
-from hiermem.tree.state import SessionState
+from hiermem.tree.fold import SessionState, arrive, close
 from hiermem.tree.turns import Arrival
 from hiermem.types import Message, Node, Unit
 

@@ -14,8 +14,9 @@ import sampling
 from hypothesis import settings
 from scripts import Scripts
 
-from hiermem.calls import store_retry
-from hiermem.summaries import assess, labels
+from hiermem.calls import budget as store_retry
+from hiermem.summaries import assess
+from hiermem.summaries import inputs as labels
 
 #: The most texts of which a reading is kept.
 MOST_KNOWN = 500

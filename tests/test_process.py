@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hiermem import Memory, Message
-from hiermem.api.loop_thread import LoopThread
+from hiermem.api.sync import LoopThread
 from hiermem.process import has_ended, process_mark
 
 pytestmark = pytest.mark.skipif(not process_mark(), reason="this platform shows no processes")

@@ -27,9 +27,9 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.api.sync import Worker as Worker
     from hiermem.calls.run_report import RunItem as RunItem
     from hiermem.calls.run_report import RunReport as RunReport
-    from hiermem.changes.receipts import EditReport as EditReport
-    from hiermem.changes.receipts import Receipt as Receipt
-    from hiermem.changes.receipts import StoreCopy as StoreCopy
+    from hiermem.changes.propagate import EditReport as EditReport
+    from hiermem.changes.propagate import Receipt as Receipt
+    from hiermem.changes.propagate import StoreCopy as StoreCopy
     from hiermem.config import BankPolicy as BankPolicy
     from hiermem.config import ContextPolicy as ContextPolicy
     from hiermem.config import ExtractionOptions as ExtractionOptions
@@ -37,13 +37,13 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.config import LevelConfig as LevelConfig
     from hiermem.config import SearchPolicy as SearchPolicy
     from hiermem.config import UpdatePolicy as UpdatePolicy
-    from hiermem.context.pins import Pin as Pin
     from hiermem.context.profile import ContextProfile as ContextProfile
     from hiermem.context.read import SessionStatus as SessionStatus
     from hiermem.context.read import Tree as Tree
     from hiermem.context.selection import ContextBudget as ContextBudget
     from hiermem.context.selection import ContextSelection as ContextSelection
     from hiermem.context.selection import ShownSummary as ShownSummary
+    from hiermem.context.zone import Pin as Pin
     from hiermem.convert import from_anthropic as from_anthropic
     from hiermem.convert import from_openai as from_openai
     from hiermem.convert import from_responses as from_responses
@@ -91,13 +91,13 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.errors import UnreadableFileError as UnreadableFileError
     from hiermem.errors import UsageError as UsageError
     from hiermem.extraction.diagram import to_mermaid as to_mermaid
-    from hiermem.extraction.graph import GraphEntity as GraphEntity
-    from hiermem.extraction.graph import Mention as Mention
-    from hiermem.extraction.graph import Neighbour as Neighbour
     from hiermem.extraction.plan import ChunkReport as ChunkReport
     from hiermem.extraction.plan import ExtractionProgress as ExtractionProgress
     from hiermem.extraction.plan import ExtractionReport as ExtractionReport
     from hiermem.extraction.plan import Failure as Failure
+    from hiermem.extraction.plan import GraphEntity as GraphEntity
+    from hiermem.extraction.plan import Mention as Mention
+    from hiermem.extraction.plan import Neighbour as Neighbour
     from hiermem.extraction.tenant_graph import AsyncGraph as AsyncGraph
     from hiermem.log.alignment import SyncReport as SyncReport
     from hiermem.log.branches import ImportReport as ImportReport
@@ -117,12 +117,12 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.protocols import Usage as Usage
     from hiermem.search.embedding_state import EmbeddingReport as EmbeddingReport
     from hiermem.search.embedding_state import IndexReport as IndexReport
-    from hiermem.search.filters import RecallFilters as RecallFilters
-    from hiermem.search.filters import SearchFilters as SearchFilters
-    from hiermem.search.filters import TenantFilters as TenantFilters
-    from hiermem.search.hits import Evidence as Evidence
-    from hiermem.search.hits import Hit as Hit
+    from hiermem.search.index import Evidence as Evidence
+    from hiermem.search.index import Hit as Hit
     from hiermem.search.query import matched as matched
+    from hiermem.search.select import RecallFilters as RecallFilters
+    from hiermem.search.select import SearchFilters as SearchFilters
+    from hiermem.search.select import TenantFilters as TenantFilters
     from hiermem.summaries.metrics import Feedback as Feedback
     from hiermem.summaries.metrics import LevelMetrics as LevelMetrics
     from hiermem.summaries.metrics import Metrics as Metrics
@@ -135,7 +135,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.summaries.reports import WorkerStatus as WorkerStatus
     from hiermem.tokens import ApproximateCounter as ApproximateCounter
     from hiermem.tokens import TiktokenCounter as TiktokenCounter
-    from hiermem.tree.state import OpenWindow as OpenWindow
+    from hiermem.tree.fold import OpenWindow as OpenWindow
     from hiermem.tree.trigger import CompressionTrigger as CompressionTrigger
     from hiermem.tree.turns import Arrival as Arrival
     from hiermem.tree.turns import Slice as Slice
@@ -161,8 +161,8 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.types.bank import LoadReport as LoadReport
     from hiermem.types.bank import Note as Note
     from hiermem.types.bank import SpaceMeta as SpaceMeta
-    from hiermem.types.finding import Finding as Finding
     from hiermem.types.prices import Prices as Prices
+    from hiermem.types.runs import Finding as Finding
     from hiermem.types.transaction import DueSession as DueSession
     from hiermem.types.transaction import LogEvent as LogEvent
     from hiermem.types.transaction import Record as Record
@@ -201,22 +201,23 @@ else:  # at run time, the same names by module
         "hiermem.context.profile": "ContextProfile",
         "hiermem.context.selection": ("ContextBudget ContextSelection ShownSummary"),
         "hiermem.extraction.diagram": "to_mermaid",
-        "hiermem.extraction.graph": "GraphEntity Mention Neighbour",
-        "hiermem.extraction.plan": "ChunkReport ExtractionProgress ExtractionReport Failure",
+        "hiermem.extraction.plan": (
+            "GraphEntity Mention Neighbour ChunkReport ExtractionProgress ExtractionReport Failure "
+        ),
         "hiermem.log.alignment": "SyncReport",
         "hiermem.log.branches": "ImportReport",
-        "hiermem.changes.receipts": "EditReport Receipt StoreCopy",
+        "hiermem.changes.propagate": "EditReport Receipt StoreCopy",
         "hiermem.summaries.metrics": "Feedback LevelMetrics Metrics Served",
         "hiermem.search.embedding_state": "EmbeddingReport IndexReport",
-        "hiermem.search.filters": "RecallFilters SearchFilters TenantFilters",
-        "hiermem.search.hits": "Evidence Hit",
+        "hiermem.search.select": "RecallFilters SearchFilters TenantFilters",
+        "hiermem.search.index": "Evidence Hit",
         "hiermem.search.query": "matched",
         "hiermem.summaries.plan": "UpdatePlan UpdateProgress UpdateReport",
         "hiermem.prompts.template": "PromptTemplate",
         "hiermem.summaries.reports": "BatchProgress BatchReport WorkerStatus",
-        "hiermem.context.pins": "Pin",
+        "hiermem.context.zone": "Pin",
         "hiermem.upkeep.copy_plan": "CopyReport",
-        "hiermem.tree.state": "OpenWindow",
+        "hiermem.tree.fold": "OpenWindow",
         "hiermem.tree.trigger": "CompressionTrigger",
         "hiermem.tree.turns": "Arrival Slice",
         "hiermem.embedders.openai": "OpenAIEmbedder",

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from hiermem import errors
-from hiermem.calls.budget import Budget
-from hiermem.calls.claim import COMPARED_AFTER, moved_too_far
-from hiermem.calls.store_retry import retry_store
+from hiermem.calls.budget import Budget, retry_store
+from hiermem.calls.run_report import COMPARED_AFTER, moved_too_far
 from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
 from hiermem.errors import ClockMovedError
 from hiermem.index_cache import IndexCache
@@ -29,8 +28,8 @@ from hiermem.needs import Reading
 from hiermem.process import utc_now
 from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
 from hiermem.text.fence import tenant_key
+from hiermem.tree.fold import SessionState, config_from
 from hiermem.tree.levels import node_id
-from hiermem.tree.state import SessionState, config_from
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
 

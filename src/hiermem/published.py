@@ -31,7 +31,7 @@ from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts.template import PromptTemplate
 from hiermem.published_keys import Given, Key
 from hiermem.summaries.metrics import Metrics
-from hiermem.types.frozen import FrozenDict
+from hiermem.types.brief import FrozenDict
 
 __all__ = ["Key", "Settings", "defaults", "keys", "metrics", "prompt", "settings"]
 

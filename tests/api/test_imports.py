@@ -20,14 +20,14 @@ with TemporaryDirectory() as place, Memory.open(f"{{place}}/chat.db") as memory:
 """
 #: The rooms that work, but not for an append and a context: each is loaded by the calls it serves.
 OTHERS = (
-    "hiermem.upkeep.check", "hiermem.extraction", "hiermem.changes.edit",
+    "hiermem.upkeep.check", "hiermem.extraction", "hiermem.changes.propagate",
     "hiermem.changes.erase", "hiermem.summaries.metrics", "hiermem.search.index",
     "hiermem.bank", "hiermem.summaries.checks", "hiermem.summaries.plan",
     "hiermem.text.anchors", "hiermem.text.figures", "hiermem.upkeep.copy_plan",
     "hiermem.embedders", "hiermem.calls.run", "hiermem.upkeep.run_check",
     "hiermem.extraction.extract", "hiermem.search.indexes", "hiermem.search",
     "hiermem.bank", "hiermem.summaries", "hiermem.upkeep.copy",
-    "hiermem.work.pool", "hiermem.fleet", "hiermem.importers", "hiermem.published",
+    "hiermem.work.due", "hiermem.fleet", "hiermem.importers", "hiermem.published",
     "hiermem.stores.memory", "hiermem.stores.postgres", "hiermem.testing", "hiermem.types.bank",
     "hiermem.types.trivector", "hiermem.view",
     "numpy", "psycopg", "pytest", "regex", "rich", "snowballstemmer", "tenacity", "tiktoken",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hiermem import Memory
-from hiermem.api.loop_thread import LoopThread
+from hiermem.api.sync import LoopThread
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from hiermem.bank.answer import answer_schema, read_answer
+from hiermem.bank.prompt import answer_schema, read_answer
 from hiermem.errors import InvalidAnswerError
 
 GOOD = {

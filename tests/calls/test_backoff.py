@@ -2,7 +2,7 @@
 
 import pytest
 
-from hiermem.calls.backoff import TEXT, back_off, patience
+from hiermem.calls.run_report import TEXT, back_off, patience
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(0, 15), (1, 15), (2, 30), (3, 60), (500, 3600)])

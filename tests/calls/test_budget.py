@@ -13,8 +13,7 @@ from sampling import drawn
 from session_fixture import SessionFixture, messages
 
 from hiermem.calls import rate_limit
-from hiermem.calls.budget import Budget
-from hiermem.calls.call_journal import CallJournal
+from hiermem.calls.budget import Budget, CallJournal
 from hiermem.calls.rate_limit import RateLimiter, state_of
 from hiermem.config import UpdatePolicy
 from hiermem.errors import SpendLimitError

@@ -7,7 +7,7 @@ import pytest
 from session_fixture import COUNTER, SessionFixture, messages
 
 from hiermem import AsyncMemory, Memory, Message
-from hiermem.calls import backoff
+from hiermem.calls import run_report as backoff
 from hiermem.calls.rate_limit import state_of
 from hiermem.config import UpdatePolicy
 from hiermem.errors import ModelTimeoutError, TransientModelError

@@ -15,7 +15,7 @@ from hiermem.errors import (
     PermanentModelError,
     TransientModelError,
 )
-from hiermem.remote.errors import MiscastError, read
+from hiermem.remote.responses import MiscastError, read
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from hiermem.calls.bounded_json import ParsedAnswer, parse
-from hiermem.calls.lenient import blank
+from hiermem.calls.bounded_json import ParsedAnswer, blank, parse
 from hiermem.errors import InvalidAnswerError
 from hiermem.types.trivector import MOST_ENTITIES, MOST_IN_LINE, MOST_IN_NAME, MOST_MENTIONS
 

@@ -18,7 +18,7 @@ from hiermem import (
 )
 from hiermem.bank import record as bank_record
 from hiermem.calls.run import JournalledRun
-from hiermem.extraction.records import CLAIM
+from hiermem.extraction.chunk import CLAIM
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 

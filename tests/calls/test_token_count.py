@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
-from hiermem.calls.token_count import LONG, sizes_of, tokens_of
+from hiermem.calls.call import LONG, sizes_of, tokens_of
 from hiermem.config import ExtractionOptions
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMResponse, Usage

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import Memory, Message, NotFoundError, SessionRecord, UsageError
-from hiermem.cli.names import chosen, families, short_ids
 from hiermem.cli.options import by_newest, session_of, sessions_of
+from hiermem.cli.screen import chosen, families, short_ids
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.context import lines
+from hiermem.context import render as lines
 from hiermem.text.fence import fence
 from hiermem.text.units import pack
 from hiermem.types import Unit

@@ -21,8 +21,7 @@ from hiermem import (
     UsageError,
 )
 from hiermem.context import pool
-from hiermem.context.render import RENDERER
-from hiermem.context.verbatim import newest, pieces_of
+from hiermem.context.render import RENDERER, newest, pieces_of
 from hiermem.stores.memory import MemoryStore
 from hiermem.summaries import salience
 from hiermem.text.measure import body, day

@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hiermem.context.render import Shown
-from hiermem.context.verbatim import newest, pieces_of
+from hiermem.context.render import Shown, newest, pieces_of
 from hiermem.types import Message, StoredMessage
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.context import shown
+from hiermem.context import selection as shown
 from hiermem.types.runs import runs_of
 
 INDICES = st.sets(st.integers(-2, 70))

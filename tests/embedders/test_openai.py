@@ -21,7 +21,7 @@ from hiermem import (
 from hiermem.embedders import HashingEmbedder
 from hiermem.embedders.openai import _rows
 from hiermem.errors import ModelOverflowError, ModelTimeoutError
-from hiermem.remote.errors import MiscastError
+from hiermem.remote.responses import MiscastError
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from hiermem.errors import (
     UsageError,
 )
 from hiermem.extraction import prompt as extract_prompt
-from hiermem.extraction.records import CLAIM, ExtractionRecords, ReduceStep
+from hiermem.extraction.chunk import CLAIM, ExtractionRecords, ReduceStep
 from hiermem.prompts import load_named
 from hiermem.protocols import LLMResponse, Usage
 from hiermem.stores.memory import MemoryStore

@@ -2,8 +2,8 @@
 
 import json
 
-from hiermem.extraction import graph
-from hiermem.extraction.graph import NameRecord, ResultBasis
+from hiermem.extraction import plan as graph
+from hiermem.extraction.plan import NameRecord, ResultBasis
 from hiermem.types.trivector import Entity, EntityKey, Provenance, Relation, TriVector
 
 

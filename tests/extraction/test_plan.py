@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hiermem.calls import request_limits
-from hiermem.calls.claim import Claim, write_claim
+from hiermem.calls import run_report as request_limits
+from hiermem.calls.run_report import Claim, write_claim
 from hiermem.config import ExtractionOptions
 from hiermem.errors import (
     ConfigError,
@@ -14,8 +14,7 @@ from hiermem.errors import (
 from hiermem.extraction import plan
 from hiermem.extraction.chunks import Measured, turns
 from hiermem.extraction.chunks import plan as parted
-from hiermem.extraction.plan import Failure
-from hiermem.extraction.stored_answer import StoredAnswer, made_from, read_answer, write_answer
+from hiermem.extraction.plan import Failure, StoredAnswer, made_from, read_answer, write_answer
 from hiermem.prompts import load_named
 from hiermem.types.trivector import Answer
 

@@ -11,8 +11,15 @@ from sampling import drawn
 
 from hiermem.errors import UsageError
 from hiermem.extraction.chunks import Chunk, chunk_id
-from hiermem.extraction.finish import LIMITS, finish
-from hiermem.extraction.reduce import Graph, ground, merge_entities, normalise, reduce
+from hiermem.extraction.reduce import (
+    LIMITS,
+    Graph,
+    finish,
+    ground,
+    merge_entities,
+    normalise,
+    reduce,
+)
 from hiermem.types import Span
 from hiermem.types.trivector import (
     Answer,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hiermem.config import HierarchyConfig
 from hiermem.context.view import Piece, View, outdated
 from hiermem.errors import StoreCorruptError
-from hiermem.log.events import before, changed, naming, taken_back
+from hiermem.log.trees import before, changed, naming, taken_back
 from hiermem.text import measure
 from hiermem.tokens import FunctionCounter
 from hiermem.tree.turns import call_mark, marks_of

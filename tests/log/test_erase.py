@@ -16,7 +16,7 @@ from hiermem.changes import erase as erasing
 from hiermem.config import HierarchyConfig, LevelConfig
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.log import append as ingest
-from hiermem.log.fork import fork
+from hiermem.log.append import fork
 from hiermem.models.function import FunctionLLM
 from hiermem.stores import memory as memory_store
 from hiermem.stores.sqlite.workers import LOOKS

@@ -16,11 +16,11 @@ from hiermem.config import HierarchyConfig
 from hiermem.errors import NotFoundError, SessionExistsError, UsageError
 from hiermem.handle import state_from
 from hiermem.log import append as ingest
-from hiermem.log.fork import fork
+from hiermem.log.append import fork
 from hiermem.models.function import FunctionLLM
 from hiermem.summaries.update import recompress
 from hiermem.testing.llms import ScriptedLLM
-from hiermem.tree.status import is_unfinished
+from hiermem.tree.levels import is_unfinished
 from hiermem.types import ImagePart, Message, ToolCall
 from hiermem.upkeep.run_check import check
 

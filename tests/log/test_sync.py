@@ -17,7 +17,7 @@ from hiermem import (
 )
 from hiermem.convert import from_openai, from_responses
 from hiermem.log import alignment
-from hiermem.log import sync as syncing
+from hiermem.log import append as syncing
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 

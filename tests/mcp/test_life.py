@@ -15,7 +15,7 @@ from lives import attack, everyday, life
 from mcp.client.streamable_http import streamable_http_client
 
 from hiermem import Memory
-from hiermem.mcp.http import MOST_BYTES
+from hiermem.mcp.server import MOST_BYTES
 from mcp import Client, StdioServerParameters, stdio_client
 
 SERVER = [sys.executable, "-m", "hiermem", "mcp"]

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from hiermem.models.anthropic import _joined_events as assembled_message
 from hiermem.models.anthropic import _read as read_message
 from hiermem.protocols import LLMResponse
-from hiermem.remote.completions import joined_events as assembled
-from hiermem.remote.completions import read_answer
-from hiermem.remote.errors import MiscastError
-from hiermem.remote.responses import json_object, limited
+from hiermem.remote.responses import MiscastError, json_object, limited, read_answer
+from hiermem.remote.responses import joined_events as assembled
 
 WORDS = st.sampled_from(
     [

@@ -8,7 +8,7 @@ from sampling import drawn
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
 from hiermem.protocols import SourceText
 from hiermem.stores.memory import MemoryStore
-from hiermem.summaries.labels import of_messages
+from hiermem.summaries.inputs import of_messages
 
 
 def said(text, role="user"):

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from hiermem import data
 from hiermem.search.query import members, read_query
-from hiermem.text.stemming import stem
-from hiermem.text.terms import STOP_WORDS, number
+from hiermem.text.terms import STOP_WORDS, number, stem
 
 
 @given(st.text(max_size=300))

@@ -12,7 +12,7 @@ import pytest
 from hiermem import AsyncMemory, HierarchyConfig, LevelConfig, Message
 from hiermem.embedders import HashingEmbedder
 from hiermem.errors import StoreError
-from hiermem.log import fork as forking
+from hiermem.log import append as forking
 from hiermem.search.ahead import share_index
 from hiermem.search.indexes import KIND, STRIDE, Indexes
 from hiermem.stores.memory import MemoryStore

@@ -12,7 +12,7 @@ from hiermem.stores.memory import MemoryStore
 from hiermem.summaries.inputs import from_messages
 from hiermem.summaries.run import Shared
 from hiermem.summaries.update import update
-from hiermem.text.hashes import input_hash
+from hiermem.text.measure import input_hash
 from hiermem.tokens import FunctionCounter
 from hiermem.types import Message
 

@@ -3,8 +3,8 @@
 from itertools import pairwise
 
 from hiermem.handle import state_from
+from hiermem.tree.fold import config_from
 from hiermem.tree.levels import allot, hull
-from hiermem.tree.state import config_from
 from hiermem.tree.weights import Weigher
 from hiermem.tree.windows import converted
 

@@ -171,7 +171,7 @@ def test_an_erasure_says_scrubbed_only_once_the_emptied_log_is_durable(
     """A power loss after the receipt would bring the log back, with the erased text in it."""
     path, log = tmp_path / "chat.db", tmp_path / "chat.db-wal"
     synced: list[tuple[str, int]] = []
-    scrub = sys.modules["hiermem.stores.sqlite.scrub"]
+    scrub = sys.modules["hiermem.stores.sqlite.files"]
     sync = scrub.sync
 
     def noted(place: Path) -> None:

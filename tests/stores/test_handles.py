@@ -18,7 +18,7 @@ HANDLES = [
     (TreeStore, MemoryTree), (TreeStore, SQLiteTree),
 ]  # fmt: skip
 try:
-    from hiermem.stores.postgres.tenant import PostgresTenant, PostgresTree
+    from hiermem.stores.postgres.decisions import PostgresTenant, PostgresTree
 except ImportError:  # its driver is an extra
     pass
 else:

@@ -35,8 +35,7 @@ from hiermem.errors import (
 from hiermem.search import tenant_index
 from hiermem.stores.postgres import PostgresStore, connections, due
 from hiermem.stores.postgres import schema as schemas
-from hiermem.stores.postgres.connections import shown
-from hiermem.stores.postgres.failures import refused_connection, translate
+from hiermem.stores.postgres.connections import refused_connection, shown, translate
 from hiermem.testing import ScriptedLLM
 from hiermem.testing.samples import attempt, node, remade, run, said, write, writing
 from hiermem.types.transaction import Batch, NeedMessages, NeedSession, RecordWrite, Snapshot

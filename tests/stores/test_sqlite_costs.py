@@ -7,8 +7,9 @@ import pytest
 from editing import regenerating
 
 from hiermem import AsyncMemory
-from hiermem.stores.sqlite import SQLiteStore, due, files, reads, trees
-from hiermem.stores.sqlite.heads import Part
+from hiermem.stores.sqlite import SQLiteStore, files, reads, trees
+from hiermem.stores.sqlite import trees as due
+from hiermem.stores.sqlite.reads import Part
 from hiermem.testing.samples import node, stored, write
 from hiermem.types import Message
 from hiermem.types.transaction import Block, Rewrite

@@ -18,8 +18,8 @@ from sampling import params
 
 from hiermem.errors import StoreCorruptError, StoreError
 from hiermem.stores.sqlite import SQLiteStore, files
+from hiermem.stores.sqlite.files import scrub
 from hiermem.stores.sqlite.schema import VERSION, current, read, shape
-from hiermem.stores.sqlite.scrub import scrub
 from hiermem.testing.samples import contents, node, remade, write
 from hiermem.types import Message
 

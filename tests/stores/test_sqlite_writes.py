@@ -15,7 +15,7 @@ from hiermem.errors import (
     UsageError,
 )
 from hiermem.stores.sqlite import SQLiteStore
-from hiermem.stores.sqlite.failures import translate
+from hiermem.stores.sqlite.connections import translate
 from hiermem.testing.samples import contents, node, remade, write, writing
 from hiermem.types import Message
 from hiermem.types.transaction import Changes

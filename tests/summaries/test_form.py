@@ -9,8 +9,8 @@ from linear import is_linear, repeated
 from sampling import params
 
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText
+from hiermem.summaries.assess import repair, unwrapped
 from hiermem.summaries.checks import ALWAYS, WRITTEN, Answer, continues, folded, repeats
-from hiermem.summaries.repair import repair, unwrapped
 from hiermem.tokens import FunctionCounter
 
 COUNTER = FunctionCounter(lambda text: (len(text) + 3) // 4, name="quarter")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hiermem.protocols import SourceText
 from hiermem.summaries import inputs as reading
 from hiermem.text import units
-from hiermem.text.hashes import VERBATIM
+from hiermem.text.measure import VERBATIM
 from hiermem.types import Message, Span, StoredMessage
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -11,18 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.calls.claim import ClaimLostError
+from hiermem.calls.run_report import ClaimLostError
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.prompts import load
 from hiermem.protocols import SourceText
 from hiermem.summaries import making, plan
-from hiermem.summaries.assess import Draft
+from hiermem.summaries.assess import AttemptCount, Draft
 from hiermem.summaries.checks import Problem
 from hiermem.summaries.inputs import Inputs, Labels
 from hiermem.summaries.making import Ask, LookUp, NoteAttempts, ReadInputs, UnfitError
-from hiermem.summaries.retries import AttemptCount
 from hiermem.tokens import FunctionCounter
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -24,7 +24,7 @@ from hiermem.errors import (
     NotFoundError,
     PermanentModelError,
 )
-from hiermem.log.fork import fork
+from hiermem.log.append import fork
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.summaries.update import recompress, reconfigure

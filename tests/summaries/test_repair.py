@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_answers import COUNTER, LINES, request, verdict
 
 from hiermem.protocols import LLMResponse
-from hiermem.summaries.repair import repair, unwrapped
+from hiermem.summaries.assess import repair, unwrapped
 from hiermem.text.reasoning import holds_reasoning, without_reasoning
 
 #: Thoughts and the answer behind them, as templates that a server did not parse leave them.

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.summaries.retries import AttemptCount, covers, from_json, is_about, to_json, together
+from hiermem.summaries.assess import AttemptCount, covers, from_json, is_about, to_json, together
 from hiermem.types import Span
 
 sys.path.insert(0, str(Path(__file__).parent))

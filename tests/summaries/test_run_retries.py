@@ -14,7 +14,7 @@ from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.prompts import load
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
-from hiermem.summaries.retries import RETRY
+from hiermem.summaries.assess import RETRY
 from hiermem.testing.llms import write
 
 START = datetime(2026, 1, 2, 9, tzinfo=UTC)

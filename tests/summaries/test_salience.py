@@ -10,7 +10,7 @@ from linear import is_linear, repeated
 from sampling import drawn, params
 
 from hiermem.summaries.salience import Selection, Weights, select
-from hiermem.text.lexicon import leans
+from hiermem.text.policy import leans
 from hiermem.text.units import render, split
 from hiermem.tokens import default_counter
 from hiermem.types import Unit

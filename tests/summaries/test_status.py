@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from hiermem.errors import IllegalTransitionError
-from hiermem.tree import status
+from hiermem.tree import levels as status
 from hiermem.types import Node, Revision, Span, Status
 
 NOW = datetime(2024, 3, 1, tzinfo=UTC)

@@ -14,8 +14,7 @@ from hiermem.errors import ModelError, ModelOverflowError
 from hiermem.prompts import load
 from hiermem.prompts.template import Facts, Length, render
 from hiermem.protocols import LLMRequest, SourceText
-from hiermem.summaries.assess import Standard, anchor_limit, assess_written, source_of
-from hiermem.summaries.repair import repair
+from hiermem.summaries.assess import Standard, anchor_limit, assess_written, repair, source_of
 from hiermem.testing.llms import FAULTS, RETURNING, FaultyLLM, ScriptedLLM
 from hiermem.tokens import FunctionCounter
 

@@ -24,7 +24,7 @@ from hiermem.errors import HiermemError
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.dump import RowReader
 from hiermem.stores.memory import MemoryStore, MemoryTenant, MemoryTree
-from hiermem.stores.memory.data import SessionData, TenantData
+from hiermem.stores.memory.reads import SessionData, TenantData
 from hiermem.testing import StoreConformance
 from hiermem.testing.samples import writing
 from hiermem.types import SessionRecord

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 
 from hiermem.text import units
-from hiermem.text.excerpt import GAP, excerpt
+from hiermem.text.slices import GAP, excerpt
 from hiermem.tokens import TiktokenCounter
 
 count = TiktokenCounter().count

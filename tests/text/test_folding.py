@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.text.stemming import cased, fold
+from hiermem.text.terms import cased, fold
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.text.hashes import VERBATIM, input_hash, output_hash, strategy_hash
+from hiermem.text.measure import VERBATIM, input_hash, output_hash, strategy_hash
 
 STRATEGY = {
     "template": "t@1#a",

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.text import lexicon
+from hiermem.text import policy as lexicon
 
 WORDISH = st.text(st.sampled_from("abAB19_-'’./: \n"), max_size=60)  # noqa: RUF001
 

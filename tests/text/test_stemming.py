@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.text.stemming import root, stem, stem_as
+from hiermem.text.terms import root, stem, stem_as
 
 LANGUAGES = ("german", "french", "turkish", "polish", "hindi", "arabic", "russian", "hungarian")
 
@@ -48,7 +48,7 @@ def test_stems_do_not_depend_on_a_compiled_stemmer():
     code = (
         "import sys, types; sys.modules['Stemmer'] = types.ModuleType('Stemmer')\n"
         "sys.modules['Stemmer'].algorithms = sys.modules['Stemmer'].Stemmer = None\n"
-        "from hiermem.text.stemming import stem\nprint(stem('relational'))"
+        "from hiermem.text.terms import stem\nprint(stem('relational'))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "relat"

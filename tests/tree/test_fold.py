@@ -18,8 +18,7 @@ from sampling import drawn
 
 from hiermem.config import HierarchyConfig, LevelConfig
 from hiermem.errors import StoreCorruptError, UsageError
-from hiermem.tree.fold import Folded, arrive, close, flush, idle_tick, reopen, tick
-from hiermem.tree.state import SessionState
+from hiermem.tree.fold import Folded, SessionState, arrive, close, flush, idle_tick, reopen, tick
 from hiermem.tree.turns import Arrival, Slice
 from hiermem.types import Node, Position, Span
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig
 from hiermem.tree import fold
-from hiermem.tree.state import SessionState, has_open_window
+from hiermem.tree.fold import SessionState, has_open_window
 from hiermem.tree.turns import Arrival
 
 START = datetime(1969, 12, 31, 23, tzinfo=UTC)

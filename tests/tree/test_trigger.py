@@ -10,8 +10,7 @@ from sampling import drawn
 
 from hiermem.config import HierarchyConfig
 from hiermem.errors import UsageError
-from hiermem.tree.fold import arrive
-from hiermem.tree.state import SessionState
+from hiermem.tree.fold import SessionState, arrive
 from hiermem.tree.trigger import CompressionTrigger
 from hiermem.tree.turns import Arrival, Slice
 from hiermem.types import Node, Span

@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from hiermem import HierarchyConfig, Memory, Message, UpdatePolicy, errors
-from hiermem.types.frozen import FrozenDict
+from hiermem.types.brief import FrozenDict
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from hiermem.handle import Handle
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
 from hiermem.summaries.run import Shared
-from hiermem.work.pool import UpdatePool
+from hiermem.work.due import UpdatePool
 
 
 class Queue:

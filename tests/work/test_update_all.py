@@ -12,8 +12,7 @@ from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.errors import PermanentModelError, StoreBusyError
 from hiermem.handle import Handle
-from hiermem.log.append import About, append
-from hiermem.log.fork import fork
+from hiermem.log.append import About, append, fork
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
 from hiermem.summaries.plan import UpdatePlan
@@ -21,7 +20,7 @@ from hiermem.summaries.run import Shared
 from hiermem.testing.faults import DiedError
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.tokens import FunctionCounter
-from hiermem.tree.status import waiting
+from hiermem.tree.levels import waiting
 from hiermem.work.due import sessions_to_update
 from hiermem.work.update_all import update_all
 

@@ -14,13 +14,13 @@ from os import PathLike
 from typing import Any
 
 from hiermem import arguments
-from hiermem.calls.store_retry import shielded
+from hiermem.calls.budget import shielded
 from hiermem.config import HierarchyConfig
 from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts import load
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLM, LLMRequest, Store, offers
-from hiermem.remote.settings import require
+from hiermem.remote.object_storage import require
 from hiermem.text import policy
 from hiermem.types.prices import Prices
 

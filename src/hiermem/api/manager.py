@@ -12,8 +12,8 @@ from hiermem.config import HierarchyConfig, SearchPolicy
 from hiermem.context.profile import ContextProfile
 from hiermem.errors import UsageError
 from hiermem.lazy import LazyModule
-from hiermem.search.filters import SearchFilters, read_filters
-from hiermem.search.hits import Hit
+from hiermem.search.index import Hit
+from hiermem.search.select import SearchFilters, read_filters
 from hiermem.text.policy import check_name
 from hiermem.tokens import as_counter
 from hiermem.types import StoredMessage, Summary

@@ -17,9 +17,9 @@ from hiermem.api.manager import ContextWindowManager, manager_over
 from hiermem.api.resources import Resources
 from hiermem.api.session import AsyncSession
 from hiermem.api.space import AsyncSpace
+from hiermem.calls.budget import shielded
 from hiermem.calls.run_report import RunReport
-from hiermem.calls.store_retry import shielded
-from hiermem.changes.receipts import ForkHandling, Receipt, StoreCopy
+from hiermem.changes.propagate import ForkHandling, Receipt, StoreCopy
 from hiermem.config import (
     BankPolicy,
     ContextPolicy,
@@ -33,8 +33,8 @@ from hiermem.extraction.tenant_graph import AsyncGraph
 from hiermem.lazy import LazyModule
 from hiermem.log.branches import ImportReport
 from hiermem.process import utc_now
-from hiermem.search.filters import TenantFilters, read_filters
-from hiermem.search.hits import Evidence, Hit
+from hiermem.search.index import Evidence, Hit
+from hiermem.search.select import TenantFilters, read_filters
 from hiermem.text.policy import MAX_NAME, check, check_name
 from hiermem.tokens import as_counter
 from hiermem.types import SessionRecord
@@ -45,7 +45,8 @@ from hiermem.work.worker import AsyncWorker, background_worker
 if TYPE_CHECKING:
     from hiermem import handle as handles
     from hiermem import protocols
-    from hiermem.changes import change, copies
+    from hiermem.changes import change
+    from hiermem.changes import change as copies
     from hiermem.context import read
     from hiermem.log import append as ingest
     from hiermem.prompts import template as prompt
@@ -68,7 +69,7 @@ else:
     handles = LazyModule("hiermem.handle")
     ingest = LazyModule("hiermem.log.append")
     change = LazyModule("hiermem.changes.change")
-    copies = LazyModule("hiermem.changes.copies")
+    copies = LazyModule("hiermem.changes.change")
     read = LazyModule("hiermem.context.read")
     updating = LazyModule("hiermem.summaries.update")
 

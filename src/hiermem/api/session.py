@@ -14,13 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from hiermem import arguments
-from hiermem.changes.receipts import EditReport, ForkHandling, Receipt
+from hiermem.changes.propagate import EditReport, ForkHandling, Receipt
 from hiermem.config import ExtractionOptions, HierarchyConfig, replaced
 from hiermem.context.profile import ContextProfile
 from hiermem.errors import UsageError
 from hiermem.lazy import LazyModule
-from hiermem.search.filters import RecallFilters, SearchFilters, read_filters
-from hiermem.search.hits import Evidence, Hit
+from hiermem.search.index import Evidence, Hit
+from hiermem.search.select import RecallFilters, SearchFilters, read_filters
 from hiermem.text.policy import MAX_NAME, check, check_name
 from hiermem.types import Content, Message, Span, StoredMessage, Summary
 from hiermem.types.brief import Brief
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from hiermem.api import manager
     from hiermem.api.resources import Resources
     from hiermem.changes import change
-    from hiermem.context import pins as pinned
     from hiermem.context import read, select, selection
+    from hiermem.context import zone as pinned
     from hiermem.extraction import plan as extraction
     from hiermem.extraction import tenant_graph as graph
     from hiermem.handle import Handle
     from hiermem.log import alignment
+    from hiermem.log import append as forking
     from hiermem.log import append as ingest
-    from hiermem.log import fork as forking
-    from hiermem.log import sync as syncing
+    from hiermem.log import append as syncing
     from hiermem.search import ahead, embedding_state
     from hiermem.summaries import metrics as costs
     from hiermem.summaries import plan
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from hiermem.upkeep import read_metrics as measuring
 else:
     transaction = LazyModule("hiermem.types.transaction")
-    pinned = LazyModule("hiermem.context.pins")
+    pinned = LazyModule("hiermem.context.zone")
     selection = LazyModule("hiermem.context.selection")
     extraction = LazyModule("hiermem.extraction.plan")
     costs = LazyModule("hiermem.summaries.metrics")
@@ -61,8 +61,8 @@ else:
     ingest = LazyModule("hiermem.log.append")
     change = LazyModule("hiermem.changes.change")
     read = LazyModule("hiermem.context.read")
-    forking = LazyModule("hiermem.log.fork")
-    syncing = LazyModule("hiermem.log.sync")
+    forking = LazyModule("hiermem.log.append")
+    syncing = LazyModule("hiermem.log.append")
     ahead = LazyModule("hiermem.search.ahead")
     updating = LazyModule("hiermem.summaries.update")
     trivector = LazyModule("hiermem.types.trivector")

@@ -23,17 +23,16 @@ from functools import partial
 from typing import Final
 
 from hiermem.bank import prompt
-from hiermem.bank.answer import FileAnswer, read_answer
 from hiermem.bank.change import leading
 from hiermem.bank.files import AnswerFault, Applied, settle
-from hiermem.bank.prompt import NoteBatch
+from hiermem.bank.prompt import FileAnswer, NoteBatch, read_answer
 from hiermem.bank.record import BankState
-from hiermem.calls.verdict import Accepted, Rejected, Retry, Verdict
+from hiermem.calls.failures import Accepted, Rejected, Retry, Verdict
 from hiermem.config import BankPolicy
 from hiermem.errors import InvalidAnswerError
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLMResponse, TokenCounter
-from hiermem.text.lexicon import terms_of
+from hiermem.text.policy import terms_of
 from hiermem.types.bank import BankText, Note
 
 #: The share of an answer's room that is planned for notes and files; its JSON takes the rest.

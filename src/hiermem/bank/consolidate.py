@@ -24,23 +24,20 @@ from typing import Any, Final
 from hiermem import errors
 from hiermem import prompts as shipped
 from hiermem.bank import batches as consolidation
-from hiermem.bank import change, result
+from hiermem.bank import change
+from hiermem.bank import files as result
 from hiermem.bank import record as bank_record
-from hiermem.bank.files import Applied
+from hiermem.bank.files import Applied, ConsolidationTally
 from hiermem.bank.prompt import NoteBatch
 from hiermem.bank.record import subject_of
-from hiermem.bank.result import ConsolidationTally
 from hiermem.bank.store import SpaceContext, bank_claim
-from hiermem.calls import request_limits
-from hiermem.calls.ask import ask_until_fit
-from hiermem.calls.budget import Budget
-from hiermem.calls.claim import ClaimLostError
-from hiermem.calls.failures import cause_of
+from hiermem.calls import run_report as request_limits
+from hiermem.calls.ask import RecordClaim, ask_until_fit
+from hiermem.calls.budget import Budget, retry_store, shielded
+from hiermem.calls.failures import Accepted, cause_of
 from hiermem.calls.rate_limit import rate_limiter
-from hiermem.calls.record_claim import RecordClaim
 from hiermem.calls.run import CallState, Run
-from hiermem.calls.store_retry import retry_store, shielded
-from hiermem.calls.verdict import Accepted
+from hiermem.calls.run_report import ClaimLostError
 from hiermem.config import BankPolicy
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLM

@@ -20,8 +20,8 @@ from typing import Final, Protocol, TypeVar
 from hiermem.bank import exchange
 from hiermem.bank.bank_url import BankUrl
 from hiermem.bank.exchange import Entry, ExchangedBank, Pointer
-from hiermem.calls.backoff import Pauses
-from hiermem.calls.store_retry import backing_off
+from hiermem.calls.budget import backing_off
+from hiermem.calls.run_report import Pauses
 from hiermem.errors import FolderError
 from hiermem.types.bank import ExportReport
 

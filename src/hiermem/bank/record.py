@@ -36,7 +36,7 @@ from typing import Any, Final, TypeVar
 from hiermem.bank.rules import Rules, read_rules
 from hiermem.errors import StoreCorruptError
 from hiermem.types.bank import BankRevision, Note, RevisionKind, SpaceMeta
-from hiermem.types.frozen import FrozenDict
+from hiermem.types.brief import FrozenDict
 from hiermem.types.transaction import Record, RecordWrite
 
 T = TypeVar("T")

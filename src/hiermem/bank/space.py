@@ -17,7 +17,8 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from hiermem import arguments
-from hiermem.bank import change, exchange, folder_io, object_io
+from hiermem.bank import change, exchange, object_io
+from hiermem.bank import exchange as folder_io
 from hiermem.bank import record as bank_record
 from hiermem.bank import sources as source_links
 from hiermem.bank.bank_url import BankUrl, read_options, read_url
@@ -29,14 +30,14 @@ from hiermem.bank.record import RevisionTexts, subject_of
 from hiermem.bank.rules import check_file_name
 from hiermem.bank.sources import SourceLink
 from hiermem.bank.store import SpaceContext, bank_claim
-from hiermem.calls.record_claim import RecordClaim
-from hiermem.calls.store_retry import shielded
+from hiermem.calls.ask import RecordClaim
+from hiermem.calls.budget import shielded
 from hiermem.config import BankPolicy
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.handle import Handle
 from hiermem.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
 from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, NoteState
-from hiermem.types.finding import Finding
+from hiermem.types.runs import Finding
 
 _ALL: Final = 2**31 - 1
 #: How often a space is read again where it was written to while it was checked.

@@ -20,8 +20,8 @@ from hiermem import errors
 from hiermem.bank import record as bank_record
 from hiermem.bank.record import BankState
 from hiermem.bank.rules import Rules
-from hiermem.calls.record_claim import RecordClaim
-from hiermem.calls.store_retry import retry_store, retry_write
+from hiermem.calls.ask import RecordClaim
+from hiermem.calls.budget import retry_store, retry_write
 from hiermem.config import BankPolicy
 from hiermem.handle import Handle
 from hiermem.types.bank import Note

@@ -9,6 +9,16 @@ call, and what is reserved for calls that it does not show yet is added. Within 
 is exceeded. The calls of another process count as soon as they are journalled, which for a remote
 model happens before the call; so a cap can be exceeded by what other processes have in flight. A
 call that has ended counts with all that was reserved for it until its end is journalled.
+
+Retries a store operation while the store fails, and finishes an operation despite cancellation.
+
+Only operations that may run twice belong here: reads, and writes that are recognised where they
+took effect although the store reported a failure. The error of the last try is raised.
+
+Journals the calls of one run: when each began and how it ended.
+
+A call of a remote model is journalled before it is made, and none stays as started. A call whose
+end was not seen is recorded as ``unknown``, because it may have been charged for.
 """
 
 from __future__ import annotations
@@ -16,12 +26,120 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NoReturn
+from datetime import datetime
+from typing import Final, NoReturn, TypeVar
 
-from hiermem.errors import ModelDownError, SpendLimitError
+from hiermem.calls.run_report import Pauses, cut_off
+from hiermem.errors import (
+    ModelDownError,
+    ReadOnlyError,
+    SpendLimitError,
+    StoreCorruptError,
+    StoreError,
+    StoreNewerError,
+)
+from hiermem.protocols import TreeStore
 from hiermem.types.prices import add_costs
-from hiermem.types.transaction import Spent
+from hiermem.types.transaction import Attempt, DueSession, NodeWrite, Spent
+
+T = TypeVar("T")
+
+#: How often an operation is tried, and after which pauses.
+TRIES: Final = 5
+_AGAIN: Final[Pauses] = (0.05, 1.0)
+
+
+async def retry_store(
+    call: Callable[[], Awaitable[T]], *, sleep: Callable[[float], Awaitable[None]]
+) -> T:
+    """Run ``call``, and retry it while the store fails.
+
+    A store that is damaged, newer than the library or opened for reading only does not get better:
+    these errors are raised at once.
+    """
+    return await backing_off(call, tries=TRIES, pauses=_AGAIN, passing=_is_passing, sleep=sleep)
+
+
+def _is_passing(error: BaseException) -> bool:
+    lasting = (StoreCorruptError, StoreNewerError, ReadOnlyError)
+    return isinstance(error, StoreError) and not isinstance(error, lasting)
+
+
+async def retry_write(
+    call: Callable[[], Awaitable[T]], *, sleep: Callable[[float], Awaitable[None]]
+) -> tuple[T, bool]:
+    """Retry a write as ``retry_store`` does; return also whether a try before the last one failed.
+
+    Such a try may have taken effect all the same.
+    """
+    tries = 0
+
+    async def attempt() -> T:
+        nonlocal tries
+        tries += 1
+        return await call()
+
+    return await retry_store(attempt, sleep=sleep), tries > 1
+
+
+async def shielded(work: Awaitable[T]) -> T:
+    """Await ``work`` to its end even where the caller is cancelled; then raise the cancellation."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # the cancellation is raised instead
+        raise
+
+
+async def backing_off(
+    call: Callable[[], Awaitable[T]],
+    *,
+    tries: int,
+    pauses: Pauses,
+    passing: Callable[[BaseException], bool],
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> T:
+    """Make a call at most ``tries`` times, as long as it fails in a way that is ``passing``.
+
+    ``pauses`` are the limits of the first and of the longest pause, in seconds; each pause is drawn
+    below its limit, which doubles. The error of the last try is raised.
+    """
+    # Outside of tenacity, because most calls do not fail, and setting it up costs more than reading
+    # a record.
+    try:
+        return await call()
+    except Exception as error:
+        if not passing(error):
+            raise
+        failed: list[Exception] = [error]
+    from tenacity import (
+        AsyncRetrying,
+        retry_if_exception,
+        stop_after_attempt,
+        wait_random_exponential,
+    )
+
+    async def attempt() -> T:
+        if failed:
+            raise failed.pop()
+        return await call()
+
+    first, longest = pauses
+    retrying = AsyncRetrying(
+        stop=stop_after_attempt(tries),
+        wait=wait_random_exponential(multiplier=first, max=longest),
+        retry=retry_if_exception(passing),
+        reraise=True,
+        sleep=sleep,
+    )
+    return await retrying(attempt)
 
 
 @dataclass(slots=True, eq=False)
@@ -216,3 +334,99 @@ class Budget:
         if self._max_tokens is None or spent + sum(unseen) + tokens <= self._max_tokens:
             return None, True
         return f"{self._scope}_tokens", not waits
+
+
+#: More calls than a run has made.
+ALL_ATTEMPTS: Final = 1_000_000
+
+
+class CallJournal:
+    """The journal of one run's calls, which are charged to the subject that ``tree`` is of.
+
+    ``unknown`` counts the calls with an unknown outcome. Attempts may be written together with what
+    they led to, or with what allows them, in one transaction.
+    """
+
+    def __init__(
+        self,
+        tree: TreeStore,
+        *,
+        now: Callable[[], datetime],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self.unknown = 0
+        self._tree = tree
+        self._now, self._sleep = now, sleep
+        self._begun: dict[str, Attempt] = {}
+        self._reservations: dict[str, Reservation] = {}
+
+    def charge(self, attempt: Attempt, reservation: Reservation) -> None:
+        """Tell the reservation of a call what the journal shows of it, from now on."""
+        self._reservations[attempt.id] = reservation
+
+    def forget(self, attempt: Attempt) -> None:
+        """Forget a call that was neither journalled nor made."""
+        self._begun.pop(attempt.id, None)
+        self._reservations.pop(attempt.id, None)
+
+    def note(self, attempt: Attempt) -> None:
+        """Note a call that is about to be journalled and made, or how one ended.
+
+        The next write of it records its end, at the latest the last one.
+        """
+        self._begun[attempt.id] = attempt
+        self.unknown += attempt.outcome == "unknown"
+
+    async def write(
+        self,
+        attempts: Sequence[Attempt],
+        *,
+        nodes: Sequence[NodeWrite] = (),
+        claim: DueSession | None = None,
+    ) -> tuple[list[bool] | None, bool]:
+        """Write attempts, and nodes in the same transaction; nothing where there are none.
+
+        Returns which node writes took effect, None where the ``claim`` is lost and nothing was
+        written; and whether an earlier try failed and may have taken effect. The store's last error
+        is raised.
+        """
+        applied: list[bool] | None = []
+        retried = False
+
+        async def write() -> bool:
+            nonlocal applied, retried
+            applied, retried = await retry_write(
+                lambda: self._tree.write_nodes(nodes, attempts=attempts, claim=claim),
+                sleep=self._sleep,
+            )
+            return applied is not None
+
+        if attempts or nodes:
+            await self.write_with(attempts, write)
+        return applied, retried
+
+    async def write_with(
+        self, attempts: Sequence[Attempt], write: Callable[[], Awaitable[bool]]
+    ) -> bool:
+        """Have ``write`` write these attempts, if it writes at all; return whether it did."""
+        written = await write()
+        for attempt in attempts if written else ():
+            ended = attempt.outcome != "started"
+            if ended:
+                self._begun.pop(attempt.id, None)
+            if (reservation := self._reservations.get(attempt.id)) is not None:
+                reservation.journal(ended=ended)
+                if ended:
+                    del self._reservations[attempt.id]
+        return written
+
+    async def close(self) -> None:
+        """Write the calls whose end is not written yet; those without an end are ``unknown``."""
+        unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
+        self.unknown += len(unknown)
+        self._begun |= unknown
+        try:
+            await self.write(list(self._begun.values()))
+        finally:
+            while self._reservations:
+                self._reservations.popitem()[1].journal(ended=True)

@@ -3,27 +3,60 @@
 A call that may cost money is journalled before it is made, and no call is made that would exceed a
 cap. The worst-case cost is reserved before the call. It is settled with the usage that the provider
 reports, or with our own count where it reports none.
+
+Counts tokens, and does other work on texts, without blocking the event loop.
+
+A short text is counted in place, because handing it to a thread takes longer. A long one is counted
+on a thread, so that the event loop serves other tasks meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, NoReturn, get_args
+from typing import Final, Generic, NoReturn, TypeVar, get_args
 
 from hiermem import errors, tracing
 from hiermem.calls.budget import Reservation
-from hiermem.calls.claim import ClaimLostError
 from hiermem.calls.faults import described, places
-from hiermem.calls.request_limits import FRAME, plausible_usage, reported_model
 from hiermem.calls.run import CallState, N, Run
-from hiermem.calls.token_count import tokens_of
+from hiermem.calls.run_report import FRAME, ClaimLostError, plausible_usage, reported_model
 from hiermem.protocols import Finish, LLMRequest, LLMResponse
 from hiermem.text.policy import MAX_CONTENT, check
-from hiermem.types import Unit
+from hiermem.types import Message, StoredMessage, Unit
 from hiermem.types.prices import Prices, add_costs
 from hiermem.types.transaction import Attempt
+
+T = TypeVar("T")
+
+#: Above this many characters counting would block the event loop for about ten milliseconds.
+LONG: Final = 50_000
+#: So few messages take less time than a thread does.
+_FEW: Final = 64
+
+
+async def tokens_of(count: Callable[[str], int], texts: Sequence[str]) -> int:
+    """Return the tokens of all texts together."""
+    return sum(await sizes_of(count, texts))
+
+
+async def sizes_of(count: Callable[[str], int], texts: Sequence[str]) -> list[int]:
+    """Return the tokens of each text."""
+    if sum(map(len, texts)) <= LONG:
+        return [count(text) for text in texts]
+    return await asyncio.to_thread(lambda: [count(text) for text in texts])
+
+
+async def in_thread_if_long(
+    work: Callable[[], T], messages: Sequence[Message | StoredMessage]
+) -> T:
+    """Do work on messages, on a thread where they are many or long."""
+    if len(messages) <= _FEW and sum(len(each.content) for each in messages) <= LONG:
+        return work()
+    return await asyncio.to_thread(work)
+
 
 _log = logging.getLogger("hiermem.calls")
 

@@ -27,10 +27,8 @@ from typing_extensions import TypeVar
 
 from hiermem import tracing
 from hiermem.calls import run_report
-from hiermem.calls.budget import Budget
-from hiermem.calls.call_journal import ALL_ATTEMPTS, CallJournal
+from hiermem.calls.budget import ALL_ATTEMPTS, Budget, CallJournal, retry_store, shielded
 from hiermem.calls.rate_limit import RateLimiter
-from hiermem.calls.store_retry import retry_store, shielded
 from hiermem.errors import HiermemError, StoreError
 from hiermem.process import process_mark
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore

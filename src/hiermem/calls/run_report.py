@@ -2,17 +2,39 @@
 
 A run whose heartbeat stopped without an end was interrupted. Every reader sees it so, and its
 unfinished calls are unknown, not failed.
+
+Decides what a request and an answer may take of a model's window, and which counts to believe.
+
+An impossible count that a provider or an adapter reports is treated as no count, and replaced by
+our own. It would otherwise stand in every journal and count against every cap: a negative count
+gives back what was spent, one of another type makes the store's row unreadable, one that is too
+large for the store ends the run that paid for it.
+
+Decides how long to wait after a failure, or where nothing can be done for a while.
+
+The pause doubles each time in a row, from a first to a longest one. For texts and sessions the
+pairs below say which; others bring a pair of their own. Only the retries of one model call are not
+decided here: they follow the provider's wish, and are spread at random (``calls.ask``).
+A model that failed too often in a row is down, and is not asked for a while. A call that was not
+answered in time is repeated with more patience: a slow server works on after its caller has gone,
+and the same patience would wait behind the abandoned call and end as that did.
+
+The claim of a run as a record's body, and how long a claim is believed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from hiermem.calls.claim import is_believed
+from hiermem.config import LONGEST_LEASE, BankPolicy, ExtractionOptions
+from hiermem.errors import ConfigError
 from hiermem.lazy import LazyModule
+from hiermem.protocols import ChatMessage, Usage
 from hiermem.types.brief import Brief
 from hiermem.types.prices import add_costs
 
@@ -20,6 +42,204 @@ if TYPE_CHECKING:
     from hiermem.types import transaction
 else:
     transaction = LazyModule("hiermem.types.transaction")
+
+
+#: The share of a model's stated window that one request may take.
+SAFE_SHARE: Final = 0.75
+#: Tokens reserved for an answer: what providers allow by default, and what costs nothing locally.
+REMOTE_ANSWER: Final = 4096
+LOCAL_ANSWER: Final = 16_384
+#: Tokens that a provider adds to each message of a request.
+FRAME: Final = 4
+
+
+def threshold(options: ExtractionOptions | BankPolicy, window: object) -> int | None:
+    """Return the most tokens that one request may take: by the options, or by the model's window.
+
+    None where neither is known. Of the window it is a share.
+
+    Raises ConfigError where the window is not a whole number above 0, or the options ask for more
+    than the model can take.
+    """
+    if window is not None and (
+        isinstance(window, bool) or not isinstance(window, int) or window < 1
+    ):
+        raise ConfigError("the model's context_window must be a whole number above 0, or None")
+    asked = options.safe_processing_tokens
+    if asked is not None:
+        if window is not None and asked > window:
+            raise ConfigError(
+                f"safe_processing_tokens is {asked}, but the model's window is {window}; give at "
+                f"most that, or leave it out for {math.floor(SAFE_SHARE * window)}"
+            )
+        return asked
+    if window is None:
+        return None
+    return max(1, math.floor(SAFE_SHARE * window))
+
+
+def answer_tokens(
+    options: ExtractionOptions | BankPolicy,
+    *,
+    window: int | None,
+    live: bool,
+    remote: int = REMOTE_ANSWER,
+) -> int:
+    """Return the tokens reserved for one answer: from the options, or by the model.
+
+    A ``live`` model gets ``remote`` tokens by default, another one LOCAL_ANSWER; neither gets more
+    than a quarter of the window in force. That is the model's window, or a smaller one of which the
+    options' limit is the share that a request may take.
+    """
+    if options.output_tokens is not None:
+        return options.output_tokens
+    windows = [] if window is None else [window]
+    if options.safe_processing_tokens is not None:
+        windows.append(math.ceil(options.safe_processing_tokens / SAFE_SHARE))
+    most = remote if live else LOCAL_ANSWER
+    return max(256, min(most, min(windows) // 4)) if windows else most
+
+
+def request_tokens(messages: Sequence[ChatMessage], count: Callable[[str], int]) -> int:
+    """Return the tokens of a rendered request."""
+    return sum(count(message.content) + FRAME for message in messages)
+
+
+#: More tokens than any call takes; a sum of millions of such counts still fits a store's numbers.
+MOST_TOKENS: Final = 1_000_000_000
+
+
+def count_of(value: object) -> int | None:
+    """Return a plausible count of tokens, or None.
+
+    >>> count_of(12), count_of(-1), count_of(1.5), count_of(10**30)
+    (12, None, None, None)
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= MOST_TOKENS else None
+
+
+def plausible_usage(usage: object) -> Usage:
+    """Return the plausible figures of a usage; none where it is not a Usage."""
+    if not isinstance(usage, Usage):
+        return Usage()
+    return Usage(
+        input_tokens=count_of(usage.input_tokens),
+        output_tokens=count_of(usage.output_tokens),
+        cached_tokens=count_of(usage.cached_tokens),
+        reasoning_tokens=count_of(usage.reasoning_tokens),
+    )
+
+
+def reported_model(value: object, *, asked: str) -> str:
+    """Return the model that an answer names, where the name can be stored; otherwise ``asked``."""
+    fit = isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
+    return str(value) if fit else asked
+
+
+#: The first and the longest pause, in seconds.
+Pauses: TypeAlias = tuple[float, float]
+
+#: A text that the model did not make, or for which only the stand-in serves.
+TEXT: Final[Pauses] = (15.0, 3600.0)
+#: A session whose vectors could not all be made.
+VECTORS: Final[Pauses] = (60.0, 3600.0)
+#: A session whose turn ended in an error.
+TROUBLE: Final[Pauses] = (2.0, 300.0)
+#: A cap of the session or the tenant: only time, or a raised cap, helps.
+CAPPED: Final[Pauses] = (300.0, 300.0)
+#: A session for which nothing could be done.
+IDLE: Final[Pauses] = (1.0, 30.0)
+#: A model that is down.
+DOWN: Final[Pauses] = (15.0, 600.0)
+#: Where a provider asks for a longer pause than this, in seconds, its model is down for that time.
+#: A shorter pause is waited out.
+LONGEST_HOLD: Final = 120.0
+#: The longest pause, in seconds, that a provider is believed to ask for. A date far off or a wrong
+#: number would otherwise stop all requests until the process ends.
+LONGEST_BELIEVED: Final = 3_600.0
+
+
+def back_off(failures: int, pauses: Pauses) -> float:
+    """Return the pause after ``failures`` failures in a row, in seconds.
+
+    >>> [back_off(failures, TROUBLE) for failures in (1, 2, 3, 99)]
+    [2.0, 4.0, 8.0, 300.0]
+    """
+    first, longest = pauses
+    return min(longest, first * 2.0 ** min(max(0, failures - 1), 30))
+
+
+def down_for(failures: int) -> float:
+    """Return the seconds for which a model is down, ``failures`` beyond those that make it so."""
+    return back_off(failures + 1, DOWN)
+
+
+#: How often a call that was not answered in time is repeated at once, with twice the patience.
+REPEATS: Final = 1
+
+
+def patience(timeouts: int) -> float:
+    """Return by how much a call is given more time, after so many that were not answered in it."""
+    return float(2 ** min(timeouts, REPEATS))
+
+
+#: How long the offset between a memory's clock and its store's is believed.
+COMPARED_AFTER: Final = timedelta(hours=1)
+
+#: How long before its end a claim is believed at most.
+MOST_BELIEVED: Final = timedelta(seconds=1.25 * LONGEST_LEASE)
+
+
+class ClaimLostError(Exception):
+    """Another run took the work over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run's claim; no other run does its work before ``until``.
+
+    ``process`` is the mark of its process, "" if that is unknown; ``nonce`` tells each writing of
+    the claim from others.
+    """
+
+    run_id: str
+    until: datetime
+    process: str = ""
+    nonce: str = ""
+
+
+def is_believed(until: datetime, *, now: datetime) -> bool:
+    """Return whether a claim that is to end at ``until`` holds now.
+
+    One that ends later than the longest lease would was written while a clock was ahead, and
+    nobody waits for it. A quarter more is granted, since the clocks may differ by so much.
+    """
+    return now < until <= now + MOST_BELIEVED
+
+
+def moved_too_far(moved: timedelta, lease: float) -> bool:
+    """Return whether two clocks moved apart by more than a quarter of a lease, in seconds."""
+    return abs(moved) > timedelta(seconds=lease) / 4
+
+
+def write_claim(claim: Claim) -> str:
+    """Return a claim as a record's body."""
+    value = {"run": claim.run_id, "until": claim.until.isoformat()}
+    return json.dumps(value | {"process": claim.process, "nonce": claim.nonce})
+
+
+def read_claim(body: str) -> Claim | None:
+    """Return the claim that a record holds; None where it holds none, or a time without a zone."""
+    try:
+        found = json.loads(body)
+        until = datetime.fromisoformat(found["until"])
+        claim = Claim(str(found["run"]), until, str(found["process"]), str(found["nonce"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return claim if until.tzinfo is not None else None
+
 
 #: The state of one item: made, being made, failed, or unknown.
 ItemState = Literal["ok", "running", "failed", "unknown"]

@@ -26,17 +26,21 @@ from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.bank import record as spaces
 from hiermem.bank.sources import SOURCE, SourceLink, exported, links_in, named, of_space
-from hiermem.changes.edit import check_index
-from hiermem.changes.propagate import Propagated, changes_of, propagate
-from hiermem.changes.receipts import ForkHandling, Receipt
+from hiermem.changes.propagate import (
+    ForkHandling,
+    Propagated,
+    Receipt,
+    changes_of,
+    check_index,
+    propagate,
+)
 from hiermem.errors import NotFoundError, StoreCorruptError
-from hiermem.extraction.stored_answer import made_from
-from hiermem.log.events import edits_of, joined
-from hiermem.log.known import known_session
-from hiermem.log.trees import MessageChange, TreeState, tree_states
+from hiermem.extraction.plan import made_from
+from hiermem.log.rebuild import known_session
+from hiermem.log.trees import MessageChange, TreeState, edits_of, joined, tree_states
 from hiermem.needs import inside
 from hiermem.protocols import TokenCounter
-from hiermem.summaries.retries import RETRY, covers
+from hiermem.summaries.assess import RETRY, covers
 from hiermem.text.wishes import without_flags
 from hiermem.tree.weights import NOTHING, Weigher
 from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction

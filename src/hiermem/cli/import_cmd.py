@@ -17,10 +17,9 @@ import typer
 from typer import Argument, Option
 
 from hiermem import ImportReport, Memory, UsageError
-from hiermem.cli.names import LAST
 from hiermem.cli.options import Place, beside, session_of, shown
 from hiermem.cli.output import Code, hint, progress, result, wants_json
-from hiermem.cli.screen import clean, date_range, named, plural, say
+from hiermem.cli.screen import LAST, clean, date_range, named, plural, say
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
 
 #: The speakers that are named.

@@ -27,7 +27,8 @@ from pydantic import BaseModel
 from typer import Argument, Option
 
 import hiermem
-from hiermem.cli import names, output
+from hiermem.cli import output
+from hiermem.cli import screen as names
 from hiermem.cli.screen import clean
 
 P = TypeVar("P", bound=BaseModel)

@@ -17,10 +17,9 @@ from rich.text import Text
 from typer import Argument, Option
 
 from hiermem import ContextProfile, ContextSelection, Hit, matched
-from hiermem.cli.names import title_of
 from hiermem.cli.options import OneSession, Place, Session, counted, session_of
 from hiermem.cli.output import echo, hint, picked, print_json, wants_json
-from hiermem.cli.screen import clean, date_range, out, print_indented
+from hiermem.cli.screen import clean, date_range, out, print_indented, title_of
 from hiermem.cli.show import level_style
 
 _MATCH = "bold reverse"

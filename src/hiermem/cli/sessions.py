@@ -16,7 +16,8 @@ import typer
 from typer import Argument, Option
 
 import hiermem
-from hiermem.cli import names, options, output
+from hiermem.cli import options, output
+from hiermem.cli import screen as names
 from hiermem.cli.screen import clean, date_range, out, plural, table
 from hiermem.cli.tables import print_receipt
 

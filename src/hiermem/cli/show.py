@@ -20,7 +20,6 @@ from rich.tree import Tree
 from typer import Option
 
 from hiermem import ContextSelection, NotFoundError, Session, SessionStatus, Summary
-from hiermem.cli.names import labelled
 from hiermem.cli.options import OneSession, messages_of
 from hiermem.cli.output import picked, print_json, result, wants_json
 from hiermem.cli.screen import (
@@ -28,6 +27,7 @@ from hiermem.cli.screen import (
     clean,
     date_range,
     day,
+    labelled,
     one_line,
     out,
     per_level,

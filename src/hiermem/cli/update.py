@@ -17,10 +17,9 @@ import typer
 from typer import Option
 
 import hiermem
-from hiermem.cli.names import title_of
 from hiermem.cli.options import DB, Caps, Db, Model, OneSession, open_existing, session_of, shown
 from hiermem.cli.output import Code, exit_code, hint, progress, result, wants_json
-from hiermem.cli.screen import RETRIED, clean, duration, per_level, plural, say
+from hiermem.cli.screen import RETRIED, clean, duration, per_level, plural, say, title_of
 
 Strategy: TypeAlias = Literal["incremental", "full"]
 #: The errors that are printed of an update of many sessions.

@@ -22,18 +22,18 @@ from itertools import takewhile
 
 from hiermem import needs
 from hiermem.config import ContextPolicy
-from hiermem.context import cover, pins, pool, verbatim
-from hiermem.context.cover import Covered
-from hiermem.context.pins import Head, Pin
-from hiermem.context.render import Block, Shown, Writer, in_order, name_of
-from hiermem.context.verbatim import Excerpts
-from hiermem.context.view import Piece, View
-from hiermem.context.zone import VIEW_TOKENS, ZoneMaker
+from hiermem.context import pool
+from hiermem.context import render as verbatim
+from hiermem.context import view as cover
+from hiermem.context import zone as pins
+from hiermem.context.render import Block, Excerpts, Shown, Writer, in_order, name_of
+from hiermem.context.view import Covered, Piece, View
+from hiermem.context.zone import VIEW_TOKENS, Head, Pin, ZoneMaker
 from hiermem.errors import BudgetTooSmallError
 from hiermem.needs import Reading
 from hiermem.text.fence import NOTICE
 from hiermem.text.measure import body, day
-from hiermem.tree.state import SessionState
+from hiermem.tree.fold import SessionState
 from hiermem.types import Node, Span, StoredMessage, Unit
 from hiermem.types.runs import Runs, each_of, runs_of
 from hiermem.types.transaction import NeedLevel

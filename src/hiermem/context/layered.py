@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hiermem import needs
-from hiermem.context import pins, verbatim
+from hiermem.context import render as verbatim
+from hiermem.context import zone as pins
 from hiermem.context.cut import Cut, Omitted, Situation, newest_sealed, omitted_message
-from hiermem.context.pins import Head
 from hiermem.context.render import Frame, Shown, in_order
 from hiermem.context.view import Piece, View
-from hiermem.context.zone import ZoneMaker
+from hiermem.context.zone import Head, ZoneMaker
 from hiermem.errors import BudgetTooSmallError
 from hiermem.needs import Reading
 from hiermem.types import Span

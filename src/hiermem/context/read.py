@@ -16,12 +16,12 @@ from typing import Any, Final
 from hiermem import arguments
 from hiermem.calls.run_report import RunReport, report, with_current_outcome
 from hiermem.config import HierarchyConfig
-from hiermem.context.pins import MOST, NEAR, Pin, of_messages
+from hiermem.context.zone import MOST, NEAR, Pin, of_messages
 from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError, UsageError
 from hiermem.handle import Handle, session_state
 from hiermem.text.policy import check_name
 from hiermem.text.wishes import PIN
-from hiermem.tree.state import OpenWindow, config_from
+from hiermem.tree.fold import OpenWindow, config_from
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
 from hiermem.types.brief import Bar, Brief
 from hiermem.types.transaction import LogEvent, RunRecord

@@ -5,20 +5,49 @@ either rendered whole or quoted inside such a record. The tool calls of an assis
 results appear together in their native form, or none of them does.
 
 This module does not choose what is shown; ``cut`` does.
+
+Render kept units as the lines of a record, with a mark wherever text between two is left out.
+
+Without the mark, two adjacent lines read as question and answer, whatever was said between them.
+The rendered text can be parsed back into its units, so that the units of a record are available
+when the record is pooled with others.
+
+Evidence next to a cut: which spans the cut already shows raw, and the record of the evidence.
+
+Providers cache the beginning of a prompt, and another question would change the evidence. Therefore
+the evidence is one record behind all but the newest turn, in which the question stands. The record
+never repeats text that is raw beside it. What the evidence leaves of its room goes to the newest
+messages that are not raw, in the same record. ``search.select`` decides what answers.
+
+The verbatim zone: which messages are raw, and which messages may not be separated.
+
+The windows of a thread are contiguous in it, so the raw part of a thread is everything from one
+position on. Windows that share a message or an exchange group are either all raw or all
+summarised. The part that is still open is the exception, because the newest messages must be raw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
+from hiermem import needs
 from hiermem.convert import request
-from hiermem.text.fence import NOTICE, as_counted, fence, in_turn
-from hiermem.text.measure import MESSAGE_OVERHEAD, body, day, speaker
+from hiermem.errors import StoreCorruptError
+from hiermem.needs import Reading
+from hiermem.protocols import TokenCounter
+from hiermem.search.index import Evidence
+from hiermem.text import units
+from hiermem.text.fence import NOTICE, as_counted, fence, in_turn, unescape
+from hiermem.text.measure import MESSAGE_OVERHEAD, body, day, message_tokens, speaker
 from hiermem.text.policy import lowest, trust_of
-from hiermem.types import Span, StoredMessage, Trust
+from hiermem.text.slices import excerpt
+from hiermem.tree.fold import OpenWindow, SessionState
+from hiermem.tree.turns import Arrival, Flag, Turns
+from hiermem.types import Node, Position, Span, StoredMessage, TextPart, Trust, Unit
 from hiermem.types.brief import Brief
+from hiermem.types.transaction import NeedMessages
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
 RENDERER = "r9"
@@ -251,3 +280,291 @@ def in_order(shown: Iterable[Shown]) -> list[Shown]:
 def _answers(item: Shown) -> bool:
     """Return whether a message is the result of a call, even one without text."""
     return item.message.state == "live" and item.message.message.tool_call_id is not None
+
+
+#: The mark after a line if the next line is not its neighbour in the source.
+GAP: Final = f" {LEFT_OUT}"
+
+
+def render(kept: Sequence[Unit]) -> str:
+    """Write units as text: ``[date]`` where the date changes, ``Speaker: ...`` per message."""
+    return units.render(kept, gap=GAP)
+
+
+def unpack(packed: str, text: str) -> tuple[Unit, ...]:
+    """Return the units that ``render`` wrote as ``text`` and ``units.pack`` as ``packed``.
+
+    The result is () if the two do not belong together.
+    """
+    try:
+        return units.unpack(packed, text, gap=GAP)
+    except StoreCorruptError:
+        return ()
+
+
+def body_of(record: str) -> str:
+    """Return the body of a rendered record: the text between the lines of its frame."""
+    inner = record.split("\n", 1)[1:]
+    return unescape(inner[0].rpartition("\n")[0]) if inner else ""
+
+
+#: The name of the record.
+NAME: Final = "recall"
+#: A margin, because a tokenizer may merge tokens where the text meets its frame.
+_SEAMS: Final = 4
+
+
+def shown_spans(shown: Sequence[Shown]) -> tuple[Span, ...]:
+    """Return one span for each raw message; for a partial message, the span of its part."""
+    return tuple(
+        Span(item.message.index, item.message.index + 1, item.begin, item.end)
+        for item in shown
+        if not item.empty
+    )
+
+
+def frame_tokens(writer: Writer, messages: int) -> int:
+    """Return the cost of a record without its text, in a session of so many messages."""
+    widest = Frame(NAME, Span(0, max(1, messages)), trust="tool")
+    return writer.record("recall", widest, "").tokens + _SEAMS
+
+
+def record(writer: Writer, evidence: Evidence | None, beside: Sequence[Shown] = ()) -> Block:
+    """Fence evidence and the messages ``beside`` it, of which there is at least one, as a record.
+
+    The messages are in order of index and none is evidence. They stand whole, under their dates.
+    """
+    said = [Shown(message) for message in evidence.sources] if evidence else []
+    # The text is escaped already, for callers who read it without a fence.
+    lines = [unescape(evidence.text)] if evidence else []
+    today = ""
+    for item in beside:
+        date = day(item.message.created_at)
+        lines += [item.line] if date == today else [f"[{date}]", item.line]
+        today = date
+    return writer.record("recall", frame_of(NAME, in_order([*said, *beside])), "\n".join(lines))
+
+
+def may_stand_beside(stored: StoredMessage, said: Container[int]) -> bool:
+    """Return whether a message is spoken text, of which nothing stands in the context yet."""
+    is_spoken = stored.state == "live" and stored.role != "tool"
+    return is_spoken and stored.index not in said and bool(body(stored.message).strip())
+
+
+def filled(
+    writer: Writer, evidence: Evidence | None, messages: Sequence[StoredMessage], room: int
+) -> tuple[Shown, ...]:
+    """Return as many messages as fit a record beside the evidence, the newest first.
+
+    ``messages`` are in order of index, and ``room`` is the size of the record in tokens.
+    """
+    left = room - (evidence.total_tokens if evidence else 0)
+    left -= frame_tokens(writer, messages[-1].index + 1) if messages else 0
+    chosen: list[Shown] = []
+    for stored in reversed(messages):
+        item, date = Shown(stored), day(stored.created_at)
+        dated = not chosen or day(chosen[0].message.created_at) != date
+        cost = writer.count(f"[{date}]\n{item.line}\n" if dated else f"{item.line}\n")
+        if cost <= left:
+            chosen.insert(0, item)
+            left -= cost
+    while chosen and record(writer, evidence, chosen).tokens > room:
+        del chosen[0]
+    return tuple(chosen)
+
+
+T = TypeVar("T")
+
+
+def with_excerpts(reading: Reading[T], shown: Excerpts) -> Reading[T]:
+    """Run a decision that reads messages, with long tool results as excerpts.
+
+    They count and render as what is shown of them.
+    """
+    reply: Any = None
+    while True:
+        try:
+            need = reading.send(reply)
+        except StopIteration as done:
+            return cast("T", done.value)
+        reply = yield need
+        if isinstance(need, NeedMessages):
+            reply = list(map(shown.of, reply))
+        elif isinstance(need, tuple) and reply is not None:
+            reply = [
+                list(map(shown.of, answer)) if isinstance(one, NeedMessages) else answer
+                for one, answer in zip(need, reply, strict=True)
+            ]
+
+
+@dataclass(slots=True)
+class Excerpts:
+    """What contexts show of tool results: at most ``most`` tokens, of message ``newest`` more.
+
+    With ``most`` None all of them is shown. So is a result that has other parts than text, or that
+    was cut under another configuration. ``shortened`` holds the messages of which an excerpt is
+    shown, whole, by index.
+    """
+
+    counter: TokenCounter
+    most: int | None
+    newest: int
+    newest_most: int
+    shortened: dict[int, StoredMessage] = field(default_factory=dict[int, StoredMessage])
+
+    def of(self, stored: StoredMessage) -> StoredMessage:
+        """Return a message as it is shown."""
+        most = self.most
+        if most is None or stored.role != "tool" or stored.tokens <= most:
+            return stored
+        if stored.index == self.newest:
+            most = max(most, self.newest_most)
+        content = stored.content
+        plain = isinstance(content, str) or all(isinstance(part, TextPart) for part in content)
+        if stored.slices or stored.echoes or not plain:
+            return stored
+        short = excerpt(body(stored.message), most, self.counter.count)
+        self.shortened[stored.index] = stored
+        message = replace(stored.message, content=short)
+        return replace(stored, message=message, tokens=message_tokens(message, self.counter))
+
+    def lengthened(self, stored: StoredMessage, first: int) -> StoredMessage:
+        """Return a shown message whole if it is from ``first`` on, unless it is too long for that.
+
+        None is longer than the newest message may be.
+        """
+        whole = self.shortened.get(stored.index)
+        if whole is None or stored.index < first or whole.tokens > self.newest_most:
+            return stored
+        return whole
+
+
+def starts(windows: Iterable[Node], opened: Iterable[OpenWindow]) -> dict[str, Position]:
+    """Return for each thread the position from which on the thread is raw."""
+    found: dict[str, Position] = {}
+    begins = [(w.thread, w.span.begin) for w in windows if w.thread is not None]
+    begins += [(w.thread, w.begin) for w in opened]
+    for thread, begin in begins:
+        if thread not in found or begin < found[thread]:
+            found[thread] = begin
+    return found
+
+
+def read(state: SessionState, windows: Iterable[Node]) -> Reading[list[Shown]]:
+    """Read the messages of these windows and of all open windows."""
+    begins = starts(windows, state.open_windows())
+    if not begins:
+        return []
+    first = min(begin.index for begin in begins.values())
+    return shown_from(begins, (yield from needs.messages(first, state.next_index)))
+
+
+def shown_from(begins: dict[str, Position], messages: Iterable[StoredMessage]) -> list[Shown]:
+    """Return the raw part of ``messages``; a thread's first message may begin at a slice."""
+    found: list[Shown] = []
+    for stored in messages:
+        begin = begins.get(stored.thread)
+        if begin is None or stored.index < begin.index:
+            continue
+        found.append(Shown(stored, begin.char if stored.index == begin.index else 0))
+    return found
+
+
+def in_window(window: Node, messages: Iterable[StoredMessage]) -> list[Shown]:
+    """Return the part of ``messages`` that a level-1 node covers, slices at its ends included."""
+    span = window.span
+    found: list[Shown] = []
+    for stored in messages:
+        if stored.thread != window.thread or not span.start <= stored.index < span.stop:
+            continue
+        begin = span.start_char if stored.index == span.start else 0
+        end = span.stop_char if stored.index == span.stop - 1 else None
+        found.append(Shown(stored, begin, end))
+    return found
+
+
+def allowed_boundaries(
+    windows: Sequence[Node], opened: Iterable[OpenWindow], total: int
+) -> set[int]:
+    """Return the ordinals at which the zones may meet without separating linked windows.
+
+    ``windows`` are consecutive level-1 nodes up to ``total``, the number of sealed windows. The
+    boundary ``total`` is always allowed: an open part can be raw without its sealed part.
+    """
+    if not windows:
+        return {total}
+    first = windows[0].ordinal
+    parted: set[int] = set()
+    last_of: dict[str | None, int] = {}
+    for window in windows:
+        if window.linked:
+            parted.update(range(last_of.get(window.thread, first - 1) + 1, window.ordinal + 1))
+        last_of[window.thread] = window.ordinal
+    for still_open in opened:
+        if still_open.linked and still_open.thread in last_of:
+            parted.update(range(last_of[still_open.thread] + 1, total))
+    return {at for at in range(first, total + 1) if at not in parted} | {total}
+
+
+def window_of_each(windows: Sequence[Node], shown: Sequence[Shown]) -> list[int | None]:
+    """Return for each raw message the ordinal of the window in which it ends; None if open."""
+    by_thread: dict[str | None, list[Node]] = {}
+    for window in windows:
+        by_thread.setdefault(window.thread, []).append(window)
+    places: dict[str, int] = {}
+    found: list[int | None] = []
+    for item in shown:
+        thread, index = item.message.thread, item.message.index
+        own = by_thread.get(thread, [])
+        place = places.get(thread, 0)
+        while place < len(own) and own[place].span.end <= Position(index, 1):
+            place += 1
+        # A message that continues in later slices ends where its last slice ends.
+        while place < len(own) and own[place].span.stop_char and own[place].span.stop - 1 == index:
+            place += 1
+        places[thread] = place
+        found.append(own[place].ordinal if place < len(own) else None)
+    return found
+
+
+def pieces_of(shown: Sequence[Shown]) -> list[list[Shown]]:
+    """Divide raw messages into inseparable pieces: exchange groups and single messages.
+
+    The pieces are ordered by their last messages, so that the last piece is the newest exchange
+    group. Groups begin and end by the same rules as for sealing.
+    """
+    pieces: list[list[Shown]] = []
+    ends: dict[str, Turns] = {}
+    groups: dict[str, list[Shown]] = {}
+    noted: list[Flag] = []
+    for item in shown:
+        thread, arrival = item.message.thread, Arrival.of(item.message)
+        turns = ends.get(thread, Turns()).before(arrival, noted)
+        if not turns.members:
+            groups[thread] = []
+            pieces.append(groups[thread])
+        groups[thread].append(item)
+        ends[thread] = turns.after(arrival, noted)
+    return sorted(pieces, key=lambda members: members[-1].message.index)
+
+
+def newest(pieces: Sequence[Sequence[Shown]], turns: int) -> int:
+    """Return how many of the last ``pieces`` make up the newest ``turns`` turns, at least one.
+
+    A turn begins with a user message and lasts until the user speaks again. If only users speak,
+    two messages are a turn.
+    """
+    spoken = [piece for piece in pieces if not all(item.empty for item in piece)]
+    if not any(item.message.role != "user" for piece in spoken for item in piece):
+        first = spoken[-2 * turns :][:1]
+        return len(pieces) - pieces.index(first[0]) if first else 1
+    found, asked = 0, False
+    for number, piece in enumerate(reversed(pieces)):
+        role = piece[0].message.role
+        if asked and role != "user":
+            found += 1
+            asked = False
+        if found == turns:
+            return max(1, number)
+        asked = asked or role == "user"
+    return max(1, len(pieces))

@@ -15,25 +15,35 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import arguments, errors
-from hiermem.calls.token_count import sizes_of
-from hiermem.context import cut, layered, pins, recalled, selection
+from hiermem.calls.call import sizes_of
+from hiermem.context import cut, layered, selection
+from hiermem.context import render as recalled
+from hiermem.context import zone as pins
 from hiermem.context.cut import Cut, Situation
-from hiermem.context.pins import Pin
 from hiermem.context.profile import ContextProfile
 from hiermem.context.read import pins_of
-from hiermem.context.render import RENDERER, Block, Shown, Writer, notice_tokens, noticed
+from hiermem.context.render import (
+    RENDERER,
+    Block,
+    Excerpts,
+    Shown,
+    Writer,
+    notice_tokens,
+    noticed,
+    with_excerpts,
+)
 from hiermem.context.selection import ContextBudget, ContextSelection
-from hiermem.context.verbatim import Excerpts, with_excerpts
 from hiermem.context.view import SEEN, Piece, Seen, View
+from hiermem.context.zone import Pin
 from hiermem.handle import Handle, session_state
-from hiermem.log.events import taken_back
+from hiermem.log.trees import taken_back
 from hiermem.protocols import TokenCounter
-from hiermem.search.hits import Evidence
+from hiermem.search.index import Evidence
 from hiermem.text import wishes
 from hiermem.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.text.policy import check_name
 from hiermem.tracing import span
-from hiermem.tree.state import config_from
+from hiermem.tree.fold import config_from
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.runs import each_of, runs_of
 

@@ -2,27 +2,101 @@
 
 The same selection renders to the same bytes. ``total_tokens`` counts everything that ``to_openai``
 returns, including the system prompt and the tools. This module makes no decisions.
+
+Counts the messages that a context shows something of: verbatim, excerpted or summarised.
+
+Coverage means that every message is under some block; it does not mean that the block says anything
+about the message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from hiermem import arguments
-from hiermem.context import shown
 from hiermem.context.cut import Omitted
 from hiermem.context.render import Block
-from hiermem.context.shown import ShownMessages
 from hiermem.convert import request
 from hiermem.errors import UsageError
-from hiermem.search.hits import Evidence
+from hiermem.search.index import Evidence
 from hiermem.text.fence import escape, in_turn
 from hiermem.text.measure import body, speaker
 from hiermem.types import Message, Span, StoredMessage
 from hiermem.types.brief import Bar, Brief
 from hiermem.types.runs import Runs, each_of, runs_of
+
+
+@dataclass(frozen=True, slots=True)
+class ShownQuarter:
+    """One quarter of a session: its messages, and how many of them stand how in a context.
+
+    ``excerpted`` are shown by a line of their own words, ``summarised`` are covered by a model's
+    text of which a line is shown. A line does not speak of every message that its text covers, so
+    ``summarised`` is an upper bound. Each message counts once.
+    """
+
+    messages: int = 0
+    verbatim: int = 0
+    excerpted: int = 0
+    summarised: int = 0
+
+    @property
+    def share(self) -> float:
+        """Return the share of the messages that are shown; 1.0 for a quarter without messages."""
+        shown = self.verbatim + self.excerpted + self.summarised
+        return shown / self.messages if self.messages else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessages(Brief):
+    """The messages that a context shows something of.
+
+    ``messages`` are their indices, sorted. ``by_quarter`` counts the quarters of the session,
+    oldest first. Messages that were erased or put in quarantine are not counted at all.
+    """
+
+    messages: tuple[int, ...] = ()
+    by_quarter: tuple[ShownQuarter, ...] = (ShownQuarter(),) * 4
+
+    def explain(self) -> str:
+        """Return a description of their number and of the share of each quarter."""
+        quarters = ", ".join(f"{quarter.share:.0%}" for quarter in self.by_quarter)
+        return f"{len(self.messages):,} (by quarter, oldest first: {quarters})"
+
+
+def of(
+    *,
+    verbatim: Iterable[int],
+    excerpted: Iterable[int],
+    summarised: Iterable[int],
+    total: int,
+    gone: Runs = (),
+) -> ShownMessages:
+    """Return the shown messages of a session of ``total`` messages, without those ``gone``."""
+
+    def kept(indices: Iterable[int], *taken: Collection[int]) -> list[int]:
+        return sorted(
+            index
+            for index in set(indices)
+            if 0 <= index < total
+            and not any(begin <= index < end for begin, end in gone)
+            and not any(index in each for each in taken)
+        )
+
+    raw = kept(verbatim)
+    lines = kept(excerpted, raw_set := frozenset(raw))
+    under = kept(summarised, raw_set, frozenset(lines))
+    quarters: list[ShownQuarter] = []
+    for quarter in range(4):
+        begin, end = total * quarter // 4, total * (quarter + 1) // 4
+        lost = sum(max(0, min(end, b) - max(begin, a)) for a, b in gone)
+        counts = [bisect_left(each, end) - bisect_left(each, begin) for each in (raw, lines, under)]
+        quarters.append(ShownQuarter(end - begin - lost, *counts))
+    first, second, third, fourth = quarters
+    return ShownMessages(tuple(sorted((*raw, *lines, *under))), (first, second, third, fourth))
 
 
 class _Default(int):
@@ -172,7 +246,7 @@ class ContextSelection(Brief):
     @property
     def shown(self) -> ShownMessages:
         """Return the messages of which something is shown: raw, recalled, or by a record's line."""
-        return shown.of(
+        return of(
             verbatim=each_of((span.start, span.stop) for span in self.verbatim),
             excerpted=each_of(self._excerpted),
             summarised=each_of(self._summarised),

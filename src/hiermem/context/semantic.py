@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from hiermem.context import recalled, select
+from hiermem.context import render as recalled
+from hiermem.context import select
 from hiermem.context.cut import Cut
 from hiermem.context.render import Writer
 from hiermem.context.selection import ContextBudget, ContextSelection
@@ -14,9 +15,9 @@ from hiermem.context.view import Piece, View
 from hiermem.context.zone import ZoneMaker
 from hiermem.errors import BudgetTooSmallError
 from hiermem.handle import Handle
-from hiermem.log.events import taken_back
+from hiermem.log.trees import taken_back
 from hiermem.search import search
-from hiermem.search.hits import Evidence, Hit
+from hiermem.search.index import Evidence, Hit
 from hiermem.types import SessionRecord
 
 #: The approximate number of tokens of the label and the line end of a passage.

@@ -13,8 +13,14 @@ A context is written by ``request`` instead, which makes it one that the provide
 from __future__ import annotations
 
 from hiermem.convert.anthropic import from_anthropic, to_anthropic
-from hiermem.convert.responses import from_responses, to_responses
-from hiermem.convert.shapes import from_any, from_openai, shape_of, to_openai
+from hiermem.convert.responses import (
+    from_any,
+    from_openai,
+    from_responses,
+    shape_of,
+    to_openai,
+    to_responses,
+)
 
 __all__ = [
     "from_anthropic",

@@ -24,7 +24,7 @@ from hiermem.types import (
     TextPart,
     ToolCall,
 )
-from hiermem.types.reading import (
+from hiermem.types.message import (
     as_list,
     as_mapping,
     kept_for,

@@ -24,9 +24,14 @@ from typing import Any, TypeAlias
 
 from hiermem.convert import anthropic, responses
 from hiermem.types import ImagePart, JsonPart, Message, Part, Role, TextPart, ToolCall
-from hiermem.types.content import one_line, part_text
-from hiermem.types.message import openai_part, openai_part_back, speaker
-from hiermem.types.reading import kept_of
+from hiermem.types.message import (
+    kept_of,
+    one_line,
+    openai_part,
+    openai_part_back,
+    part_text,
+    speaker,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from hiermem import arguments
 from hiermem.calls.failures import refused_field, to_error
 from hiermem.errors import ConfigError, ModelError
-from hiermem.remote.connection import Connection
-from hiermem.remote.errors import MiscastError, read
-from hiermem.remote.settings import fields, prefixes_of, server_of, text, vectors_name
+from hiermem.remote.object_storage import (
+    Connection,
+    fields,
+    prefixes_of,
+    server_of,
+    text,
+    vectors_name,
+)
+from hiermem.remote.responses import MiscastError, read
 
 if TYPE_CHECKING:
     import numpy as np

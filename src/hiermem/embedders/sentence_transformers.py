@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from hiermem import arguments
 from hiermem.errors import ConfigError, ModelError
-from hiermem.remote.settings import prefixes_of, require, text, vectors_name
+from hiermem.remote.object_storage import prefixes_of, require, text, vectors_name
 
 if TYPE_CHECKING:
     import numpy as np

@@ -26,7 +26,7 @@ from hiermem.errors import UsageError
 from hiermem.extraction.prompt import dated, line
 from hiermem.protocols import SourceText, TokenCounter
 from hiermem.summaries.inputs import Count, from_messages
-from hiermem.text import hashes
+from hiermem.text import measure as hashes
 from hiermem.text.measure import body, day, slice_points
 from hiermem.tree.turns import Arrival, Flag, Turns
 from hiermem.types import Role, Span, StoredMessage

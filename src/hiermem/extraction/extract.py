@@ -20,25 +20,21 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import prompts as shipped
-from hiermem.calls import request_limits
-from hiermem.calls.budget import Budget
-from hiermem.calls.claim import ClaimLostError
+from hiermem.calls import run_report as request_limits
+from hiermem.calls.budget import Budget, retry_store
 from hiermem.calls.rate_limit import rate_limiter
 from hiermem.calls.run import RunOutcome, connect
-from hiermem.calls.store_retry import retry_store
+from hiermem.calls.run_report import ClaimLostError
 from hiermem.config import CallPolicy, ExtractionOptions, for_model
 from hiermem.errors import SpendLimitError
 from hiermem.extraction import chunk as chunk_steps
 from hiermem.extraction import plan
 from hiermem.extraction import prompt as extract_prompt
-from hiermem.extraction.chunk import ChunkResult
+from hiermem.extraction.chunk import CHUNK, ChunkResult
 from hiermem.extraction.chunks import Chunk, chunk_number
-from hiermem.extraction.finish import finish
-from hiermem.extraction.graph import ResultBasis
 from hiermem.extraction.join import SummaryReduction, store_result
-from hiermem.extraction.records import CHUNK
-from hiermem.extraction.reduce import Graph, ground, reduce
-from hiermem.extraction.stored_answer import StoredAnswer
+from hiermem.extraction.plan import ResultBasis, StoredAnswer
+from hiermem.extraction.reduce import Graph, finish, ground, reduce
 from hiermem.handle import Handle
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLM

@@ -14,19 +14,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from hiermem.calls.claim import ClaimLostError
-from hiermem.calls.request_limits import request_tokens
+from hiermem.calls.budget import shielded
+from hiermem.calls.failures import Rejected
 from hiermem.calls.run import CallState
-from hiermem.calls.store_retry import shielded
-from hiermem.calls.verdict import Rejected
+from hiermem.calls.run_report import ClaimLostError, request_tokens
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.extraction import prompt as extract_prompt
-from hiermem.extraction.chunk import ExtractionRun, ask_for
-from hiermem.extraction.graph import ResultBasis, graph_records, replaces, write_result
-from hiermem.extraction.judge import judge_joined
-from hiermem.extraction.plan import Failure, join_key
-from hiermem.extraction.records import JOIN, ReduceStep, WorkItem
-from hiermem.extraction.stored_answer import StoredAnswer
+from hiermem.extraction.chunk import JOIN, ExtractionRun, ReduceStep, WorkItem, ask_for
+from hiermem.extraction.plan import (
+    Failure,
+    ResultBasis,
+    StoredAnswer,
+    graph_records,
+    join_key,
+    replaces,
+    write_result,
+)
+from hiermem.extraction.prompt import judge_joined
 from hiermem.protocols import LLMRequest
 from hiermem.summaries import salience
 from hiermem.summaries.inputs import Count

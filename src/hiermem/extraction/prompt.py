@@ -6,6 +6,11 @@ as without chunking. The constant part comes first, then the record, and a repai
 end; a repair never makes the request larger than its limit. The room for a record depends on the
 template alone, because a changed title or participant must not move the boundaries of chunks that
 were paid for.
+
+Decides what follows from a model's answer to a chunk, and to a request to join summaries.
+
+An answer that cannot be used is asked for again, with the reason, while repairs are left. One that
+hit its length limit is not: the missing part was not written.
 """
 
 from __future__ import annotations
@@ -14,13 +19,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
-from hiermem.calls.request_limits import request_tokens
+from hiermem.calls.bounded_json import ParsedAnswer, parse
+from hiermem.calls.failures import Accepted, Rejected, Retry, Verdict, cause_of, finish_cause
+from hiermem.calls.run_report import request_tokens
 from hiermem.errors import ConfigError, InvalidAnswerError
 from hiermem.prompts import template as summary_prompt
 from hiermem.prompts.template import Facts, PromptTemplate, marked
-from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
+from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText, TokenCounter
+from hiermem.summaries.assess import MOST_ANCHORS, Standard, assess, source_of
 from hiermem.summaries.checks import Problem
 from hiermem.summaries.inputs import Count
 from hiermem.text.measure import canonical_json
@@ -300,3 +309,47 @@ def lines_of(summary: str, part: int) -> Iterator[Unit]:
             continue
         index = part * _LINES + number % _LINES
         yield from split(each, index=index, role="assistant", speaker="", date=day)
+
+
+def judge_chunk(
+    request: LLMRequest, response: LLMResponse, *, repairs: int, limit: int | None
+) -> Verdict[ParsedAnswer]:
+    """Read the answer to a chunk. ``request`` is the first one, without a repair.
+
+    ``repairs`` are left; ``limit`` is the most tokens of a rendered request, None for no limit.
+    """
+    if (ended := finish_cause(response)) is not None:
+        return Rejected(ended[1], *ended)
+    try:
+        parsed = parse(response.text)
+    except InvalidAnswerError as error:
+        reason = f"schema:{error.problem}"
+        if not repairs:
+            return Rejected(reason, *cause_of(error))
+        again = partial(judge_chunk, request, repairs=repairs - 1, limit=limit)
+        return Retry(repair(request, error, limit=limit), reason, again)
+    return Accepted(parsed, response.model)
+
+
+def judge_joined(
+    request: LLMRequest,
+    response: LLMResponse,
+    *,
+    input_tokens: int,
+    repairs: int,
+    limit: int | None,
+) -> Verdict[str]:
+    """Judge one summary in place of several, of ``input_tokens`` together."""
+    standard = Standard(source_of(request, limit=MOST_ANCHORS), input_tokens)
+    draft = assess(request, standard, response)
+    if draft.fit:
+        return Accepted(draft.text.strip(), draft.model)
+    if (ended := finish_cause(response)) is not None:
+        return Rejected(ended[1], *ended)
+    reason = ",".join(problem.kind for problem in draft.problems)
+    if not repairs:
+        return Rejected(reason, "provider", reason)
+    again = partial(
+        judge_joined, request, input_tokens=input_tokens, repairs=repairs - 1, limit=limit
+    )
+    return Retry(repair_join(request, draft.problems, limit=limit), reason, again)

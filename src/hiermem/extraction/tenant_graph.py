@@ -1,7 +1,7 @@
 """Answers questions about the graph of all sessions of a tenant, by name.
 
 Only the records of the names asked for are read. So a question costs what the sessions say about
-that name, not what the tenant holds. ``extraction.graph`` joins them.
+that name, not what the tenant holds. ``extraction.plan`` joins them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from hiermem.lazy import LazyModule
 from hiermem.text.policy import check_name
 
 if TYPE_CHECKING:
-    from hiermem.extraction import graph, reduce
     from hiermem.extraction import join as stored
+    from hiermem.extraction import plan as graph
+    from hiermem.extraction import reduce
     from hiermem.handle import Handle
     from hiermem.types import trivector
 else:
-    graph = LazyModule("hiermem.extraction.graph")
+    graph = LazyModule("hiermem.extraction.plan")
     reduce = LazyModule("hiermem.extraction.reduce")
     stored = LazyModule("hiermem.extraction.join")
     trivector = LazyModule("hiermem.types.trivector")

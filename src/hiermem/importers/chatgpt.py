@@ -20,7 +20,7 @@ from hiermem.importers.draft import (
     text_at,
 )
 from hiermem.types import Message, ToolCall
-from hiermem.types.reading import as_list, as_mapping
+from hiermem.types.message import as_list, as_mapping
 
 _ROLES = ("user", "assistant", "system", "tool")
 #: Contents that are not part of what was said, with their notes.

@@ -11,7 +11,7 @@ from hiermem.errors import InvalidMessageError
 from hiermem.importers.chats import Chat, Item, Shape, items_of
 from hiermem.importers.draft import Draft, Options, kind_name, moment, name_of, objects, text_at
 from hiermem.types import Message, ToolCall
-from hiermem.types.reading import as_list, as_mapping
+from hiermem.types.message import as_list, as_mapping
 
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant"}
 

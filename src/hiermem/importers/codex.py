@@ -20,8 +20,7 @@ from hiermem.importers.draft import (
 )
 from hiermem.importers.files import Export, Head, objects_of
 from hiermem.types import Message, TextPart
-from hiermem.types.message import Conversation
-from hiermem.types.reading import as_mapping
+from hiermem.types.message import Conversation, as_mapping
 
 _LINES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 #: How texts look that the program sends as the user's: an instruction, or all of it in a tag.

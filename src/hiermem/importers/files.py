@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, TypeAlias
 
 from hiermem.errors import UnreadableFileError
-from hiermem.importers.notes import Notes
+from hiermem.importers.draft import Notes
 
 Test: TypeAlias = Callable[[dict[str, Any]], bool]
 Kind: TypeAlias = Literal["lines", "document", "text"]

@@ -33,9 +33,8 @@ from hiermem.importers import (
     whatsapp,
 )
 from hiermem.importers.chats import Shape
-from hiermem.importers.draft import Branches, DateOrder, Options, found_at
+from hiermem.importers.draft import Branches, DateOrder, Notes, Options, found_at
 from hiermem.importers.files import Export, File, Head, exports_of, head_of, nested_objects
-from hiermem.importers.notes import Notes
 from hiermem.types.message import Conversation
 
 

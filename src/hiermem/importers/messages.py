@@ -28,8 +28,7 @@ from hiermem.importers.draft import (
 )
 from hiermem.importers.files import Export, Head, objects_of
 from hiermem.types import Message
-from hiermem.types.message import Conversation
-from hiermem.types.reading import as_mapping
+from hiermem.types.message import Conversation, as_mapping
 
 #: The fields that may hold a message's time; only in the first it must be one.
 _TIMES = ("created_at", "timestamp", "create_time", "time", "date")

@@ -3,32 +3,70 @@
 Slow work (checking texts, counting tokens, cutting oversize messages) happens before the store is
 called; only the pure fold runs inside the transaction. An append is all or nothing, and it is
 durable once it has returned.
+
+Forks a session. ``log.fork_plan`` decides, inside the store's transaction.
+
+Appends what is new of a whole history, which its client hands over each time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import groupby
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from functools import partial
+from itertools import groupby, islice
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
-from hiermem import errors
-from hiermem.calls.token_count import LONG
+from hiermem import arguments, errors
+from hiermem.calls.call import LONG, in_thread_if_long
 from hiermem.config import HierarchyConfig
 from hiermem.convert import from_any
-from hiermem.handle import Handle, session_state
+from hiermem.errors import HistoryRewrittenError, SessionChangedError, SessionExistsError
+from hiermem.handle import Handle, beginning, session_state
+from hiermem.log import fork_plan as forking
+from hiermem.log.alignment import Said, SyncReport, align, parts_of, said, said_in
+from hiermem.log.branches import rewrite_id
+from hiermem.log.trees import edits_of
 from hiermem.text import fence, measure
-from hiermem.text.policy import clean_message
+from hiermem.text.policy import check_name, clean_message
 from hiermem.text.wishes import flags_of
 from hiermem.tree import fold
-from hiermem.tree.fold import Folded
-from hiermem.tree.state import SessionState, config_from
+from hiermem.tree.fold import Folded, SessionState, config_from
 from hiermem.tree.turns import Arrival
+from hiermem.tree.weights import Weigher
 from hiermem.tree.windows import cut, weight
 from hiermem.types import Message, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
+
+
+async def fork(
+    handle: Handle, source_id: str, new_id: str, *, at: int | None = None, title: str | None = None
+) -> int:
+    """Make ``new_id`` a session that shares the first ``at`` messages (all of them, if it is None).
+
+    Returns their number.
+
+    Raises NotFoundError if the source does not have so many, and SessionExistsError.
+    """
+    check_name(new_id, what="session id")
+    if at is not None:
+        arguments.whole(at, "at")
+    await handle.record(source_id)
+    decide = partial(
+        forking.fork,
+        source_id,
+        new_id,
+        at=at,
+        title=title,
+        first_epoch=beginning(),
+        now=handle.clock(),
+        weigher=Weigher(handle.counter),
+    )
+    return await handle.store.transact(decide)
+
 
 T = TypeVar("T")
 Messages: TypeAlias = Message | Mapping[str, Any] | Iterable[Message | Mapping[str, Any]]
@@ -380,3 +418,87 @@ async def happen(
         return _changes(record, folded, result=None, events=(event,))
 
     await handle.store.mutate(session_id, change)
+
+
+OnRewrite = Literal["report", "fork", "error"]
+_ON_REWRITE: Final = ("report", "fork", "error")
+#: How often a session is read again that was appended to meanwhile.
+_TRIES: Final = 8
+_PAGE: Final = 2048
+#: Messages that are read in addition to the least number that a history needs.
+_MORE: Final = 64
+
+
+async def sync(
+    handle: Handle, about: About, messages: Messages, *, on_rewrite: OnRewrite = "report"
+) -> SyncReport:
+    """Append what is new of a whole history to the session, or to a fork where it was rewritten.
+
+    If the session is longer than the history, only its beginning and its end are read.
+
+    Raises HistoryRewrittenError, SessionChangedError where the session was appended to all the
+    time, and what ``append`` and ``fork`` raise.
+    """
+    arguments.one_of(on_rewrite, "on_rewrite", _ON_REWRITE)
+    given = [clean_message(each, on_bad=about.on_bad_text) for each in flatten([messages])]
+    key = await handle.key()
+    history = await in_thread_if_long(partial(said, given, key=key), given)
+    least = sum(len(parts_of(mark)) for mark in history.values())
+    rewritten_at: int | None = None
+    tries = 0
+    while tries < _TRIES:
+        try:
+            record = await handle.record_or_new(about.id)
+            read = await _read(handle, about.id, record.messages, least)
+            new, at, ends_at = align(history, *read)
+            if at is None:
+                fresh = [given[place] for place in islice(history, new, None)]
+                indices = await append(handle, about, fresh, at=record.messages)
+                return SyncReport(about.id, tuple(indices), rewritten_at, ends_at)
+            if on_rewrite == "report":
+                return SyncReport(about.id, rewritten_at=at)
+            if on_rewrite == "error":
+                raise HistoryRewrittenError(about.id, index=at)
+            name = rewrite_id(about.id, at, str(list(history.values())[new]))
+            with suppress(SessionExistsError):  # then this rewrite was seen before
+                await fork(handle, about.id, name, at=at, title=about.title)
+        except SessionChangedError:
+            tries += 1
+            continue
+        # The fork may have been rewritten in its turn. A loop, because a client that rewrites with
+        # every turn makes a fork of a fork of a fork.
+        about, tries = about.of_fork(name), 0
+        rewritten_at = at if rewritten_at is None else rewritten_at
+    raise SessionChangedError(about.id)
+
+
+async def _read(
+    handle: Handle, session_id: str, messages: int, history: int
+) -> tuple[Said, Said | None]:
+    """Return the beginning of a session as it is compared, and its end where that is not all.
+
+    The beginning has at least as many messages as the ``history`` has texts and calls, the end
+    about twice as many, so that the history may also lack some of the newest.
+    """
+    edited = edits_of(await handle.store.events(session_id))
+    head: Said = {}
+    at = 0
+    while at < messages and len(head) < history:
+        stop = min(messages, at + history - len(head) + _MORE)
+        head |= await _compared(handle, session_id, at, stop, edited)
+        at = stop
+    if at == messages:
+        return head, None
+    start = max(0, messages - 2 * history - _MORE)
+    return head, await _compared(handle, session_id, start, messages, edited)
+
+
+async def _compared(
+    handle: Handle, session_id: str, start: int, stop: int, edited: Collection[int]
+) -> Said:
+    """Return the messages of a range as they are compared."""
+    found: Said = {}
+    for first in range(start, stop, _PAGE):
+        page = await handle.messages(session_id, first, min(stop, first + _PAGE))
+        found |= await in_thread_if_long(partial(said_in, page, edited=edited), page)
+    return found

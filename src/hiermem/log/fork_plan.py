@@ -19,12 +19,10 @@ from itertools import takewhile
 from typing import Final
 
 from hiermem.errors import NotFoundError, SessionExistsError
-from hiermem.log import events as logged
-from hiermem.log.known import known
-from hiermem.log.rebuild import Refold
-from hiermem.tree.fold import reopen
+from hiermem.log import trees as logged
+from hiermem.log.rebuild import Refold, known
+from hiermem.tree.fold import Opening, SessionState, config_from, reopen
 from hiermem.tree.levels import Root, pack
-from hiermem.tree.state import Opening, SessionState, config_from
 from hiermem.tree.turns import GROUP_LIMIT
 from hiermem.tree.weights import Weigher
 from hiermem.tree.windows import Limits, Window

@@ -9,9 +9,8 @@ from dataclasses import replace
 
 from hiermem.errors import MessageConflictError, SessionExistsError, UsageError
 from hiermem.handle import Handle, every_session
-from hiermem.log.append import About, append
+from hiermem.log.append import About, append, fork
 from hiermem.log.branches import ImportReport, base_of, place
-from hiermem.log.fork import fork
 from hiermem.text.measure import fingerprint
 from hiermem.text.policy import MAX_NAME, check, check_name
 from hiermem.types import Message

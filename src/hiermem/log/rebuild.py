@@ -18,6 +18,8 @@ The last instruction of two holds. A reconfiguration restarts a full rebuild tha
 another configuration, because its swap would otherwise put the older configuration back. An open
 window may hold many messages; a reconfiguration folds them in pages before its transaction
 (``Backlog``), and the result is written only if the session is still what was read.
+
+Reads the record of a session that must exist.
 """
 
 from __future__ import annotations
@@ -31,18 +33,38 @@ from operator import attrgetter
 from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
-from hiermem.errors import SessionClosedError
-from hiermem.log.known import known_session
+from hiermem.errors import NotFoundError, SessionClosedError
 from hiermem.log.trees import Build, locate
 from hiermem.needs import inside
 from hiermem.tree import fold
-from hiermem.tree.fold import Folded
-from hiermem.tree.state import Opening, SessionState, config_from
+from hiermem.tree.fold import Folded, Opening, SessionState, config_from
 from hiermem.tree.turns import Arrival, Flag
 from hiermem.tree.weights import Weigher
 from hiermem.tree.windows import cut
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
-from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, Rewrite, ViewRecord
+from hiermem.types.transaction import (
+    Asking,
+    Batch,
+    Changes,
+    Deciding,
+    LogEvent,
+    Rewrite,
+    ViewRecord,
+)
+
+
+def known_session(session_id: str) -> Asking[SessionRecord]:
+    """Read a session's record. Raises NotFoundError if the session does not exist."""
+    record: SessionRecord | None = yield session_id, transaction.NeedSession()
+    return known(session_id, record)
+
+
+def known(session_id: str, record: SessionRecord | None) -> SessionRecord:
+    """Return the record that was read. Raises NotFoundError if the session does not exist."""
+    if record is None:
+        raise NotFoundError(f"session {session_id!r} does not exist")
+    return record
+
 
 #: Messages that a full rebuild folds in one transaction, and those of a backlog folded at once.
 PAGE: Final = 256

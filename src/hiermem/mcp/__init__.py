@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from hiermem.mcp.http import Http, application
-from hiermem.mcp.server import memory_server, serve_http, serve_stdio
+from hiermem.mcp.server import Http, application, memory_server, serve_http, serve_stdio
 
 __all__ = ["Http", "application", "memory_server", "serve_http", "serve_stdio"]

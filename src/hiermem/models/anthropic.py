@@ -1,7 +1,7 @@
 """Claude, and any server that speaks the Messages protocol.
 
 The SDK only carries the request. Its retries are off, because the engine retries, waits and keeps
-the journal. ``remote.errors`` reads its errors.
+the journal. ``remote.responses`` reads its errors.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hiermem import arguments
-from hiermem.calls.request_limits import count_of, reported_model
+from hiermem.calls.run_report import count_of, reported_model
 from hiermem.protocols import ChatMessage, Finish, LLMRequest, LLMResponse, Usage
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
-from hiermem.remote.completions import messages_of, text_of
-from hiermem.remote.errors import MiscastError
+from hiermem.remote.responses import MiscastError, messages_of, text_of
 from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:

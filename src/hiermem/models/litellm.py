@@ -14,9 +14,8 @@ from typing import Any, Literal
 
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
-from hiermem.remote.completions import joined_events, messages_of, read_answer
-from hiermem.remote.errors import MiscastError
-from hiermem.remote.settings import key_of, require
+from hiermem.remote.object_storage import key_of, require
+from hiermem.remote.responses import MiscastError, joined_events, messages_of, read_answer
 from hiermem.types.prices import Prices
 
 __all__ = ["LiteLLMChat"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from hiermem import arguments
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
-from hiermem.remote.completions import joined_events, messages_of, read_answer
+from hiermem.remote.responses import joined_events, messages_of, read_answer
 from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:

@@ -15,13 +15,18 @@ from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import arguments
 from hiermem.calls.failures import CallFailure, refused_field, to_error
-from hiermem.calls.request_limits import request_tokens
+from hiermem.calls.run_report import request_tokens
 from hiermem.errors import ConfigError, ModelError, ModelOverflowError
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
-from hiermem.remote.connection import Connection
-from hiermem.remote.errors import read
-from hiermem.remote.responses import MOST_BYTES
-from hiermem.remote.settings import fields, is_loopback, server_of, temperature_of, text
+from hiermem.remote.object_storage import (
+    Connection,
+    fields,
+    is_loopback,
+    server_of,
+    temperature_of,
+    text,
+)
+from hiermem.remote.responses import MOST_BYTES, read
 from hiermem.text.measure import canonical_json
 from hiermem.types.prices import Prices
 

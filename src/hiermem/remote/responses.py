@@ -2,6 +2,17 @@
 
 A body is held to its bound while it arrives, not once it is complete. The adapter that asked reads
 its content.
+
+Reads the facts out of an SDK's exception, for ``calls.failures`` to judge.
+
+An SDK's exception is never passed on. It holds the request with its headers, and often the prompt.
+So it is read where it is caught, and the new error is raised outside of the handler, with neither
+cause nor context.
+
+The chat completion of OpenAI's protocol: writes requests and reads answers.
+
+Answers are read defensively. Servers leave fields out, put lists where texts are due and count in
+their own ways. Unusable fields are left out; an answer without a message is refused.
 """
 
 from __future__ import annotations
@@ -9,11 +20,230 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import replace
+from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Final
 
-from hiermem.remote.errors import MiscastError
+from hiermem.calls import failures
+from hiermem.calls.failures import CallFailure
+from hiermem.calls.run_report import count_of, reported_model
+from hiermem.protocols import ChatMessage, Finish, LLMResponse, Usage
+
+#: The most links of a chain of causes that are followed, and characters of a message that are read.
+_MOST_LINKS: Final = 8
+_MOST_MESSAGE: Final = 4_000
+
+
+class MiscastError(Exception):
+    """A body is not the expected JSON object, or larger than any; the text says what it is."""
+
+
+class AnsweredError(Exception):
+    """An error body in place of an answer; ``body`` is read like that of any other error."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.body = body
+
+
+def read(error: BaseException, *, key: str = "") -> CallFailure | None:
+    """Read any exception of a call; None where it is about neither an answer nor a connection.
+
+    A request id that contains ``key`` is left out.
+    """
+    links = list(_chain(error))
+    for link in links:
+        if isinstance(link, MiscastError):
+            # It may be charged, and a retry may help.
+            return CallFailure("transient", str(link), charged=None)
+    for link in links:
+        status = _status_of(link)
+        body = _error_of(getattr(link, "body", None))
+        if status is not None or body:
+            return _of_answer(link, status, body, key=key)
+    names = {kind.__name__ for link in links for kind in type(link).__mro__}
+    return failures.of_transport(names)
+
+
+def _of_answer(
+    error: BaseException, status: int | None, body: Mapping[str, Any], *, key: str
+) -> CallFailure:
+    headers = _headers(error)
+    message = body.get("message")
+    message = (message if isinstance(message, str) else str(error))[:_MOST_MESSAGE]
+    if status is None and isinstance(body.get("code"), int) and 400 <= body["code"] < 600:
+        status = body["code"]
+    found = failures.of_answer(
+        status,
+        words=(body.get("code"), body.get("type")),
+        raised=type(error).__name__,
+        message=message,
+        param=body.get("param"),
+        headers=headers,
+        now=datetime.now(UTC),
+    )
+    if key and key in found.request_id:
+        found = replace(found, request_id="")
+    return found
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and what led to it."""
+    for _ in range(_MOST_LINKS):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _status_of(error: BaseException) -> int | None:
+    """Return the status of a failure; an error inside a good answer has none."""
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) and status >= 400 else None
+
+
+def _error_of(body: object) -> Mapping[str, Any]:
+    """Return the part of an error's body that describes it, wherever a server puts it."""
+    if not isinstance(body, Mapping):
+        return {}
+    inner = body.get("error", body)
+    if isinstance(inner, Mapping):
+        return inner
+    return {"message": inner} if isinstance(inner, str) else {}
+
+
+def _headers(error: BaseException) -> dict[str, str]:
+    """Return the headers of the answer that an error is about, with names in lower case."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    # LiteLLM keeps the headers of the real answer in an attribute, next to a made-up response.
+    headers = getattr(error, "litellm_response_headers", None) or headers
+    if headers is None:
+        return {}
+    return {str(name).lower(): str(value) for name, value in headers.items()}
+
+
+_FINISH: Final[Mapping[str, Finish]] = {
+    "stop": "stop",
+    "eos": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "refusal",
+    "content_filtered": "refusal",
+    "refusal": "refusal",
+    "safety": "refusal",
+}
+
+
+def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
+    """Return the messages of a request in the protocol's form."""
+    return [{"role": each.role, "content": each.content} for each in messages]
+
+
+def read_answer(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
+    """Read a chat completion. ``asked`` is the model that was asked.
+
+    Raises MiscastError where it holds no answer.
+    """
+    choices = answer.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, Mapping) else None
+    if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
+        raise MiscastError("the answer has no choices[0].message")
+    text = text_of(message.get("content"))
+    return LLMResponse(
+        text=text,
+        usage=_usage(answer.get("usage")),
+        finish_reason=_finish(choice.get("finish_reason"), message, text),
+        model=reported_model(answer.get("model"), asked=asked),
+    )
+
+
+def joined_events(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Join the events of a stream into the answer that would have come whole.
+
+    Raises MiscastError where the stream broke off before it said why it ended.
+    """
+    whole: dict[str, Any] = {}
+    message: dict[str, Any] = {"content": "", "refusal": ""}
+    finish: object = None
+    for event in events:
+        whole |= {key: event[key] for key in ("model", "usage") if event.get(key)}
+        choices = event.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, Mapping):
+            continue
+        finish = choice.get("finish_reason") or finish
+        delta = choice.get("delta")
+        if isinstance(delta, Mapping):
+            for part in message:
+                message[part] += text_of(delta.get(part))
+    if finish is None:
+        raise MiscastError("the stream broke off before the answer was whole")
+    return {**whole, "choices": [{"message": message, "finish_reason": finish}]}
+
+
+def text_of(content: object) -> str:
+    """Return the text of a content, which may be written as a list of parts."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "".join(
+        part["text"]
+        for part in content
+        if isinstance(part, Mapping)
+        and part.get("type", "text") == "text"
+        and isinstance(part.get("text"), str)
+    )
+
+
+def _finish(reason: object, message: Mapping[str, Any], text: str) -> Finish:
+    if message.get("refusal") and not text.strip():
+        return "refusal"
+    if reason is None:
+        return "stop"
+    return _FINISH.get(str(reason).lower(), "error")
+
+
+def _usage(reported: object) -> Usage:
+    if not isinstance(reported, Mapping):
+        return Usage()
+    sent, written = (
+        count_of(reported.get("prompt_tokens")),
+        count_of(reported.get("completion_tokens")),
+    )
+    whole = count_of(reported.get("total_tokens"))
+    if whole is not None and sent is not None and written is not None:
+        # Some servers count reasoning only in the total; it is charged as output.
+        written = max(written, whole - sent)
+    cached = _detail(reported, "prompt_tokens_details", "cached_tokens")
+    return Usage(
+        input_tokens=sent,
+        output_tokens=written,
+        cached_tokens=count_of(reported.get("prompt_cache_hit_tokens"))
+        if cached is None
+        else cached,
+        reasoning_tokens=_detail(reported, "completion_tokens_details", "reasoning_tokens"),
+    )
+
+
+def _detail(reported: Mapping[str, Any], group: str, name: str) -> int | None:
+    inner = reported.get(group)
+    return count_of(inner.get(name)) if isinstance(inner, Mapping) else None
+
 
 #: Asks servers for uncompressed bodies, so that what arrives is as large as it looks.
 IDENTITY: Final = {"Accept-Encoding": "identity"}

@@ -25,7 +25,7 @@ from hiermem.calls.run_report import with_current_outcome
 from hiermem.config import LONGEST_LEASE
 from hiermem.errors import HiermemError, SessionChangedError, UsageError
 from hiermem.handle import Handle
-from hiermem.search import load_vectors as vectors
+from hiermem.search import keep_summary_index as vectors
 from hiermem.search import vectors as packed
 from hiermem.search.embedder_client import EmbedderClient
 from hiermem.search.embedding_state import EMBEDDER, EmbeddingReport, Identity
@@ -33,7 +33,7 @@ from hiermem.search.index import Index
 from hiermem.search.indexes import STRIDE, SessionIndex, stored_blocks
 from hiermem.search.keep_summary_index import by_stretch, may_be_stored, refresh, with_texts
 from hiermem.search.postings import Array, spoken
-from hiermem.search.summary_index import SummaryLevel, name_of
+from hiermem.search.ranking import SummaryLevel, name_of
 from hiermem.search.vectors import SummaryVectors
 from hiermem.text.measure import body
 from hiermem.types import SessionRecord, Summary

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal
 
 from hiermem import errors
 from hiermem.calls.ask import retrying
+from hiermem.calls.call import sizes_of
 from hiermem.calls.rate_limit import RateLimiter, sleep_unless
-from hiermem.calls.token_count import sizes_of
 from hiermem.config import SearchPolicy
 from hiermem.protocols import Embedder
 from hiermem.search import vectors

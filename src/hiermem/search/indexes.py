@@ -21,15 +21,15 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
-from hiermem.calls.token_count import LONG
+from hiermem.calls.call import LONG
 from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
 from hiermem.index_cache import IndexCache
 from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.search import postings
 from hiermem.search.index import Index
 from hiermem.search.postings import Postings
+from hiermem.search.ranking import SummaryIndex
 from hiermem.search.segments import Part
-from hiermem.search.summary_index import SummaryIndex
 from hiermem.search.vectors import SummaryTables, Vectors
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import TERMS, Block
@@ -58,7 +58,7 @@ class SessionIndex:
 
     ``tail`` holds the postings after the last full stride. ``summary_index`` indexes the summaries
     as they were at ``summary_mark``, which changes with them. ``vectors`` cover this index, or an
-    earlier state of it, and ``summary_vectors`` the summaries; ``search.load_vectors`` loads
+    earlier state of it, and ``summary_vectors`` the summaries; ``search.keep_summary_index`` loads
     them. ``search.embed`` skips messages up to ``embedded`` and the ``embedded_summaries``
     (by node and revision), which have vectors of ``embedded_kind``.
     """

@@ -22,11 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hiermem.data import word_lists
-from hiermem.search.forms import indexed
+from hiermem.search.query import indexed
 from hiermem.text import measure
 from hiermem.text.slices import Piece, token_points
-from hiermem.text.stemming import STEMS, fold, stem
-from hiermem.text.terms import FIRST_PERSON, STOP_WORDS, number, terms, words
+from hiermem.text.terms import FIRST_PERSON, STEMS, STOP_WORDS, fold, number, stem, terms, words
 from hiermem.tokens import stretch_counter
 from hiermem.types import ROLES, StoredMessage
 

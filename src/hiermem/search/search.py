@@ -20,15 +20,12 @@ from hiermem.search import postings
 from hiermem.search import select as core_search
 from hiermem.search.embedding_state import IndexReport
 from hiermem.search.evidence import write
-from hiermem.search.filters import Filters
-from hiermem.search.hits import Evidence, Hit
-from hiermem.search.index import Index
+from hiermem.search.index import Evidence, Hit, Index
 from hiermem.search.indexes import KIND, SessionIndex
-from hiermem.search.keep_summary_index import kind_of, read_texts, refresh, with_texts
-from hiermem.search.load_vectors import load_vectors
+from hiermem.search.keep_summary_index import kind_of, load_vectors, read_texts, refresh, with_texts
 from hiermem.search.postings import Array
 from hiermem.search.query import read_query
-from hiermem.search.select import ScoredQuery
+from hiermem.search.select import Filters, ScoredQuery
 from hiermem.search.vectors import compare, compare_summaries
 from hiermem.text.measure import body
 from hiermem.tracing import span

@@ -25,7 +25,7 @@ from hiermem.search.index import Index, Inverted, inverted, rows_of
 from hiermem.search.postings import Array, Postings, join, opened, sealed
 from hiermem.search.query import Query
 from hiermem.search.ranking import Corpus
-from hiermem.text.stemming import STEMS
+from hiermem.text.terms import STEMS
 
 #: The pages of terms; their numbers are the first bits of those of their terms.
 _PAGE_BITS: Final = 8

@@ -17,14 +17,14 @@ from hiermem.errors import SessionChangedError
 from hiermem.handle import Handle, every_session
 from hiermem.search import select as core_search
 from hiermem.search.evidence import header
-from hiermem.search.hits import Evidence, Hit
+from hiermem.search.index import Evidence, Hit
 from hiermem.search.indexes import STRIDE
 from hiermem.search.postings import Postings
 from hiermem.search.query import Query, read_query
+from hiermem.search.ranking import SummaryIndex
 from hiermem.search.search import Question, evidence_of, live_messages, message_hits, numbers_of
 from hiermem.search.segments import Member, candidates, combined
 from hiermem.search.select import ScoredQuery
-from hiermem.search.summary_index import SummaryIndex
 from hiermem.search.tenant_index import consult, placed_blocks
 from hiermem.tracing import span
 from hiermem.types import SessionRecord, StoredMessage

@@ -15,8 +15,8 @@ from operator import attrgetter
 from typing import Any, Final, get_args
 
 from hiermem import types
-from hiermem.stores import codec
-from hiermem.stores.codec import Format, Shape, check, shape
+from hiermem.stores import contract as codec
+from hiermem.stores.contract import Format, Shape, check, shape
 from hiermem.types import transaction as tx
 
 #: A message's key is its session's number, shifted by this many bits, plus its index.

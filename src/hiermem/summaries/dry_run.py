@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from hiermem.calls.request_limits import FRAME
+from hiermem.calls.run_report import FRAME
 from hiermem.prompts.template import Length
 from hiermem.summaries import making, plan
 from hiermem.summaries.inputs import Inputs, from_messages
-from hiermem.summaries.keep_retries import count_attempts, is_left_alone
+from hiermem.summaries.node import count_attempts, is_left_alone
 from hiermem.summaries.run import (
     UpdateRun,
     read_flagged,
@@ -24,7 +24,7 @@ from hiermem.summaries.run import (
     read_pages,
     read_windows_at_once,
 )
-from hiermem.tree import status
+from hiermem.tree import levels as status
 from hiermem.types import Node
 
 #: Tokens of the line above a summary in a request, and above the messages of a day.

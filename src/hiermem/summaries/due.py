@@ -21,10 +21,10 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from hiermem.calls.backoff import CAPPED, IDLE, TEXT, TROUBLE, back_off
+from hiermem.calls.run_report import CAPPED, IDLE, TEXT, TROUBLE, back_off
 from hiermem.errors import HiermemError
-from hiermem.tree.state import config_from, has_open_window
-from hiermem.tree.status import waits
+from hiermem.tree.fold import config_from, has_open_window
+from hiermem.tree.levels import waits
 from hiermem.types import Node, SessionRecord
 from hiermem.types.transaction import Changes, Due
 

@@ -21,19 +21,18 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from hiermem import needs
-from hiermem.calls.claim import ClaimLostError
+from hiermem.calls.run_report import ClaimLostError
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.errors import SpendLimitError
 from hiermem.prompts.template import Length
 from hiermem.protocols import LLM, TokenCounter
 from hiermem.summaries import plan
-from hiermem.summaries.assess import MOST_ANCHORS, PROMPTS, Draft
+from hiermem.summaries.assess import MOST_ANCHORS, PROMPTS, AttemptCount, Draft
 from hiermem.summaries.inputs import Inputs, Labels, note_overlap, rebase, word_for_word
 from hiermem.summaries.plan import Failure, LevelPlan
-from hiermem.summaries.retries import AttemptCount
 from hiermem.text import anchors, units
-from hiermem.text.hashes import VERBATIM, output_hash
-from hiermem.tree import status
+from hiermem.text.measure import VERBATIM, output_hash
+from hiermem.tree import levels as status
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import Attempt, Need
 

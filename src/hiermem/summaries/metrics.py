@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hiermem.tree.status import waiting
+from hiermem.tree.levels import waiting
 from hiermem.types import Status
 from hiermem.types.brief import Brief
 from hiermem.types.prices import PER, Prices

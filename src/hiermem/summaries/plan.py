@@ -15,7 +15,7 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.errors import ConfigError
 from hiermem.prompts.template import Length, PromptTemplate
 from hiermem.summaries.inputs import Inputs
-from hiermem.text.hashes import VERBATIM, input_hash, strategy_hash
+from hiermem.text.measure import VERBATIM, input_hash, strategy_hash
 from hiermem.tree.levels import weigh
 from hiermem.types import Node, Revision
 from hiermem.types.brief import Brief

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Final
 
 from hiermem.errors import NotFoundError
-from hiermem.tree import status
-from hiermem.tree.state import SessionState
+from hiermem.tree import levels as status
+from hiermem.tree.fold import SessionState
 from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Asking,

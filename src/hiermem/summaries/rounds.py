@@ -17,12 +17,11 @@ from typing import Any, Final
 from hiermem.calls.run import connect
 from hiermem.handle import session_state
 from hiermem.summaries.agenda import PAGE, Agenda
-from hiermem.summaries.keep_retries import is_left_alone
 from hiermem.summaries.making import Outcome
-from hiermem.summaries.node import make
+from hiermem.summaries.node import is_left_alone, make
 from hiermem.summaries.plan import UpdateProgress, UpdateReport
 from hiermem.summaries.run import UpdateRun, read_pages
-from hiermem.tree.status import is_unfinished, waits
+from hiermem.tree.levels import is_unfinished, waits
 from hiermem.types import Node
 
 Progress = Callable[[UpdateProgress], object]

@@ -22,15 +22,14 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.handle import Handle, PendingText
 from hiermem.prompts.template import Facts, Length, PromptTemplate, render
 from hiermem.protocols import LLM, ChatMessage, SourceText, TreeStore
-from hiermem.summaries import labels
+from hiermem.summaries import inputs as labels
 from hiermem.summaries.agenda import PAGE
-from hiermem.summaries.claim import SessionClaim
-from hiermem.summaries.commit import NodeCommits
+from hiermem.summaries.commit import NodeCommits, SessionClaim
 from hiermem.summaries.inputs import Inputs, Labels, from_children, from_messages, overlap_before
 from hiermem.summaries.plan import LevelPlan, level_plan, room_for_inputs
 from hiermem.tokens import RunCounter
-from hiermem.tree import status
-from hiermem.tree.overlaps import OVERLAP_REACH
+from hiermem.tree import levels as status
+from hiermem.tree.trigger import OVERLAP_REACH
 from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import Attempt, Record
 

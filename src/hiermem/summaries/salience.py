@@ -36,8 +36,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from hiermem.text.excerpt import tells_of_failure
-from hiermem.text.lexicon import (
+from hiermem.text.policy import (
     ANCHOR,
     DECISION,
     PLAIN,
@@ -49,6 +48,7 @@ from hiermem.text.lexicon import (
     leans,
     terms_of,
 )
+from hiermem.text.slices import tells_of_failure
 from hiermem.text.units import continues, render
 from hiermem.types import Role, Unit
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hiermem.data import word_lists
-from hiermem.text.stemming import root
+from hiermem.text.terms import root
 
 #: The most terms of an answer that are looked up.
 MOST_TERMS: Final = 400

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from hiermem.protocols import TenantStore
-from hiermem.testing.conditions import Conditions, DecisionError, condition
 from hiermem.testing.samples import (
     NOW,
     changed,
@@ -35,6 +34,7 @@ from hiermem.testing.samples import (
     write,
     writing,
 )
+from hiermem.testing.segment_conditions import Conditions, DecisionError, condition
 from hiermem.types import JsonPart, Message, SessionRecord, StoredMessage, ToolCall
 from hiermem.types import transaction as tx
 

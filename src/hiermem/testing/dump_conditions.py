@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hiermem.calls.claim import Claim, write_claim
+from hiermem.calls.run_report import Claim, write_claim
 from hiermem.errors import (
     NotFoundError,
     SecretMismatchError,
@@ -23,7 +23,6 @@ from hiermem.errors import (
 )
 from hiermem.protocols import Store, TenantStore
 from hiermem.stores.memory import MemoryStore
-from hiermem.testing.conditions import Conditions, path_condition, store_condition
 from hiermem.testing.samples import (
     NOW,
     attempt,
@@ -36,6 +35,7 @@ from hiermem.testing.samples import (
     stored,
     write,
 )
+from hiermem.testing.segment_conditions import Conditions, path_condition, store_condition
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import FilePart, ImagePart, JsonPart, Message, StoredMessage, TextPart, ToolCall
 from hiermem.types import transaction as tx

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
 from hiermem.protocols import Store, TenantStore
-from hiermem.testing.conditions import Conditions, condition, store_condition
 from hiermem.testing.samples import (
     NOW,
     attempt,
@@ -27,6 +26,7 @@ from hiermem.testing.samples import (
     write,
     writing,
 )
+from hiermem.testing.segment_conditions import Conditions, condition, store_condition
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types.transaction import DueSession, NodeWrite, RecordWrite, StoredRow, ViewRecord
 

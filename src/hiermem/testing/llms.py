@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from hiermem.calls.request_limits import request_tokens
+from hiermem.calls.run_report import request_tokens
 from hiermem.errors import (
     ModelOverflowError,
     ModelRefusedError,
@@ -24,12 +24,11 @@ from hiermem.errors import (
     PermanentModelError,
     TransientModelError,
 )
-from hiermem.models.offline.consolidation import offline
-from hiermem.models.offline.extraction import offline as extraction
+from hiermem.models.offline import graph as extraction
+from hiermem.models.offline import notes as offline
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, SourceText, Usage
 from hiermem.summaries import salience
-from hiermem.summaries.assess import anchor_limit
-from hiermem.summaries.repair import ends_sentence
+from hiermem.summaries.assess import anchor_limit, ends_sentence
 from hiermem.text import anchors, units
 from hiermem.types import Unit
 from hiermem.types.bank import BankText

@@ -13,8 +13,8 @@ import pytest
 
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
-from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import NOW, attempt, delete, run, write
+from hiermem.testing.segment_conditions import Conditions, condition
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types.transaction import Block, Record, RecordWrite, ViewRecord
 

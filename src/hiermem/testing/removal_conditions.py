@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from hiermem.protocols import TenantStore
-from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import (
     NOTHING,
     NOW,
@@ -28,6 +27,7 @@ from hiermem.testing.samples import (
     was,
     write,
 )
+from hiermem.testing.segment_conditions import Conditions, condition
 from hiermem.types import Message, SessionRecord
 from hiermem.types import transaction as tx
 

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
-from hiermem.testing.conditions import Conditions, DecisionError, condition
 from hiermem.testing.samples import (
     NOW,
     changed,
@@ -25,6 +24,7 @@ from hiermem.testing.samples import (
     write,
     writing,
 )
+from hiermem.testing.segment_conditions import Conditions, DecisionError, condition
 from hiermem.testing.strategies import HOSTILE_NAMES, SIZES
 from hiermem.types import FilePart, ImagePart, JsonPart, Message, SessionRecord, TextPart, ToolCall
 from hiermem.types import transaction as tx

@@ -22,7 +22,6 @@ from hiermem.errors import HiermemError, MemoryClosedError, UsageError
 from hiermem.protocols import Store, TenantStore, TreeStore, offers
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.change_conditions import ChangeConditions
-from hiermem.testing.conditions import path_condition, store_condition
 from hiermem.testing.dump_conditions import DumpConditions
 from hiermem.testing.listing_conditions import ListingConditions
 from hiermem.testing.machine import StoreMachine
@@ -44,7 +43,7 @@ from hiermem.testing.samples import (
     stored,
     write,
 )
-from hiermem.testing.segment_conditions import SegmentConditions
+from hiermem.testing.segment_conditions import SegmentConditions, path_condition, store_condition
 from hiermem.testing.session_conditions import SessionConditions
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.testing.tree_conditions import TreeConditions

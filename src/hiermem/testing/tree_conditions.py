@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 from hiermem.protocols import TenantStore
-from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import NOW, attempt, delete, node, remade, rounded, run, write
+from hiermem.testing.segment_conditions import Conditions, condition
 from hiermem.types import Node, Span
 from hiermem.types.transaction import NodeTally, Spent
 

@@ -17,8 +17,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hiermem.data import word_lists
 from hiermem.text import figures, language
-from hiermem.text.lexicon import either, stands_in, words_of
-from hiermem.text.stemming import stem
+from hiermem.text.policy import either, stands_in, words_of
+from hiermem.text.terms import stem
 from hiermem.text.units import leaves_open, prose
 
 #: The longest anchor, in code points. Longer matches are cut, because an index stores anchors.

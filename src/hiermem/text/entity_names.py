@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from hiermem.data import word_lists
-from hiermem.text.lexicon import either
+from hiermem.text.policy import either
 from hiermem.types.trivector import EntityType
 
 _WORDS: Final = word_lists("entity_words")

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from hiermem.data import word_lists
-from hiermem.text.lexicon import either
+from hiermem.text.policy import either
 
 _LISTS: Final = word_lists("figure_words")
 

@@ -4,25 +4,83 @@ All results are functions of the message, the counter and the unit, so that a me
 same at any time and place of measuring. ``body`` is the text that summaries and character offsets
 refer to; ``message_tokens`` is the cost of showing the message unchanged. Whether a message *must*
 be cut, and what becomes of the slices, is decided by the fold.
+
+Decides when two texts, or two ways of making a text, are the same.
+
+A hash covers everything that can change the result, and nothing more. Session, index, title and
+participants are left out on purpose, so a fork or a re-pack finds the summaries that were made
+before. Every hash is tagged with its method, so hashes of a later method can be stored alongside.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from hiermem.convert.request import sent_call, sent_name
 from hiermem.errors import InvalidMessageError
 from hiermem.protocols import TokenCounter
 from hiermem.text.slices import Piece, char_points, token_points
 from hiermem.types import FilePart, ImagePart, Message, Part, TextPart, ToolCall
-from hiermem.types.content import one_line, part_text, shown_reference
+from hiermem.types.message import one_line, part_text, shown_reference
 from hiermem.types.message import speaker as speaker  # noqa: PLC0414 - who is quoted
+
+_TAG: Final = "sha256:"
+
+
+def _hash(kind: str, parts: Sequence[object]) -> str:
+    """Hash ``parts`` as canonical JSON under ``kind``, so that no two lists are confused."""
+    written = json.dumps([kind, *parts], ensure_ascii=True, separators=(",", ":"))
+    return _TAG + hashlib.sha256(written.encode("ascii")).hexdigest()
+
+
+def strategy_hash(
+    *,
+    template: str,
+    style: str,
+    lengths: Sequence[object],
+    temperature: float,
+    model: str,
+    counter: str,
+) -> str:
+    """Hash the way in which summaries of one level are made.
+
+    ``template`` is the identity of the prompt (name, version and a hash of its text); ``lengths``
+    are the settings that decide how long summaries up to this level are.
+    """
+    return _hash("strategy", [template, style, list(lengths), temperature, model, counter])
+
+
+def input_hash(*, level: int, strategy: str, outputs: Sequence[str], overlap: str = "") -> str:
+    """Hash a node's sources: its inputs' output hashes, in order, and the strategy.
+
+    >>> a = input_hash(level=1, strategy="s", outputs=["x", "y"])
+    >>> a == input_hash(level=1, strategy="s", outputs=["y", "x"])
+    False
+    """
+    return _hash("input", [level, strategy, list(outputs), overlap])
+
+
+def output_hash(
+    *,
+    text: str,
+    anchors: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    entities: Sequence[str] = (),
+) -> str:
+    """Hash a node's text. An equal hash stops the dirty mark from moving further up."""
+    return _hash("output", [text, list(anchors), list(tags), list(entities)])
+
+
+#: The strategy of nodes whose inputs are kept word for word: they depend on no setting or model.
+VERBATIM: Final = _hash("strategy", ["verbatim"])
+
 
 Unit = Literal["tokens", "chars"]
 

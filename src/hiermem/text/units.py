@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from hiermem.errors import StoreCorruptError
 from hiermem.protocols import SourceText
-from hiermem.text.lexicon import is_back_channel, strip_fillers, words
+from hiermem.text.policy import is_back_channel, strip_fillers, words
 from hiermem.types import Role, Unit
 
 #: The longest unit, in code points; a sentence above 480 is cut at clause marks to 320 or fewer.

@@ -18,8 +18,8 @@ from functools import cache
 from typing import Final
 
 from hiermem.data import word_lists
-from hiermem.text.lexicon import either
 from hiermem.text.measure import body
+from hiermem.text.policy import either
 from hiermem.types import Message
 
 #: The flags of a stored message: a pinned one; one that is pinned for its wishes; and one whose

@@ -20,18 +20,47 @@ Where the specification leaves a choice:
 - An assistant message whose call was given up is flagged ``missing_result`` once.
 
 This module does not know about sizes, windows or time.
+
+Reads the parts of a fold's stored state, each in the module that packs it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from hiermem.tree.stored import check_types
+from hiermem.errors import StoreCorruptError
 from hiermem.types import Message, Role, StoredMessage
+
+T = TypeVar("T")
+
+_decode: Final[Callable[[str], Any]] = json.JSONDecoder().decode
+
+
+def check_types(*values: Any, kind: type) -> None:
+    """Raise TypeError where a value is not exactly of this kind."""
+    if any(type(value) is not kind for value in values):
+        raise TypeError
+
+
+def read_part(text: str, make: Callable[[Any], T]) -> T:
+    """Make a value of ``text``, a part of a fold's state.
+
+    Raises StoreCorruptError where that is not possible; the error holds nothing of the text.
+    """
+    try:
+        return make(_decode(text))
+    except (
+        ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError,
+    ):  # fmt: skip
+        raise StoreCorruptError(
+            "a session's state is not what hiermem wrote; the store is damaged"
+        ) from None
+
 
 #: An exchange group of this many messages ends, answered or not.
 GROUP_LIMIT = 100

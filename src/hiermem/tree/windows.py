@@ -33,8 +33,7 @@ from typing import Any, Final, Literal, NamedTuple
 from hiermem.config import HierarchyConfig
 from hiermem.protocols import TokenCounter
 from hiermem.text import measure
-from hiermem.tree.stored import check_types
-from hiermem.tree.turns import Arrival, Boundary, Flag, Slice, Turns
+from hiermem.tree.turns import Arrival, Boundary, Flag, Slice, Turns, check_types
 from hiermem.types import Message, Position, SizeUnit
 
 #: Characters per token where a size in characters was never measured.

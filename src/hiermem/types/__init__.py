@@ -7,19 +7,17 @@ transactions come from their own modules.
 
 from __future__ import annotations
 
-from hiermem.types.content import (
+from hiermem.types.message import (
     ROLES,
     Content,
     FilePart,
     ImagePart,
     JsonPart,
+    Message,
     Part,
     Role,
     TextPart,
     ToolCall,
-)
-from hiermem.types.message import (
-    Message,
 )
 from hiermem.types.tree import (
     MessageState,

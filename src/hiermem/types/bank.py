@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from hiermem.types.brief import Brief
-from hiermem.types.frozen import FrozenDict
+from hiermem.types.brief import Brief, FrozenDict
 
 NoteState: TypeAlias = Literal["live", "consumed", "blocked"]
 RevisionKind: TypeAlias = Literal["consolidation", "rollback", "load"]

@@ -2,39 +2,214 @@
 
 A part or call of that shape is converted only if it would be written back the same; otherwise it is
 kept as it is. Data that a Message cannot hold is kept in ``metadata["openai"]``.
+
+The content of a message: roles, parts, an assistant's tool calls, and a part's text.
+
+Reads values from outside, which may have any shape.
+
+A value of another shape raises InvalidMessageError, which names the place and the type found, never
+the value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from hiermem.errors import InvalidMessageError
-from hiermem.types.content import (
-    ROLES,
-    Content,
-    FilePart,
-    ImagePart,
-    JsonPart,
-    Part,
-    Role,
-    TextPart,
-    ToolCall,
-    one_line,
-)
-from hiermem.types.frozen import FrozenDict
-from hiermem.types.reading import (
-    as_list,
-    as_mapping,
-    kept_for,
-    kept_of,
-    read_parts,
-    refuse_empty,
-    take_time,
-    text_of,
-)
+from hiermem.types.brief import FrozenDict
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A stretch of text inside a message of several parts."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePart:
+    """A reference to an image (a URL or data URL); the image itself is not interpreted."""
+
+    reference: str
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A reference to a file (an id or URL); the file itself is not interpreted."""
+
+    reference: str
+    name: str | None = None
+    media_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPart:
+    """A part that hiermem does not interpret: a JSON object, returned exactly as it came."""
+
+    data: Mapping[str, Any]
+
+
+Part: TypeAlias = TextPart | ImagePart | FilePart | JsonPart
+Content: TypeAlias = str | tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """An assistant's call of a tool; ``arguments`` is the JSON text as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+    type: str = "function"
+
+
+#: The most characters of a reference or type that a placeholder shows.
+_MAX_SHOWN = 200
+
+
+def part_text(part: Part) -> str:
+    """Return a part's text, or a short placeholder without the data of a data URL."""
+    if isinstance(part, TextPart):
+        return part.text
+    if isinstance(part, ImagePart):
+        return f"[image: {shown_reference(part.reference)}]"
+    if isinstance(part, FilePart):
+        return f"[file: {shown_reference(part.name or part.reference)}]"
+    kind = part.data.get("type")
+    return f"[{shown_reference(kind)}]" if isinstance(kind, str) and kind else "[data]"
+
+
+def shown_reference(reference: str) -> str:
+    """Return the recognisable head of a reference, on one line."""
+    if reference[:5].lower() == "data:":
+        reference = reference[:_MAX_SHOWN].partition(",")[0]
+    return one_line(reference[:_MAX_SHOWN])
+
+
+def one_line(text: str) -> str:
+    r"""Replace every control, line end and run of white space by one space.
+
+    >>> one_line("Ada\nSystem")
+    'Ada System'
+    """
+    if text.isprintable():
+        return text
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+#: The most fields that an error names, and the most characters of a name.
+_NAMED, _SHOWN = 12, 40
+
+
+def as_mapping(value: object, *, where: str) -> dict[str, Any]:
+    """Return a mapping (or an object of a provider's library, which can dump itself) as a dict."""
+    if not isinstance(value, Mapping):
+        dump = getattr(value, "model_dump", None)
+        if not callable(dump) or isinstance(value, type):
+            raise InvalidMessageError(f"{where} is {type(value).__name__}; it must be a mapping")
+        value = dump(mode="json", exclude_unset=True)
+        if not isinstance(value, Mapping):
+            raise InvalidMessageError(f"{where} does not dump itself into a mapping")
+    if not all(isinstance(key, str) for key in value):
+        raise InvalidMessageError(f"{where} has a key that is not text")
+    return dict(value)
+
+
+def as_list(value: object, *, where: str) -> list[Any]:
+    """Return any iterable but a text or mapping as a list."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise InvalidMessageError(f"{where} is {type(value).__name__}; it must be a list")
+    return list(value)
+
+
+def text_of(data: Mapping[str, Any], field: str, *, where: str) -> str:
+    """Return a field that must exist and be text."""
+    value = data.get(field)
+    if not isinstance(value, str):
+        kind = "missing" if field not in data else type(value).__name__
+        raise InvalidMessageError(f"{where}.{field} is {kind}; it must be text")
+    return value
+
+
+def refuse_empty(data: Mapping[str, Any], *, where: str) -> NoReturn:
+    """Raise the error of a message without content; it names the fields that were found."""
+    found = ", ".join(name[:_SHOWN] for name in list(data)[:_NAMED]) or "nothing else"
+    raise InvalidMessageError(f"{where}.content is missing; the message has {found}")
+
+
+def take_time(data: dict[str, Any], *, where: str) -> datetime | None:
+    """Take ``created_at`` out of a message, or return None if it has none.
+
+    It is ISO 8601 text with a time zone, a datetime with one, or seconds since 1970.
+    """
+    given = data.pop("created_at", None)
+    if given is None:
+        return None
+    when = given
+    try:
+        if isinstance(given, str):
+            when = datetime.fromisoformat(given)
+        elif isinstance(given, (int, float)) and not isinstance(given, bool):
+            when = datetime.fromtimestamp(given, UTC)
+    except (ValueError, OverflowError, OSError):
+        when = None
+    if not isinstance(when, datetime) or when.utcoffset() is None:
+        raise InvalidMessageError(
+            f"{where}.created_at must be a time with its time zone, such as 2026-03-01T10:00:00Z"
+        )
+    return when
+
+
+def kept_of(metadata: Mapping[str, Any], shape: str) -> Mapping[str, Any]:
+    """Return what reading ``shape`` kept in a message's metadata, or nothing."""
+    kept = metadata.get(shape)
+    return kept if isinstance(kept, Mapping) else {}
+
+
+def kept_for(kept: Mapping[str, Any], field: str, number: int) -> Mapping[str, Any]:
+    """Return what was kept for the part or call of that number, or nothing."""
+    held = kept.get(field)
+    found = held.get(str(number)) if isinstance(held, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def read_parts(
+    content: object,
+    read: Callable[[Mapping[str, Any]], Part | None],
+    write: Callable[[Part], dict[str, Any]],
+    *,
+    where: str,
+) -> tuple[Content, dict[str, Any]]:
+    """Return text, or parts and, by number, the fields that parts cannot hold.
+
+    A part that ``write`` would not give back the same stays as it is, opaque.
+    """
+    if isinstance(content, str):
+        return content, {}
+    parts: list[Part] = []
+    extras: dict[str, Any] = {}
+    for number, value in enumerate(as_list(content, where=where)):
+        block = as_mapping(value, where=f"{where}[{number}]")
+        part = read(block)
+        if part is not None:
+            back = write(part)
+            more = {k: v for k, v in block.items() if k not in back}
+            if back | more == block:
+                if more:
+                    extras[str(number)] = more
+                parts.append(part)
+                continue
+        parts.append(JsonPart(block))
+    return tuple(parts), ({"parts": extras} if extras else {})
+
 
 # Roles that another role stands for here; the original is kept.
 _OPENAI_ROLES: Mapping[str, Role] = {"developer": "system", "function": "tool"}

@@ -1,12 +1,32 @@
-"""Rows of ranges of numbers: apart, in order, none empty."""
+"""Rows of ranges of numbers: apart, in order, none empty.
+
+One finding of a check.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator
+
+from hiermem.types.brief import Brief
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding(Brief):
+    """One promise that is not kept: which, in which session, where in it, and what is wrong."""
+
+    promise: str
+    session_id: str
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: session {self.session_id!r}, {self.where}: {self.what}"
+
 
 Range: TypeAlias = tuple[int, int]
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from hiermem.types.brief import Brief
-from hiermem.types.content import Content, Role, ToolCall
-from hiermem.types.frozen import FrozenDict
-from hiermem.types.message import Message
+from hiermem.types.brief import Brief, FrozenDict
+from hiermem.types.message import Content, Message, Role, ToolCall
 
 MessageState: TypeAlias = Literal["live", "erased", "quarantined"]
 Status: TypeAlias = Literal["pending", "generating", "active", "failed"]
@@ -361,7 +359,7 @@ class SessionRecord(Brief):
     """The stored data of a session besides its log.
 
     ``config`` is the canonical JSON of its HierarchyConfig, ``state`` that of the fold
-    (``hiermem.tree.state``), both opaque to the store. ``version`` counts the writes,
+    (``hiermem.tree.fold``), both opaque to the store. ``version`` counts the writes,
     ``epoch`` those that changed or removed content: data read in an earlier epoch must not be
     stored. ``tree`` is the number of the tree that serves. Both begin with the time of creation, in
     microseconds, so a session created again under an erased id repeats neither, and whoever still

@@ -20,13 +20,12 @@ from hiermem.summaries.inputs import Count, Inputs
 from hiermem.summaries.plan import made_hash
 from hiermem.text import units
 from hiermem.text.fence import read as read_fences
-from hiermem.text.hashes import output_hash
-from hiermem.text.measure import body, fingerprint, message_hash
+from hiermem.text.measure import body, fingerprint, message_hash, output_hash
+from hiermem.tree.fold import SessionState
 from hiermem.tree.levels import node_id
-from hiermem.tree.state import SessionState
 from hiermem.types import Node, Position, Revision, StoredMessage
 from hiermem.types.brief import Brief
-from hiermem.types.finding import Finding
+from hiermem.types.runs import Finding
 from hiermem.types.transaction import KeyEntry, ViewRecord
 
 #: The promises that a check verifies, with what it examines.

@@ -1,9 +1,9 @@
 """Copies sessions, tenants or a whole store to another store.
 
-``upkeep.copy_plan`` decides what is done with a session. A session goes from one store to the other as
-the rows of a dump, and the target writes them in one transaction. So a copy that is killed leaves
-whole sessions, and the next one copies those that are missing or have changed. Rows that belong to
-no session go before the sessions.
+``upkeep.copy_plan`` decides what is done with a session. A session goes from one store to the
+other as the rows of a dump, and the target writes them in one transaction. So a copy that is killed
+leaves whole sessions, and the next one copies those that are missing or have changed. Rows that
+belong to no session go before the sessions.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Final
 
 from hiermem import errors
 from hiermem.bank.sources import SOURCE
-from hiermem.calls.store_retry import retry_store
-from hiermem.changes.copies import copies_of, every_tenant
+from hiermem.calls.budget import retry_store
+from hiermem.changes.change import copies_of, every_tenant
 from hiermem.changes.erase import erase_copied
-from hiermem.changes.receipts import StoreCopy, record_copy
+from hiermem.changes.propagate import StoreCopy, record_copy
 from hiermem.handle import Handle, every_session
 from hiermem.protocols import Store, TenantStore
 from hiermem.types.transaction import (

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from hiermem.bank.record import META, SEQUENCE, SPACE, subject_of
-from hiermem.changes.receipts import STORE_COPY
+from hiermem.changes.propagate import STORE_COPY
 from hiermem.errors import SessionDiffersError
 from hiermem.types import SessionRecord
 from hiermem.types.brief import Brief
-from hiermem.types.finding import Finding
+from hiermem.types.runs import Finding
 from hiermem.types.transaction import NO_SESSION, Record, RunRecord, StoredRow
 
 #: What is done with a session of the source.

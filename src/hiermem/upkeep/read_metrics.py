@@ -1,7 +1,7 @@
 """Reads what a session's metrics are computed from, and stores an application's feedback.
 
-``summaries.metrics`` defines what the figures mean. The store adds up. Only the roots are read here and,
-below them, only what is not made yet.
+``summaries.metrics`` defines what the figures mean. The store adds up. Only the roots are read here
+and, below them, only what is not made yet.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from hiermem import arguments
 from hiermem.context.view import SEEN, Seen
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.handle import Handle, session_state
-from hiermem.search.hits import Hit
+from hiermem.search.index import Hit
 from hiermem.summaries.metrics import Feedback, Metrics, Served, measure
 from hiermem.text.policy import check, check_name
-from hiermem.tree.state import SessionState
+from hiermem.tree.fold import SessionState
 from hiermem.types import Node, SessionRecord
 from hiermem.types.prices import Prices
 from hiermem.types.transaction import NeedViews, RecordWrite

@@ -16,21 +16,20 @@ from itertools import islice
 from typing import Final
 
 from hiermem.bank.space import check_spaces
+from hiermem.calls.call import in_thread_if_long
 from hiermem.calls.run import OUTLIVED
-from hiermem.calls.token_count import in_thread_if_long
 from hiermem.context.view import SEEN
 from hiermem.errors import StoreCorruptError
 from hiermem.handle import Handle, every_session, state_from
-from hiermem.log.events import configs_of, edits_of
-from hiermem.log.trees import Build
+from hiermem.log.trees import Build, configs_of, edits_of
 from hiermem.summaries import inputs
 from hiermem.summaries.reports import BATCH_SUBJECT
 from hiermem.text.measure import message_tokens
-from hiermem.tree import overlaps
-from hiermem.tree.state import SessionState, config_from
-from hiermem.tree.status import waits
+from hiermem.tree import trigger as overlaps
+from hiermem.tree.fold import SessionState, config_from
+from hiermem.tree.levels import waits
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
-from hiermem.types.finding import Finding
+from hiermem.types.runs import Finding
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot, ViewRecord
 from hiermem.upkeep import check as checking
 from hiermem.upkeep.check import CheckReport, Fault

@@ -15,10 +15,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from hiermem.calls.run_report import RunItem
-from hiermem.context.pins import Pin
 from hiermem.context.read import SessionStatus
 from hiermem.context.render import Block
 from hiermem.context.selection import ContextSelection
+from hiermem.context.zone import Pin
 from hiermem.summaries.metrics import Metrics
 from hiermem.text.measure import body, speaker
 from hiermem.types import Span, StoredMessage, Summary

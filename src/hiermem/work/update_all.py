@@ -17,9 +17,8 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
-from hiermem.calls.budget import Budget
+from hiermem.calls.budget import Budget, shielded
 from hiermem.calls.run import JournalledRun, connect
-from hiermem.calls.store_retry import shielded
 from hiermem.errors import HiermemError, NotFoundError
 from hiermem.handle import Handle, every_session
 from hiermem.protocols import LLM, Store
@@ -27,9 +26,8 @@ from hiermem.summaries import reports
 from hiermem.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.summaries.run import Shared
 from hiermem.summaries.update import UpdateStrategy
-from hiermem.tree.status import waiting
-from hiermem.work.due import is_of_session, sessions_to_update
-from hiermem.work.pool import SessionUpdate, UpdatePool
+from hiermem.tree.levels import waiting
+from hiermem.work.due import SessionUpdate, UpdatePool, is_of_session, sessions_to_update
 
 BatchWatcher: TypeAlias = Callable[[reports.BatchProgress], object]
 

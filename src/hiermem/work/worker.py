@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from hiermem import arguments
-from hiermem.calls.backoff import IDLE, TROUBLE, back_off
-from hiermem.calls.store_retry import shielded
+from hiermem.calls.budget import shielded
+from hiermem.calls.run_report import IDLE, TROUBLE, back_off
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.lazy import LazyModule
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from hiermem.calls import budget as budgets
     from hiermem.handle import Handle, Handles
     from hiermem.protocols import Store
-    from hiermem.summaries import claim as claims
+    from hiermem.summaries import commit as claims
     from hiermem.summaries import reports
     from hiermem.summaries.run import Shared
     from hiermem.types.transaction import DueSession
     from hiermem.work import due
-    from hiermem.work import pool as pools
+    from hiermem.work import due as pools
 else:
     reports = LazyModule("hiermem.summaries.reports")
     budgets = LazyModule("hiermem.calls.budget")
-    claims = LazyModule("hiermem.summaries.claim")
+    claims = LazyModule("hiermem.summaries.commit")
     due = LazyModule("hiermem.work.due")
-    pools = LazyModule("hiermem.work.pool")
+    pools = LazyModule("hiermem.work.due")
 
 _log = logging.getLogger("hiermem.worker")
 #: At most this share of the time is spent looking for work.

@@ -13,9 +13,9 @@ from hiermem.bank import change
 from hiermem.bank.batches import judge
 from hiermem.bank.files import Applied
 from hiermem.bank.record import BankState
-from hiermem.bank.sections import sections
-from hiermem.calls.verdict import Accepted
-from hiermem.models.offline.consolidation.offline import consolidate, write
+from hiermem.bank.rules import sections
+from hiermem.calls.failures import Accepted
+from hiermem.models.offline.notes import consolidate, write
 from hiermem.protocols import LLMResponse
 from hiermem.types.bank import Note
 

@@ -8,9 +8,8 @@ from sampling import drawn, params
 
 from hiermem.calls.bounded_json import parse
 from hiermem.extraction.chunks import Measured, plan, turns
-from hiermem.extraction.finish import finish
-from hiermem.extraction.reduce import ground
-from hiermem.models.offline.extraction.offline import extract, write
+from hiermem.extraction.reduce import finish, ground
+from hiermem.models.offline.graph import extract, write
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.protocols import LLMRequest, SourceText
 from hiermem.tokens import ApproximateCounter, default_counter

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hiermem.bank.answer import read_answer
+from hiermem.bank.prompt import read_answer
 from hiermem.errors import UsageError
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.protocols import LLM, ChatMessage, LLMRequest, SourceText

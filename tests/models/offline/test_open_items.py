@@ -2,8 +2,8 @@
 
 import pytest
 
-from hiermem.models.offline.extraction.open_items import OpenItem, open_ends
-from hiermem.models.offline.extraction.speech import sentences
+from hiermem.models.offline.open_items import OpenItem, open_ends
+from hiermem.models.offline.speech import sentences
 from hiermem.protocols import SourceText
 
 Row = tuple[str, str] | tuple[str, str, str]

@@ -69,7 +69,7 @@ class ExtractiveLLM:
         """Answer a ``summarise`` request with at most ``target_tokens`` tokens, or another task.
 
         The answer to ``extract`` is the JSON of ``hiermem.types.trivector.Answer``, the answer to
-        ``consolidate`` the JSON of ``hiermem.bank.answer``, each in at most ``max_tokens``
+        ``consolidate`` the JSON of ``hiermem.bank.prompt``, each in at most ``max_tokens``
         tokens. The work is done on a thread, so that a long input does not block the event loop;
         a summary of a short one is made in place, which takes a few milliseconds.
         """
@@ -111,7 +111,7 @@ class ExtractiveLLM:
     def extract(self, request: LLMRequest) -> str:
         """Write the extraction of ``request.inputs`` as the requested JSON."""
         # A process that extracts nothing does not pay for this import.
-        from hiermem.models.offline.extraction import offline as extraction
+        from hiermem.models.offline import graph as extraction
 
         return extraction.write(
             extraction.extract(
@@ -127,7 +127,7 @@ class ExtractiveLLM:
         if request.bank is None:
             raise UsageError("a request to consolidate holds a bank; this one holds none")
         # A process that consolidates nothing does not pay for this import.
-        from hiermem.models.offline.consolidation import offline as bank
+        from hiermem.models.offline import notes as bank
 
         return bank.write(
             bank.consolidate(

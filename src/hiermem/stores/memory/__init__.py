@@ -20,8 +20,8 @@ from hiermem.stores.contract import answer_to, named_after, run_decision, system
 from hiermem.stores.dump import SessionDump, check_secret, missing, pages, read
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
-from hiermem.stores.memory.data import DueData, TenantData, TreeData
-from hiermem.stores.memory.dump import items, restored
+from hiermem.stores.memory.changes import items, restored
+from hiermem.stores.memory.reads import DueData, TenantData, TreeData
 from hiermem.types import transaction as tx
 
 __all__ = ["MemoryStore", "MemoryTenant", "MemoryTree"]

@@ -19,12 +19,18 @@ from psycopg import sql
 
 from hiermem import arguments, errors
 from hiermem.stores.postgres import due, reads, schema
-from hiermem.stores.postgres.connections import Connection, Connections, settings, shown
-from hiermem.stores.postgres.failures import FAILURES, translate
+from hiermem.stores.postgres.connections import (
+    FAILURES,
+    Connection,
+    Connections,
+    scrub,
+    settings,
+    shown,
+    translate,
+)
+from hiermem.stores.postgres.decisions import PostgresTenant
+from hiermem.stores.postgres.due import lock_number
 from hiermem.stores.postgres.scope import Scope, Shared
-from hiermem.stores.postgres.scrub import scrub
-from hiermem.stores.postgres.statements import lock_number
-from hiermem.stores.postgres.tenant import PostgresTenant
 from hiermem.types.transaction import DueSession, Scrubbed
 
 __all__ = ["PostgresStore", "PostgresTenant"]

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias
 
 from hiermem.errors import StoreCorruptError
 from hiermem.stores import rows
-from hiermem.stores.codec import Format, decode, read_time
-from hiermem.stores.postgres.statements import NUMBER, SESSION, Query, digest, listed, single
+from hiermem.stores.contract import Format, decode, read_time
+from hiermem.stores.postgres.due import NUMBER, SESSION, Query, digest, listed, single
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types import transaction as tx
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hiermem.stores import rows
-from hiermem.stores.codec import decode
+from hiermem.stores.contract import decode
+from hiermem.stores.postgres.due import NUMBER, OK, Query, Statement
 from hiermem.stores.postgres.reads import RECORD
-from hiermem.stores.postgres.statements import NUMBER, OK, Query, Statement
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import TERMS, Block, IndexState, PlacedBlock, Segment
 

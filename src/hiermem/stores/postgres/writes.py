@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from hiermem.changes.receipts import STORE_COPY
+from hiermem.changes.propagate import STORE_COPY
 from hiermem.stores import rows
 from hiermem.stores.contract import successive
 from hiermem.stores.postgres import due, segments
-from hiermem.stores.postgres import statements as tables
+from hiermem.stores.postgres import due as tables
+from hiermem.stores.postgres.due import NUMBER, OK, SESSION, TABLES, Statement, digest
 from hiermem.stores.postgres.reads import RECORD, TreeOf
-from hiermem.stores.postgres.statements import NUMBER, OK, SESSION, TABLES, Statement, digest
 from hiermem.summaries.due import due_by_change
 from hiermem.types import SessionRecord
 from hiermem.types import transaction as tx

@@ -19,10 +19,11 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from hiermem.errors import ReadOnlyError, UsageError
 from hiermem.stores.contract import system_time
-from hiermem.stores.sqlite import due, files, reads
-from hiermem.stores.sqlite.failures import FAILURES, translate
+from hiermem.stores.sqlite import files, reads
+from hiermem.stores.sqlite import trees as due
+from hiermem.stores.sqlite.connections import FAILURES, translate
+from hiermem.stores.sqlite.files import scrub
 from hiermem.stores.sqlite.schema import current
-from hiermem.stores.sqlite.scrub import scrub
 from hiermem.stores.sqlite.tenant import SQLiteTenant
 from hiermem.stores.sqlite.workers import LOOKS, Readers, Transaction, Writer
 from hiermem.types.transaction import DueSession, Scrubbed

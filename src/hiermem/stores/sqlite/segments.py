@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hiermem.stores import rows
-from hiermem.stores.codec import decode
-from hiermem.stores.sqlite import heads
-from hiermem.stores.sqlite.heads import Tenant, one_state
+from hiermem.stores.contract import decode
+from hiermem.stores.sqlite import reads as heads
+from hiermem.stores.sqlite.reads import Tenant, one_state
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import TERMS, IndexState, PlacedBlock, Segment

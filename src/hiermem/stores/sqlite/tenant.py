@@ -13,12 +13,13 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from hiermem.stores.contract import named_after
-from hiermem.stores.dump import missing
-from hiermem.stores.receive import received
-from hiermem.stores.sqlite import due, puts, reads, segments, trees
-from hiermem.stores.sqlite import dump as dumping
+from hiermem.stores.dump import missing, received
+from hiermem.stores.sqlite import reads, segments, trees
+from hiermem.stores.sqlite import trees as due
+from hiermem.stores.sqlite import trees as puts
 from hiermem.stores.sqlite import writes as changing
-from hiermem.stores.sqlite.heads import Part, TreeOf
+from hiermem.stores.sqlite import writes as dumping
+from hiermem.stores.sqlite.reads import Part, TreeOf
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import (
     NO_SESSION,

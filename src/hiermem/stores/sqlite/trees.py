@@ -4,34 +4,205 @@ A statement that reads a session's nodes or revisions is bound to one tree. The 
 index are repeated word for word, because otherwise SQLite would not use the index. Nodes are
 written by decision, texts by compare-and-swap; as in ``writes``, each function that writes runs
 inside a transaction that it neither begins nor ends.
+
+The list of the sessions of all tenants that have something to make, and the claims on them.
+
+The core says when a session is due. As in ``writes``, the functions that get a transaction neither
+begin nor end it.
+
+The statements that write without a decision: runs, views, records, blocks.
+
+Data that was computed in an earlier epoch of a session is not written. A block is never kept after
+a message that it covers was rewritten, because it was computed from the earlier text.
 """
+
+# ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from datetime import datetime, timedelta
 from typing import Any, Final
 
+from hiermem.calls.run_report import MOST_BELIEVED
 from hiermem.stores import rows
-from hiermem.stores.codec import check, decode, shape
-from hiermem.stores.contract import check_write, refuse
-from hiermem.stores.sqlite import due, heads
-from hiermem.stores.sqlite.heads import (
+from hiermem.stores.contract import (
+    check,
+    check_record_writes,
+    check_write,
+    decode,
+    refuse,
+    shape,
+    to_micros,
+)
+from hiermem.stores.sqlite import reads as heads
+from hiermem.stores.sqlite import segments
+from hiermem.stores.sqlite.reads import (
     INSERT,
     REPLACE,
     Part,
     Tenant,
     Tree,
     TreeOf,
+    epoch_is,
     one_state,
     place,
 )
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.summaries.due import due_by_nodes
 from hiermem.types import Node, Revision
-from hiermem.types.transaction import Attempt, Changes, DueSession, NodeTally, NodeWrite
+from hiermem.types.transaction import (
+    TERMS,
+    Attempt,
+    Block,
+    Changes,
+    Due,
+    DueSession,
+    NodeTally,
+    NodeWrite,
+    Record,
+    RecordWrite,
+    RunRecord,
+    ViewRecord,
+)
 
-# ruff: noqa: S608 - the statements are put together from the constants of this package alone
+# A new entry begins at a random number, which no earlier entry of the session had: an earlier claim
+# must not hold again.
+_ENTER: Final = (
+    "INSERT INTO due (session, due_at, generation, claimed) {} abs(random() / 8), {} {} "
+    "ON CONFLICT (session) DO "
+)
+# While a session is claimed, due_at is the end of the claim. What becomes due then is noted as 2.
+_NOTE: Final = (
+    _ENTER.format("VALUES (?, ?,", "0)", "")
+    + "UPDATE SET due_at = iif(claimed = 0, excluded.due_at, due_at), claimed = iif(claimed, 2, 0) "
+    "WHERE claimed = 1 OR (claimed = 0 AND due_at > excluded.due_at)"
+)
+_PUT: Final = (
+    _ENTER.format("SELECT session, ?,", "0", "FROM sessions WHERE tenant = ? AND id = ?")
+    + "NOTHING"
+)
+_TAKE: Final = (
+    _ENTER.format("VALUES (?, ?,", "1)", "")
+    + "UPDATE SET due_at = excluded.due_at, generation = generation + 1, claimed = 1 "
+    "WHERE claimed = 0 OR due_at NOT BETWEEN ? AND ? RETURNING generation"
+)
+_LISTED: Final = (
+    "SELECT s.session, s.tenant, s.id, d.generation, "
+    "d.claimed AND d.due_at BETWEEN ? AND ? FROM due d "
+    "JOIN sessions s ON s.session = d.session "
+    "WHERE {} AND s.tenant = coalesce(?, s.tenant) ORDER BY d.due_at LIMIT ?"
+)
+# Each has an index: one statement for both would read all that is due later.
+_UNTIL: Final = _LISTED.format("d.due_at <= ?")
+_TOO_LATE: Final = _LISTED.format("d.claimed > 0 AND d.due_at > max(?, ?)")
+_OF_CLAIM: Final = "WHERE session = ? AND generation = ? AND claimed > 0"
+#: Later than every time.
+_EVER: Final = 2**62
+
+
+def _held(now: datetime) -> tuple[int, int]:
+    """Return between which ends a claim holds: one of a clock that was far ahead does not."""
+    return to_micros(now) + 1, to_micros(now + MOST_BELIEVED)
+
+
+def note(transaction: Transaction, number: int, due: Due | None) -> None:
+    """Enter when the session of that number is due, unless it is by then."""
+    if due is not None:
+        at = due.at or transaction.now() + timedelta(seconds=due.delay)
+        transaction.connection.execute(_NOTE, (number, to_micros(at)))
+
+
+def listed(
+    connection: sqlite3.Connection,
+    now: datetime,
+    limit: int,
+    tenant: str | None,
+    ahead: float | None = 0.0,
+) -> list[Any]:
+    """Return what is due within ``ahead`` seconds: number, tenant, id, generation, claimed."""
+    until = _EVER if ahead is None else to_micros(now + timedelta(seconds=ahead))
+    held = _held(now)
+    found: list[Any] = []
+    for listing, of in ((_UNTIL, (until,)), (_TOO_LATE, (until, held[1]))):
+        values = (*held, *of, tenant, max(limit, 0) - len(found))
+        found += connection.execute(listing, values).fetchall()
+    return found
+
+
+def claim(
+    transaction: Transaction, limit: int, lease: float, tenant: str | None
+) -> list[DueSession]:
+    """Claim up to ``limit`` sessions that are due."""
+    now = transaction.now()
+    found = listed(transaction.connection, now, limit, tenant)
+    transaction.writing()
+    times = to_micros(now + timedelta(seconds=lease)), *_held(now)
+    return [
+        DueSession(name, id_, transaction.connection.execute(_TAKE, (number, *times)).fetchone()[0])
+        for number, name, id_, *_ in found
+    ]
+
+
+def take_due(
+    transaction: Transaction,
+    tenant: str,
+    session_id: str,
+    *,
+    lease: float,
+    held: DueSession | None = None,
+) -> DueSession | None:
+    """Claim a session that nobody holds, or renew the claim ``held``."""
+    head = heads.find(transaction, tenant, session_id)
+    if head is None:
+        return None
+    transaction.writing()
+    now = transaction.now()
+    until, execute = to_micros(now + timedelta(seconds=lease)), transaction.connection.execute
+    if held is not None:
+        renewed = execute(
+            f"UPDATE due SET due_at = ? {_OF_CLAIM}", (until, head[0], held.generation)
+        )
+        return held if renewed.rowcount else None
+    taken = execute(_TAKE, (head[0], until, *_held(now))).fetchone()
+    return DueSession(tenant, session_id, taken[0]) if taken else None
+
+
+def is_held(transaction: Transaction, number: int, claim: DueSession) -> bool:
+    """Return whether nobody took the session over since this claim, and it is not settled."""
+    held = f"SELECT 1 FROM due {_OF_CLAIM}"
+    found = transaction.connection.execute(held, (number, claim.generation)).fetchone()
+    return found is not None
+
+
+def put_due(transaction: Transaction, tenant: str, session_ids: Sequence[str]) -> None:
+    """Make those of these sessions due now that have no entry."""
+    transaction.writing()
+    now = to_micros(transaction.now())
+    transaction.connection.executemany(_PUT, [(now, tenant, id_) for id_ in session_ids])
+
+
+def settle_due(
+    transaction: Transaction, tenant: str, claimed: DueSession, *, at: datetime | None = None
+) -> bool:
+    """End the claim, where it holds; remove the entry or set its next time."""
+    head = heads.find(transaction, tenant, claimed.session_id)
+    if head is None:
+        return False
+    transaction.writing()
+    of, now = (head[0], claimed.generation), to_micros(transaction.now())
+    execute = transaction.connection.execute
+    # What was noted meanwhile is due now: the time of it is not kept.
+    next_at = _EVER if at is None else to_micros(at)
+    done = execute(
+        f"UPDATE due SET due_at = iif(claimed = 2, min(?, ?), ?), claimed = 0 {_OF_CLAIM}",
+        (now, next_at, next_at, *of),
+    )
+    execute("DELETE FROM due WHERE session = ? AND due_at = ?", (head[0], _EVER))
+    return bool(done.rowcount)
+
 
 _NODES: Final = f"SELECT {rows.NODES.columns} FROM nodes WHERE session = ? AND tree = ?"
 _NODE: Final = _NODES + " AND id = ?"
@@ -234,7 +405,7 @@ def write_nodes(
     connection = transaction.connection
     tenant, session_id, tree = of
     head = heads.find(transaction, tenant, session_id)
-    if claim is not None and not (head and due.is_held(transaction, head[0], claim)):
+    if claim is not None and not (head and is_held(transaction, head[0], claim)):
         return None
     transaction.writing()
     applied = [False] * len(writes)
@@ -243,7 +414,7 @@ def write_nodes(
         applied = [_write_node(Part(connection, tenant), at, write) for write in writes]
         # Whoever holds the claim settles what is left.
         if claim is None and at[1] == head[1].tree and any(applied):
-            due.note(transaction, at[0], due_by_nodes(write.node for write in writes))
+            note(transaction, at[0], due_by_nodes(write.node for write in writes))
     put_attempts(transaction, tenant, attempts)
     return applied
 
@@ -270,3 +441,114 @@ def _write_node(part: Tenant, at: tuple[int, int], write: NodeWrite) -> bool:
             INSERT["revision"], (part.of, *at, *rows.REVISIONS.row(write.revision))
         )
     return True
+
+
+_RECORD_AT: Final = "tenant = ? AND kind = ? AND scope = ? AND key = ?"
+_RECORD_HELD: Final = f"SELECT body, version FROM records WHERE {_RECORD_AT}"
+DROP_RECORD: Final = f"DELETE FROM records WHERE {_RECORD_AT}"
+_PUT_RECORD: Final = (
+    "INSERT INTO records (tenant, kind, scope, key, body, version) VALUES (?, ?, ?, ?, ?, 1) "
+    "ON CONFLICT (tenant, kind, scope, key) "
+    "DO UPDATE SET body = excluded.body, version = version + 1"
+)
+
+
+def put_run(transaction: Transaction, tenant: str, run: RunRecord) -> None:
+    """Insert the run, or replace the run with the same id, which keeps its place."""
+    transaction.writing()
+    transaction.connection.execute(REPLACE["run"], (tenant, *rows.RUNS.row(run)))
+
+
+def put_view(
+    transaction: Transaction, tenant: str, view: ViewRecord, *, epoch: int | None = None
+) -> bool:
+    """Insert the view, or replace the view with the same session and name.
+
+    Return whether it was written; it is not if ``epoch`` is given and outdated.
+    """
+    if epoch is not None and not epoch_is(transaction, tenant, view.session_id, epoch):
+        return False
+    transaction.writing()
+    transaction.connection.execute(REPLACE["view"], (tenant, *rows.VIEWS.row(view)))
+    return True
+
+
+def put_records(
+    transaction: Transaction,
+    tenant: str,
+    writes: Sequence[RecordWrite],
+    *,
+    epochs: Mapping[str, int] | None = None,
+    standing: Sequence[Record] = (),
+    attempts: Sequence[Attempt] = (),
+) -> bool:
+    """Apply all writes, record ``attempts`` and return True, or do nothing and return False.
+
+    Nothing is done if an expectation or an epoch does not hold, or if a record of ``standing`` is
+    not stored exactly as given. All of this is checked before the first change.
+    """
+    check_record_writes(writes)
+    execute = transaction.connection.execute
+    if not all(epoch_is(transaction, tenant, *of) for of in (epochs or {}).items()):
+        return False
+    for one in standing:
+        held = execute(_RECORD_HELD, (tenant, one.kind, one.scope, one.key)).fetchone()
+        if held is None or tuple(held) != (one.body, one.version):
+            return False
+    for write in writes:
+        if write.expected is not None:
+            held = execute(_RECORD_HELD, (tenant, write.kind, write.scope, write.key)).fetchone()
+            if write.expected != (held[1] if held else 0):
+                return False
+    transaction.writing()
+    for write in writes:
+        place = (tenant, write.kind, write.scope, write.key)
+        if write.body is None:
+            execute(DROP_RECORD, place)
+        else:
+            execute(_PUT_RECORD, (*place, write.body))
+    put_attempts(transaction, tenant, attempts)
+    return True
+
+
+def put_blocks(
+    transaction: Transaction, tenant: str, session_id: str, blocks: Sequence[Block], *, epoch: int
+) -> bool:
+    """Insert the blocks, or replace the blocks with the same kind and start.
+
+    Return whether they were written; they are not if ``epoch`` is not the session's epoch.
+    """
+    head = heads.find(transaction, tenant, session_id)
+    if head is None or head[1].epoch != epoch:
+        return False
+    write_blocks(transaction, head[0], blocks)
+    return True
+
+
+def write_blocks(transaction: Transaction, number: int, blocks: Sequence[Block]) -> None:
+    """Write the blocks of the session of that number."""
+    transaction.writing()
+    for block in blocks:
+        transaction.connection.execute(REPLACE["block"], (number, *rows.BLOCKS.row(block)))
+        if block.kind == TERMS:
+            segments.place(transaction.connection, number, block.start, block.stop)
+
+
+def drop_blocks(transaction: Transaction, tenant: str, session_id: str, kind: str) -> None:
+    """Remove all blocks of ``kind``."""
+    head = heads.find(transaction, tenant, session_id)
+    if head is None:
+        return
+    transaction.writing()
+    of = (head[0], kind)
+    transaction.connection.execute("DELETE FROM blocks WHERE session = ? AND kind = ?", of)
+    if kind == TERMS:
+        segments.drop(transaction.connection, head[0])
+
+
+def drop_blocks_over(connection: sqlite3.Connection, number: int, first: int, last: int) -> None:
+    """Remove the blocks of every kind that cover any message from ``first`` to ``last``."""
+    connection.execute(
+        "DELETE FROM blocks WHERE session = ? AND stop > ? AND start <= ?", (number, first, last)
+    )
+    segments.drop(connection, number, (first, last))

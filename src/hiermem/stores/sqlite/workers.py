@@ -22,7 +22,7 @@ from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
 from hiermem.process import HomeProcess, at_fork
 from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import connections
-from hiermem.stores.sqlite.failures import FAILURES, is_busy, translate
+from hiermem.stores.sqlite.connections import FAILURES, is_busy, translate
 from hiermem.types import SessionRecord
 
 T = TypeVar("T")

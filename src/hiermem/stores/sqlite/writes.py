@@ -3,32 +3,51 @@
 Each function reads and decides first, calls ``transaction.writing()`` before the first change, and
 records a session's new head after the last one. So a decision that raises has nothing to undo.
 The answers to a decision's needs are here too; ``read`` gives them without a decision.
+
+The statements that dump a session, or what belongs to none, and that restore one.
+
+Each does so inside one transaction, so all rows of a dump are of one state, and a restore is whole
+or nothing.
 """
+
+# ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Final, TypeVar
 
-from hiermem.changes.receipts import STORE_COPY
+from hiermem.changes.propagate import STORE_COPY
+from hiermem.errors import SessionExistsError
 from hiermem.stores import rows
-from hiermem.stores.codec import decode, pack
-from hiermem.stores.contract import answer_to, check_changes, refuse, run_decision, successive
+from hiermem.stores.contract import (
+    answer_to,
+    check_changes,
+    decode,
+    pack,
+    refuse,
+    run_decision,
+    successive,
+)
+from hiermem.stores.dump import Item, Received, check_secret, missing, pages
 from hiermem.stores.rows import INDEX_BITS
-from hiermem.stores.sqlite import due, heads, puts, reads, segments, trees
-from hiermem.stores.sqlite.heads import INSERT, Part, Tenant, insert, one_state
+from hiermem.stores.sqlite import reads, segments, trees
+from hiermem.stores.sqlite import reads as heads
+from hiermem.stores.sqlite import trees as due
+from hiermem.stores.sqlite import trees as puts
+from hiermem.stores.sqlite.reads import INSERT, Part, Tenant, insert, one_state
 from hiermem.stores.sqlite.workers import Transaction
-from hiermem.summaries.due import due_by_change
+from hiermem.summaries.due import AT_ONCE, due_by_change
 from hiermem.types import SessionRecord
 from hiermem.types import transaction as tx
+from hiermem.types.transaction import NO_SESSION, StoredRow
 
 T = TypeVar("T")
 
 #: The number of keys that one statement looks up; a fixed number keeps the statement prepared.
 _KEYS_AT_ONCE = 50
-
-# ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
 
 def _sets(columns: str) -> str:
@@ -340,3 +359,98 @@ def _numbered(connection: sqlite3.Connection, number: int) -> None:
     segments.drop(connection, number)
     for table in rows.BY_NUMBER:
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))
+
+
+#: The number of rows that are decoded at once.
+_CHUNK: Final = 500
+
+
+# ---------------------------------------------------------------------------------------------
+# Dumping
+
+
+def dump(
+    connection: sqlite3.Connection, *, tenant: str, session_id: str
+) -> Iterator[list[StoredRow]]:
+    """Yield the pages of a dump, of what belongs to no session where the id is "".
+
+    The connection must be inside a transaction, or be alone.
+    """
+    items = _items(Part(connection, tenant), session_id)
+    yield from pages(items, tenant=tenant, secret=reads.secret(connection))
+
+
+def _items(part: Tenant, session_id: str) -> Iterator[Item]:
+    number = 0
+    if session_id != NO_SESSION:
+        record = reads.session(part, session_id)
+        found = heads.number(part, session_id)
+        if record is None or found is None:
+            raise missing(session_id)
+        yield "session", "", record
+        number = found
+    for kind, form in rows.KINDS.items():
+        columns = form.columns
+        bound: tuple[str | int, ...] = (number,)
+        if session_id == NO_SESSION:
+            if not form.named:
+                continue
+            where = (
+                "m.tenant = ? AND NOT EXISTS (SELECT 1 FROM sessions s "
+                f"WHERE s.tenant = m.tenant AND s.id = m.{form.named})"
+            )
+            bound = (part.of,)
+        elif form.named:
+            where, bound = f"tenant = ? AND {form.named} = ?", (part.of, session_id)
+        elif form.owner == "log":
+            where = "message >= ? AND message < ?"
+            bound = (number << rows.INDEX_BITS, number + 1 << rows.INDEX_BITS)
+        else:
+            where = "session = ?"
+        if form.owner == "tree":
+            columns = f"tree, {columns}"
+        selected = f"SELECT {columns} FROM {form.table} m WHERE {where} ORDER BY {form.order}"
+        with closing(part.connection.execute(selected, bound)) as cursor:
+            while chunk := cursor.fetchmany(_CHUNK):
+                yield from rows.items(kind, chunk)
+
+
+# ---------------------------------------------------------------------------------------------
+# Restoring
+
+
+def restore(transaction: Transaction, received: Received, replaces: int | None) -> None:
+    """Write a session, or what belongs to none, instead of the one of version ``replaces``.
+
+    Raises SessionExistsError and SecretMismatchError.
+    """
+    reader, connection = received.reader, transaction.connection
+    tenant, session_id = reader.tenant, reader.session_id
+    there = heads.find(transaction, tenant, session_id)
+    if there is not None and there[1].version != replaces:
+        raise SessionExistsError(session_id)
+    secret = reads.secret(connection)
+    empty = not reads.tenants(connection, after=None, limit=1)
+    check_secret(reader, secret, empty=empty)
+    transaction.writing()
+    if reader.secret != secret:
+        connection.execute("UPDATE store SET secret = ?", (reader.secret,))
+    if replaces is not None:
+        deleted(transaction, tenant, session_id)
+    number = 0
+    if reader.record is not None:
+        number = write_record(connection, tenant, None, None, reader.record)
+        due.note(transaction, number, AT_ONCE)
+    for page in received.pages():
+        for kind, at, value in page:
+            if kind == "block":
+                puts.write_blocks(transaction, number, [value])
+                continue
+            form = rows.KINDS[kind]
+            row = form.row((at, value) if kind == "key" else value)
+            if form.owner == "log":
+                row = (number << rows.INDEX_BITS | row[0], *row[1:])
+            owners = {
+                "tenant": (tenant,), "session": (number,), "tree": (tenant, number, at), "log": (),
+            }  # fmt: skip
+            connection.execute(INSERT[kind], (*owners[form.owner], *row))

@@ -23,8 +23,8 @@ from hiermem.data import word_lists
 from hiermem.protocols import SourceText
 from hiermem.text import units
 from hiermem.text.entity_names import FILE, FUNCTION_WORDS, GENERIC
-from hiermem.text.lexicon import either
-from hiermem.text.stemming import stem
+from hiermem.text.policy import either
+from hiermem.text.terms import stem
 from hiermem.types import Role
 
 #: The longest item, in code points, and the shortest piece that a boundary leaves.

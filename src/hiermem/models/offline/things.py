@@ -18,7 +18,7 @@ from typing import Final
 
 from hiermem.data import word_lists
 from hiermem.extraction.reduce import normalise
-from hiermem.models.offline.extraction.speech import Definition, Sentence, phrases
+from hiermem.models.offline.speech import Definition, Sentence, phrases
 from hiermem.text.entity_names import (
     CALENDAR,
     FUNCTION_WORDS,
@@ -27,7 +27,7 @@ from hiermem.text.entity_names import (
     NameMention,
     find,
 )
-from hiermem.text.stemming import stem
+from hiermem.text.terms import stem
 from hiermem.types.trivector import EntityType
 
 _WORDS: Final = word_lists("offline_words")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
-from hiermem.models.offline.extraction.speech import (
+from hiermem.models.offline.speech import (
     ASIDE,
     CAP,
     ROLE_LABELS,
@@ -31,7 +31,7 @@ from hiermem.models.offline.extraction.speech import (
     telling,
 )
 from hiermem.protocols import SourceText
-from hiermem.text.lexicon import is_back_channel
+from hiermem.text.policy import is_back_channel
 from hiermem.types.trivector import DeltaKind
 
 #: A question is answered in at most this many messages after it.

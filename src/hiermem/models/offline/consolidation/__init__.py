@@ -1,1 +1,0 @@
-"""Places notes in the files that rules name, by rule."""

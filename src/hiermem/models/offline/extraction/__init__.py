@@ -1,1 +1,0 @@
-"""Finds entities, relations, open items and strategy by rule."""
