@@ -197,7 +197,7 @@ else:  # at run time, the same names by module
             "from_anthropic from_openai from_responses to_anthropic to_openai to_responses"
         ),
         "hiermem.calls.run_report": "RunItem RunReport",
-        "hiermem.upkeep.check": "CheckReport Finding",
+        "hiermem.upkeep.check": "CheckReport",
         "hiermem.context.profile": "ContextProfile",
         "hiermem.context.selection": ("ContextBudget ContextSelection ShownSummary"),
         "hiermem.extraction.diagram": "to_mermaid",
@@ -258,6 +258,7 @@ else:  # at run time, the same names by module
         "hiermem.types.transaction": (
             "DueSession LogEvent Record RecordWrite RunRecord Scrubbed Spent"
         ),
+        "hiermem.types.runs": "Finding",
         "hiermem.types.trivector": "Delta Entity Provenance Relation Strategy TriVector",
     }
     _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -16,6 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from hiermem import ContextSelection
+from hiermem.types import bank
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "hiermem"
 #: Where a path may begin.
@@ -26,18 +29,22 @@ SOURCES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *(path for folder in SCRIPTS for path in sorted((ROOT / folder).rglob("*.py"))),
 ]
-ROOMS = sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file())
+FOLDERS = sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file())
 
-DOTTED = re.compile(rf"(?<![\w./])(?:hiermem|{'|'.join(ROOMS)})(?:\.\w+)+")
+DOTTED = re.compile(rf"(?<![\w./])(?:hiermem|{'|'.join(FOLDERS)})(?:\.\w+)+")
 PYTHON_FILE = re.compile(r"(?<![\w./-])[\w./-]*\w\.py\b")
-FOLDER = re.compile(rf"(?<![\w./])(?:{'|'.join((*SCRIPTS, 'docs', *ROOMS))})/(?:[\w-]+/)*(?![\w/])")
+FOLDER = re.compile(
+    rf"(?<![\w./])(?:{'|'.join((*SCRIPTS, 'docs', *FOLDERS))})/(?:[\w-]+/)*(?![\w/])"
+)
 NO_CODE = re.compile(r'"""(?s:.*?)"""|#.*')
 LONE = re.compile(r"``([A-Za-z_]\w*)``")
 
 #: Files of a user's project, in examples of what a conversation may name.
 NO_FILES_OF_OURS = {"src/store.py", "seats.py", "openai_public.py"}
-#: A page that is named by its file alone (``models.md``) looks like a member of a room.
-PAGE_SUFFIXES = (".md", ".py", ".txt")
+#: A page that is named by its file alone (``models.md``) looks like a member of a folder.
+PAGE_SUFFIXES = (".md", ".py", ".txt", ".webp")
+#: Variables of examples that are called like a folder, and what they hold.
+VARIABLES = {"bank": bank, "context": ContextSelection, "text": str}
 LOGGER = re.compile(r"getLogger\(\"([\w.]+)\"\)")
 
 
@@ -69,6 +76,8 @@ def exists(name: str) -> bool:
     if name in loggers():
         return True
     parts = name.removeprefix("hiermem.").split(".")
+    if parts[0] in VARIABLES and hasattr(VARIABLES[parts[0]], parts[-1]):
+        return True
     place, module = PACKAGE, "hiermem"
     while parts and ((place / parts[0]).is_dir() or (place / f"{parts[0]}.py").is_file()):
         place, module = place / parts[0], f"{module}.{parts[0]}"
@@ -123,7 +132,7 @@ def unknown_names(docstring: str, known: set[str]) -> list[str]:
 
 @pytest.mark.thorough
 def test_every_lone_name_of_a_modules_docstring_exists(known):
-    """A neighbour is named without its room: such a name must be one that the code has."""
+    """A neighbour is named without its folder: such a name must be one that the code has."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
@@ -136,14 +145,14 @@ def test_every_lone_name_of_a_modules_docstring_exists(known):
     "line",
     [
         "decided in ``text.polity``",
-        "see hiermem.core.polity for more",
+        "see hiermem.core.text for more",
         "``hiermem.summaries.commit.NeverWas`` keeps it",
-        "``engine.no_room`` does it",
-        "| question | `core/text/polity.py` |",
-        "`src/hiermem/core/polity.py`",
+        "``changes.nothing`` does it",
+        "| question | `text/polity.py` |",
+        "`src/hiermem/text/polity.py`",
         "proven by tests/text/test_polity.py.",
         "`benchmarks/polity.py` prints it",
-        "all of `core/polities/` may use it",
+        "all of `text/polities/` may use it",
     ],
 )
 def test_a_made_up_name_is_found(line):

@@ -196,7 +196,7 @@ def test_a_session_that_moves_stays_what_it_was(steps, source_kind, target_kind)
 
 DYING = """
 import asyncio, json, os, signal, sys
-from hiermem.stores import receive
+from hiermem.stores import dump
 from hiermem.stores.sqlite import SQLiteStore
 
 rows, path, moment = json.load(open(sys.argv[1])), sys.argv[2], sys.argv[3]
@@ -212,7 +212,7 @@ async def pages():
 
 async def main():
     if moment == "writing":  # in the transaction, of which all but the last page is written
-        held_items = receive.held_items
+        held_items = dump.held_items
         left = 3
 
         def counted(rows):
@@ -220,7 +220,7 @@ async def main():
             left -= 1
             return held_items(rows) if left else die()
 
-        receive.held_items = counted
+        dump.held_items = counted
     store = await SQLiteStore.open(path)
     await store.tenant("default").restore(pages())
 

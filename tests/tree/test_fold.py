@@ -1,7 +1,7 @@
 """The fold against a slow reading of the specification: P4, P5, P8 and the published examples.
 
 ``Slow`` keeps every message in lists and looks at all of them at each step, rule by rule in the
-specification's order. It shares no code with ``hiermem.core`` but the values.
+specification's order. It shares no code with ``hiermem.tree`` but the values.
 """
 
 import json

@@ -184,7 +184,7 @@ def superseding(bank: ExchangedBank, held: Pointer | None, *, place: str) -> int
     """Return the later revision of the same space that a place holds; None if it holds none.
 
     Raises UsageError for what is there of another space, or of another line of this one, unless
-    ``bank.overwrite`` is set.
+    ``overwrite`` of the bank is set.
     """
     ours = bank.pointer
     if held is None:

@@ -2,7 +2,7 @@
 """Decides which terms a text is found by.
 
 The same functions read what is indexed and what is asked, so a message is found by its own words in
-any script. Text is folded (``text.folding``), words of letters and digits are stemmed, and English
+any script. Text is folded, words of letters and digits are stemmed, and English
 stop words are dropped, except those of the first person. A word with an umlaut is also found as it
 is written without one: "Müller" as "Muller" and "Mueller". Scripts without spaces between words
 (Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan), and Korean, whose words take particles, are

@@ -1,7 +1,7 @@
 """Values: what goes in, what is stored, what comes out. All are frozen.
 
-A value holds data, checks its own shape and can be compared. ``hiermem.core`` derives everything
-else. Messages and the tree's values can be imported from here; those of banks, graphs, prices and
+A value holds data, checks its own shape and can be compared; everything else is derived from it.
+Messages and the tree's values can be imported from here; those of banks, graphs, prices and
 transactions come from their own modules.
 """
 
