@@ -16,11 +16,11 @@ from conversations import Chat, Question
 from minilm import MiniLM
 from rivals import RIVALS, Search
 
-from hiermem.search import evidence, ranking, vectors
+from hiermem.search import evidence, rank, vectors
 from hiermem.search.index import Index
 from hiermem.search.postings import Array, collect, spoken
 from hiermem.search.query import read_query
-from hiermem.search.ranking import WEIGHTS, RankingWeights
+from hiermem.search.rank import WEIGHTS, RankingWeights
 from hiermem.text import measure
 from hiermem.tokens import default_counter
 from hiermem.types import StoredMessage
@@ -83,7 +83,7 @@ class IndexedChat:
         found = []
         for budget in BUDGETS:
             units = evidence.pack(
-                ranking.best(scores, evidence.candidates(budget)),
+                rank.best(scores, evidence.candidates(budget)),
                 budget,
                 cost=self.cost,
                 sitting=self.index.sitting,
@@ -116,7 +116,7 @@ def bm25(indexed: IndexedChat, number: int) -> Array:
     plain = replace(WEIGHTS, form=1, asker=1, parts=0, members=0, context=0, near=0)
     plain = replace(plain, who=0, said=0, reply=0)
     query = replace(indexed.queries[number], overview=False, to_assistant=False)
-    return ranking.score(indexed.index, query, weights=plain)[0]
+    return rank.score(indexed.index, query, weights=plain)[0]
 
 
 def nearest(indexed: IndexedChat, number: int) -> Array:
@@ -135,7 +135,7 @@ def formula(
         assert indexed.vectors is not None
         assert indexed.asked is not None
         seen = vectors.compare(indexed.index, indexed.vectors, indexed.asked[number])
-    return ranking.score(indexed.index, indexed.queries[number], dense=seen, weights=weights)[0]
+    return rank.score(indexed.index, indexed.queries[number], dense=seen, weights=weights)[0]
 
 
 def rivals(indexed_chats: Sequence[IndexedChat]) -> dict[str, Way]:

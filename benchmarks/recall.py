@@ -52,7 +52,7 @@ from hiermem import AsyncMemory, Evidence
 from hiermem.embedders import HashingEmbedder
 from hiermem.protocols import Embedder
 from hiermem.search.postings import Array
-from hiermem.search.ranking import WEIGHTS
+from hiermem.search.rank import WEIGHTS
 from hiermem.text.measure import body
 
 TALK, ALL_TALK, ALL_HOPS = "LoCoMo 1-4", "LoCoMo 1-4, all", "multi-hop, all"

@@ -115,11 +115,11 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.protocols import TokenCounter as TokenCounter
     from hiermem.protocols import TreeStore as TreeStore
     from hiermem.protocols import Usage as Usage
-    from hiermem.search.embedding_state import EmbeddingReport as EmbeddingReport
-    from hiermem.search.embedding_state import IndexReport as IndexReport
-    from hiermem.search.index import Evidence as Evidence
-    from hiermem.search.index import Hit as Hit
     from hiermem.search.query import matched as matched
+    from hiermem.search.results import EmbeddingReport as EmbeddingReport
+    from hiermem.search.results import Evidence as Evidence
+    from hiermem.search.results import Hit as Hit
+    from hiermem.search.results import IndexReport as IndexReport
     from hiermem.search.select import RecallFilters as RecallFilters
     from hiermem.search.select import SearchFilters as SearchFilters
     from hiermem.search.select import TenantFilters as TenantFilters
@@ -208,9 +208,8 @@ else:  # at run time, the same names by module
         "hiermem.log.branches": "ImportReport",
         "hiermem.changes.propagate": "EditReport Receipt StoreCopy",
         "hiermem.summaries.metrics": "Feedback LevelMetrics Metrics Served",
-        "hiermem.search.embedding_state": "EmbeddingReport IndexReport",
         "hiermem.search.select": "RecallFilters SearchFilters TenantFilters",
-        "hiermem.search.index": "Evidence Hit",
+        "hiermem.search.results": "EmbeddingReport Evidence Hit IndexReport",
         "hiermem.search.query": "matched",
         "hiermem.summaries.plan": "UpdatePlan UpdateProgress UpdateReport",
         "hiermem.prompts.template": "PromptTemplate",

@@ -15,17 +15,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.search import evidence, ranking
+from hiermem.search import evidence, rank
 from hiermem.search.index import LEVELS, Index
 from hiermem.search.postings import ASKS, NAMES_TIME, SPEAKS_OF_SELF, collect
 from hiermem.search.query import read_query
-from hiermem.search.ranking import WEIGHTS, Leg, best
+from hiermem.search.rank import WEIGHTS, Leg, best
 from hiermem.text.terms import FIRST_PERSON, number, terms
 from hiermem.types import ROLES, Message, StoredMessage
 
 
 def score(index, query, **fields):
-    return ranking.score(index, query, **fields)[0]
+    return rank.score(index, query, **fields)[0]
 
 
 START = datetime(2024, 5, 6, 9, tzinfo=UTC)
@@ -341,17 +341,14 @@ def test_whose_matter_it_is_does_not_outweigh_the_matter():
     """Where few say "we", a message that does would come before the one that is asked for."""
     texts = ["PostgreSQL is the database.", "Before choosing the limit we look at the spread."]
     index = Index(collect(session([*texts, *["The cheese is ripe."] * 30]), count))
-    assert (
-        ranking.best(ranking.score(index, read_query("which database did we choose?"))[0], 1)[0]
-        == 0
-    )
+    assert rank.best(rank.score(index, read_query("which database did we choose?"))[0], 1)[0] == 0
 
 
 def test_what_holds_nothing_of_the_question_is_told_apart():
     """A search would otherwise show the whole session for a word that nobody used."""
     index = Index(collect(session(["the red car", "a dog", "some kitten"]), count))
-    assert ranking.score(index, read_query("pets"))[1].tolist() == [False, True, True]
-    assert not ranking.score(index, read_query("qwertyuiop"))[1].any()
+    assert rank.score(index, read_query("pets"))[1].tolist() == [False, True, True]
+    assert not rank.score(index, read_query("qwertyuiop"))[1].any()
 
 
 def test_weights_are_what_the_page_says():

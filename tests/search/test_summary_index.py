@@ -12,7 +12,7 @@ from hiermem.search import vectors as packed
 from hiermem.search.index import Index
 from hiermem.search.postings import collect
 from hiermem.search.query import read_query
-from hiermem.search.ranking import SummaryIndex, boost, name_of, pack, unpack
+from hiermem.search.summary_index import SummaryIndex, boost, name_of, pack, unpack
 from hiermem.types import Message, Node, Revision, Span, StoredMessage, Summary
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)

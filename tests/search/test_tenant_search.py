@@ -349,10 +349,10 @@ async def test_filters_leave_out_and_never_change_the_order(eager):
 
 
 async def test_metadata_of_many_sessions_select_too(monkeypatch):
-    from hiermem.search import tenant_search
+    from hiermem.search import tenant
 
-    monkeypatch.setattr(tenant_search, "_FEW_SESSIONS", 1)
-    monkeypatch.setattr(tenant_search, "_BLOCKS", 2)
+    monkeypatch.setattr(tenant, "_FEW_SESSIONS", 1)
+    monkeypatch.setattr(tenant, "_BLOCKS", 2)
     async with AsyncMemory.open(":memory:") as memory:
         for number_ in range(12):
             session = memory.session(f"s{number_}", metadata={"user": "ab"[number_ % 2]})

@@ -12,7 +12,7 @@ from hiermem.config import HierarchyConfig, SearchPolicy
 from hiermem.context.profile import ContextProfile
 from hiermem.errors import UsageError
 from hiermem.lazy import LazyModule
-from hiermem.search.index import Hit
+from hiermem.search.results import Hit
 from hiermem.search.select import SearchFilters, read_filters
 from hiermem.text.policy import check_name
 from hiermem.tokens import as_counter

@@ -33,7 +33,7 @@ from hiermem.extraction.tenant_graph import AsyncGraph
 from hiermem.lazy import LazyModule
 from hiermem.log.branches import ImportReport
 from hiermem.process import utc_now
-from hiermem.search.index import Evidence, Hit
+from hiermem.search.results import Evidence, Hit
 from hiermem.search.select import TenantFilters, read_filters
 from hiermem.text.policy import MAX_NAME, check, check_name
 from hiermem.tokens import as_counter
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from hiermem.context import read
     from hiermem.log import append as ingest
     from hiermem.prompts import template as prompt
-    from hiermem.search import embedding_state
+    from hiermem.search import results
     from hiermem.search.search import Question
     from hiermem.summaries import plan, reports
     from hiermem.summaries import update as updating
@@ -62,7 +62,7 @@ else:
     transaction = LazyModule("hiermem.types.transaction")
     checks = LazyModule("hiermem.upkeep.check")
     transfer = LazyModule("hiermem.upkeep.copy_plan")
-    embedding_state = LazyModule("hiermem.search.embedding_state")
+    results = LazyModule("hiermem.search.results")
     plan = LazyModule("hiermem.summaries.plan")
     prompt = LazyModule("hiermem.prompts.template")
     reports = LazyModule("hiermem.summaries.reports")
@@ -543,10 +543,10 @@ class AsyncMemory(Brief):
 
         Raises CounterMismatchError where a session was counted by another counter.
         """
-        from hiermem.search import tenant_search
+        from hiermem.search import tenant
 
         handle, question = self._resources.opened(), _question(query, metadata, filters)
-        return await tenant_search.search(handle, question, limit)
+        return await tenant.search(handle, question, limit)
 
     async def recall(
         self,
@@ -563,12 +563,12 @@ class AsyncMemory(Brief):
         name the session and the date. ``neighbours`` adds that many passages before and after each
         hit. The rest is as for ``search``.
         """
-        from hiermem.search import tenant_search
+        from hiermem.search import tenant
 
         handle, question = self._resources.opened(), _question(query, metadata, filters)
-        return await tenant_search.recall(handle, question, max_tokens, neighbours=neighbours)
+        return await tenant.recall(handle, question, max_tokens, neighbours=neighbours)
 
-    async def rebuild_index(self) -> embedding_state.IndexReport:
+    async def rebuild_index(self) -> results.IndexReport:
         """Rebuild the search index of every session, and return how much was indexed.
 
         Right answers never need this: a search rebuilds what is damaged or missing. Messages and
@@ -578,7 +578,7 @@ class AsyncMemory(Brief):
 
         return await rebuild(self._resources.opened())
 
-    async def reembed(self) -> list[embedding_state.EmbeddingReport]:
+    async def reembed(self) -> list[results.EmbeddingReport]:
         """Recompute vectors that are missing or were made by another embedder, in every session.
 
         Return one report for each session. A call that was cut off is resumed by the next.
@@ -732,7 +732,7 @@ def _question(
     from hiermem.search.search import Question
 
     chosen = {} if metadata is None else arguments.metadata(metadata)
-    return Question("", query, read_filters(filters, known=TenantFilters), chosen)
+    return Question("", query, read_filters(filters, accepted=TenantFilters), chosen)
 
 
 class _Opening:

@@ -19,7 +19,7 @@ from hiermem.config import ExtractionOptions, HierarchyConfig, replaced
 from hiermem.context.profile import ContextProfile
 from hiermem.errors import UsageError
 from hiermem.lazy import LazyModule
-from hiermem.search.index import Evidence, Hit
+from hiermem.search.results import Evidence, Hit
 from hiermem.search.select import RecallFilters, SearchFilters, read_filters
 from hiermem.text.policy import MAX_NAME, check, check_name
 from hiermem.types import Content, Message, Span, StoredMessage, Summary
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hiermem.log import append as forking
     from hiermem.log import append as ingest
     from hiermem.log import append as syncing
-    from hiermem.search import ahead, embedding_state
+    from hiermem.search import ahead, results
     from hiermem.summaries import metrics as costs
     from hiermem.summaries import plan
     from hiermem.summaries import update as updating
@@ -52,7 +52,7 @@ else:
     extraction = LazyModule("hiermem.extraction.plan")
     costs = LazyModule("hiermem.summaries.metrics")
     alignment = LazyModule("hiermem.log.alignment")
-    embedding_state = LazyModule("hiermem.search.embedding_state")
+    results = LazyModule("hiermem.search.results")
     plan = LazyModule("hiermem.summaries.plan")
     measuring = LazyModule("hiermem.upkeep.read_metrics")
     manager = LazyModule("hiermem.api.manager")
@@ -448,7 +448,7 @@ class AsyncSession(Brief):
         """
         from hiermem.search import search
 
-        question = search.Question(self.id, query, read_filters(filters, known=RecallFilters))
+        question = search.Question(self.id, query, read_filters(filters, accepted=RecallFilters))
         shown = self._shown(beside)
         return await search.recall(
             self._handle, question, max_tokens, neighbours=neighbours, shown=shown
@@ -466,7 +466,7 @@ class AsyncSession(Brief):
             raise UsageError("beside is a context of another session")
         return beside.verbatim
 
-    async def embed(self) -> embedding_state.EmbeddingReport:
+    async def embed(self) -> results.EmbeddingReport:
         """Make the missing vectors of messages and summaries, and return what was done.
 
         ``update`` does so in the background. A pass that was cut off is resumed by the next.

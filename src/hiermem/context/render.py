@@ -37,7 +37,7 @@ from hiermem.convert import request
 from hiermem.errors import StoreCorruptError
 from hiermem.needs import Reading
 from hiermem.protocols import TokenCounter
-from hiermem.search.index import Evidence
+from hiermem.search.results import Evidence
 from hiermem.text import units
 from hiermem.text.fence import NOTICE, as_counted, fence, in_turn, unescape
 from hiermem.text.measure import MESSAGE_OVERHEAD, body, day, message_tokens, speaker

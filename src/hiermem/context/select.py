@@ -38,7 +38,7 @@ from hiermem.context.zone import Pin
 from hiermem.handle import Handle, session_state
 from hiermem.log.trees import taken_back
 from hiermem.protocols import TokenCounter
-from hiermem.search.index import Evidence
+from hiermem.search.results import Evidence
 from hiermem.text import wishes
 from hiermem.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.text.policy import check_name

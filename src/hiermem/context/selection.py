@@ -21,7 +21,7 @@ from hiermem.context.cut import Omitted
 from hiermem.context.render import Block
 from hiermem.convert import request
 from hiermem.errors import UsageError
-from hiermem.search.index import Evidence
+from hiermem.search.results import Evidence
 from hiermem.text.fence import escape, in_turn
 from hiermem.text.measure import body, speaker
 from hiermem.types import Message, Span, StoredMessage

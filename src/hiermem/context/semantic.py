@@ -17,7 +17,7 @@ from hiermem.errors import BudgetTooSmallError
 from hiermem.handle import Handle
 from hiermem.log.trees import taken_back
 from hiermem.search import search
-from hiermem.search.index import Evidence, Hit
+from hiermem.search.results import Evidence, Hit
 from hiermem.types import SessionRecord
 
 #: The approximate number of tokens of the label and the line end of a passage.

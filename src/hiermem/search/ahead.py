@@ -1,6 +1,7 @@
-"""Keeps the indexes of long sessions, of forks and over all sessions: no search builds them.
+"""Runs an update, and stores search indexes meanwhile, so that no search has to build them.
 
-This module is imported with every session, so it loads the index only where one is worth keeping.
+It keeps the indexes of long sessions, of forks and over all sessions. Every session imports this
+module, so it loads the index only if one is worth keeping.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from hiermem.types import SessionRecord
 
 _log = logging.getLogger("hiermem.search")
 
-#: A search indexes fewer messages as fast as it reads what was kept; it keeps blocks of so many.
+#: A search indexes fewer messages as fast as it would read their stored index.
 _LONG: Final = 256
 #: Seconds after which an update that still runs has sent its first calls.
 _HEAD_START: Final = 0.1
-#: Updates of short sessions after which one looks at the index over all sessions.
+#: One in this many updates of short sessions looks at the index over all sessions.
 _UPDATES: Final = 16
 
 
@@ -33,10 +34,10 @@ async def with_index(
     *,
     within: float | None = None,
 ) -> UpdateReport:
-    """Run an update, and store what an index of the session lacks: of messages at the same time.
+    """Run an update and store the missing parts of the session's index, messages meanwhile.
 
-    If a cap ends the update, or the index is not stored ``within`` so many seconds, the rest is
-    left to the next one, or to a search.
+    If a cap ends the update, or storing takes longer than ``within`` seconds, the rest is left to
+    the next update or search.
     """
     until = None if within is None else asyncio.get_running_loop().time() + within
     ended = asyncio.Event()
@@ -51,7 +52,7 @@ async def with_index(
                     if stored or report.made >= _LONG:
                         record = await _long_session(handle, session_id)
                         if record is not None:
-                            from hiermem.search.keep_summary_index import store_ahead
+                            from hiermem.search.summaries import store_ahead
 
                             await store_ahead(handle, record)
                     await _keep_over_all(handle, now=stored)
@@ -62,9 +63,9 @@ async def with_index(
 
 
 async def _store_messages(handle: Handle, session_id: str, ended: asyncio.Event) -> bool:
-    """Store what is due of the index of a session's messages; return whether anything was due.
+    """Store the due part of a session's message index; return whether anything was due.
 
-    The update's first calls are sent before, unless it has ended.
+    Gives the update time to send its first calls.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(_HEAD_START):
@@ -80,7 +81,7 @@ async def _store_messages(handle: Handle, session_id: str, ended: asyncio.Event)
 
 
 async def _keep_over_all(handle: Handle, *, now: bool) -> None:
-    """Keep the index over all sessions, if there is one; not at every update, if not ``now``."""
+    """Keep the index over all sessions, if there is one; without ``now`` at few updates only."""
     handle.indexes.updates += 1
     if not now and handle.indexes.updates < _UPDATES:
         return
@@ -94,9 +95,9 @@ async def _keep_over_all(handle: Handle, *, now: bool) -> None:
 
 
 async def _long_session(handle: Handle, session_id: str) -> SessionRecord | None:
-    """Return the record of a session whose index is worth storing; None where it is not readable.
+    """Return the session's record if its index is worth storing, None if not or if unreadable.
 
-    An update must not fail for its index.
+    An update must not fail because of an index.
     """
     try:
         record = await handle.store.session(session_id)
@@ -112,7 +113,7 @@ async def share_index(handle: Handle, source: SessionRecord, fork_id: str) -> No
     """Store for a fork the blocks over the messages that it shares.
 
     ``source`` is the forked session as it was before. If its content has changed since, a block may
-    hold what the fork does not, and none is taken any more.
+    hold messages that the fork lacks, so no further block is taken.
     """
     if source.messages < _LONG:
         return

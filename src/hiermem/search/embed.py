@@ -1,17 +1,22 @@
-"""Makes the vectors of a session's passages and summaries, in the background.
+"""Reads the vectors of a session's passages and summaries, and runs the passes that make them.
 
 ::
 
     identity agreed ──▶ level by level: summaries without a vector, L1 first ──▶ embedder ──▶ block
                         then stride by stride: passages of messages          ──▶    "     ──▶   "
 
+All vectors of a session belong to one embedder, and each to exactly the text that it was made from;
+a vector that does not fit its units counts as missing. Vectors stay in memory with the index that
+they belong to, so after an append only the new ones are read.
+
 A pass that ends early loses nothing that it has committed, and the next one continues from there. A
-result of one epoch of a session is never written in another. A session has vectors of one embedder
-only.
+result of one epoch of a session is never written in another.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,18 +28,17 @@ import numpy as np
 from hiermem.calls.run import JournalledRun
 from hiermem.calls.run_report import with_current_outcome
 from hiermem.config import LONGEST_LEASE
-from hiermem.errors import HiermemError, SessionChangedError, UsageError
+from hiermem.errors import EmbedderMismatchError, HiermemError, SessionChangedError, UsageError
 from hiermem.handle import Handle
-from hiermem.search import keep_summary_index as vectors
-from hiermem.search import vectors as packed
+from hiermem.search import vectors
 from hiermem.search.embedder_client import EmbedderClient
-from hiermem.search.embedding_state import EMBEDDER, EmbeddingReport, Identity
 from hiermem.search.index import Index
 from hiermem.search.indexes import STRIDE, SessionIndex, stored_blocks
-from hiermem.search.keep_summary_index import by_stretch, may_be_stored, refresh, with_texts
 from hiermem.search.postings import Array, spoken
-from hiermem.search.ranking import SummaryLevel, name_of
-from hiermem.search.vectors import SummaryVectors
+from hiermem.search.results import EmbeddingReport
+from hiermem.search.summaries import by_stretch, journal_mark, may_be_stored, refresh, with_texts
+from hiermem.search.summary_index import SummaryLevel, name_of
+from hiermem.search.vectors import EMBEDDER, Identity, SummaryVectors, Vectors
 from hiermem.text.measure import body
 from hiermem.types import SessionRecord, Summary
 from hiermem.types.transaction import Block, RecordWrite
@@ -42,31 +46,158 @@ from hiermem.types.transaction import Block, RecordWrite
 _log = logging.getLogger("hiermem.search")
 #: How often a pass is restarted because the session changed meanwhile.
 _TRIES: Final = 5
+#: The key of the record with the state in which a session had all its vectors.
+EMBEDDED_STATE: Final = "reached"
+#: How many of the newest runs are searched for a run that is not an embedding pass.
+_RUNS: Final = 8
+#: Blocks of vectors read in one go.
+_AT_ONCE: Final = 32
 
 
-def _client_of(handle: Handle) -> EmbedderClient:
-    """Return this handle's client of the embedder. Raises UsageError if it has none."""
+async def load_vectors(handle: Handle, index: SessionIndex, record: SessionRecord) -> None:
+    """Read the vectors of ``index``, or read them again if a pass may have made more since.
+
+    Call it under the index's lock. Raises EmbedderMismatchError.
+    """
     client = handle.embedder_client
     if client is None:
-        raise UsageError("this memory has no embedder; open it with embedder=...")
-    return client
+        return
+    mark = (index.messages, await journal_mark(handle, record), index.summary_index)
+    if index.vectors_mark == mark:
+        return
+    identity = await identity_of(handle, record.id)
+    agree(record.id, identity, client.identity)
+    if identity is None:
+        index.vectors, index.summary_vectors = None, {}
+    else:
+        index.vectors = await _unit_vectors(handle, index, identity)
+        index.summary_vectors = {
+            level: await _level_vectors(handle, index, identity, row)
+            for level, row in index.summary_index.levels.items()
+        }
+    index.vectors_mark = mark
 
 
-async def _claim(handle: Handle, record: SessionRecord, given: Identity) -> None:
-    """Record the session's embedder, once. Raises EmbedderMismatchError, SessionChangedError."""
-    kept = await vectors.identity_of(handle, record.id)
-    if kept is None:
-        write = RecordWrite(EMBEDDER, record.id, "identity", given.to_json(), 0)
-        if await handle.store.put_records([write], epochs={record.id: record.epoch}):
-            return
-        kept = await vectors.identity_of(handle, record.id)
-        if kept is None:
-            raise SessionChangedError(record.id)
-    vectors.agree(record.id, kept, given)
+async def lacks(handle: Handle, record: SessionRecord) -> bool:
+    """Return whether a session may lack vectors of this handle's embedder.
+
+    A session with another embedder's vectors lacks none: they are dropped on request only. It costs
+    two short reads.
+    """
+    client = handle.embedder_client
+    if client is None or not record.messages or record.counter != handle.counter.name:
+        return False
+    records = await handle.store.records(EMBEDDER, scope=record.id)
+    stored = {each.key: each.body for each in records}
+    if "identity" in stored and Identity.from_json(stored["identity"]) != client.identity:
+        return False
+    return stored.get(EMBEDDED_STATE) != await embedded_state(handle, record)
 
 
-# ---------------------------------------------------------------------------------------------
-# A pass
+async def identity_of(handle: Handle, session_id: str) -> Identity | None:
+    """Return the embedder of a session's vectors; None if it has none."""
+    records = await handle.store.records(EMBEDDER, scope=session_id, key="identity")
+    return Identity.from_json(records[0].body) if records else None
+
+
+async def embedded_state(handle: Handle, record: SessionRecord) -> str:
+    """Return the part of a session's state that decides which vectors it should have.
+
+    A complete pass stores it. It holds the number of messages, 0 if messages get no vectors, and
+    the newest run that may have made summaries, with its outcome.
+    """
+    runs = await handle.store.runs(subject=record.id, limit=_RUNS)
+    newest = next((f"{run.id} {run.outcome}" for run in runs if run.kind != "embedding"), "")
+    messages = record.messages if handle.search_policy.embed_messages else 0
+    return json.dumps([record.epoch, record.tree, messages, newest])
+
+
+def agree(session_id: str, stored: Identity | None, identity: Identity) -> None:
+    """Refuse to mix embedders. Raises EmbedderMismatchError."""
+    if stored is not None and stored != identity:
+        raise EmbedderMismatchError(
+            session_id,
+            made=f"{stored.name!r} ({stored.dimension} dimensions)",
+            given=f"{identity.name!r} ({identity.dimension} dimensions)",
+        )
+
+
+async def _unit_vectors(handle: Handle, session_index: SessionIndex, identity: Identity) -> Vectors:
+    """Read the vectors of units that were added to an index, or were made, since the last read."""
+    index, current = session_index.index, session_index.vectors
+    units = Vectors.none(identity.dimension) if current is None else current
+    parts: list[tuple[int, Array]] = []
+    for start, stop in _lacking(index, units):
+        for block in await stored_blocks(
+            handle.store, session_index.record.id, identity.kind, start, stop
+        ):
+            part = vectors_in(index, block, identity)
+            if part is not None:
+                parts.append((first_unit(index, block.start), part))
+    # Vectors have the levels of the index, even of an index without units.
+    if current is None or len(index) > len(units.present) or parts:
+        units = await asyncio.to_thread(units.extended, index, parts)
+    return units
+
+
+def _lacking(index: Index, units: Vectors) -> list[tuple[int, int]]:
+    """Return the runs of strides, in messages, in which a unit has no vector yet."""
+    covered = len(units.present)
+    without = np.append(~units.present, np.ones(len(index) - covered, dtype=bool))
+    runs: list[tuple[int, int]] = []
+    for stride in np.unique(index.units.message[without] // STRIDE).tolist():
+        start = stride * STRIDE
+        if runs and runs[-1][1] == start and start - runs[-1][0] < _AT_ONCE * STRIDE:
+            runs[-1] = (runs[-1][0], start + STRIDE)
+        else:
+            runs.append((start, start + STRIDE))
+    return runs
+
+
+async def _level_vectors(
+    handle: Handle, index: SessionIndex, identity: Identity, row: SummaryLevel
+) -> tuple[Sequence[tuple[str, int]], Array]:
+    """Return the names and the vectors of a level's summaries, from memory and from the store."""
+    level = row.summaries[0].level
+    names = [name_of(summary) for summary in row.summaries]
+    table = np.full((len(names), identity.dimension), np.nan, dtype=np.float32)
+    by_name: dict[tuple[str, int], Array] = {}
+    if level in index.summary_vectors:
+        pairs = zip(*index.summary_vectors[level], strict=True)
+        by_name = {name: vector for name, vector in pairs if not np.isnan(vector[0])}
+    lacking = [summary for summary in row.summaries if name_of(summary) not in by_name]
+    if lacking:
+        starts = [start for start, _ in by_stretch(lacking)]
+        by_name |= await stored_summaries(
+            handle, index.record.id, identity, level, start=starts[0], stop=starts[-1] + 1
+        )
+    for position, name in enumerate(names):
+        if name in by_name:
+            table[position] = by_name[name]
+    return names, table
+
+
+async def stored_summaries(
+    handle: Handle, session_id: str, identity: Identity, level: int, *, start: int, stop: int
+) -> dict[tuple[str, int], Array]:
+    """Return the vectors of a level's summaries in the blocks over a range of messages."""
+    by_name: dict[tuple[str, int], Array] = {}
+    for block in await stored_blocks(
+        handle.store, session_id, identity.kind_of(level), start, stop
+    ):
+        by_name |= vectors.unpack_summaries(block.data, dimension=identity.dimension)
+    return by_name
+
+
+def first_unit(index: Index, message: int) -> int:
+    """Return the first unit of a message, or where it would be."""
+    return int(np.searchsorted(index.units.message, message))
+
+
+def vectors_in(index: Index, block: Block, identity: Identity) -> Array | None:
+    """Return a block's vectors; None if it does not fit its units."""
+    many = first_unit(index, block.stop) - first_unit(index, block.start)
+    return vectors.unpack(block.data, many=many, dimension=identity.dimension)
 
 
 async def quietly(
@@ -74,7 +205,7 @@ async def quietly(
 ) -> bool:
     """Run a pass in the background, if there is an embedder; log its failure.
 
-    Returns whether the session has all its vectors now.
+    Returns whether the session now has all its vectors.
     """
     if handle.embedder_client is None:
         return False
@@ -88,7 +219,7 @@ async def quietly(
 async def embed(
     handle: Handle, session_id: str, *, stopped: Callable[[], object] = lambda: None
 ) -> EmbeddingReport:
-    """Make the vectors that a session lacks, one pass at a time; return what was done.
+    """Make the vectors that a session lacks, one pass at a time; return a report.
 
     ``stopped`` says whether to end early. Raises UsageError without an embedder,
     EmbedderMismatchError, and the embedder's last error.
@@ -106,6 +237,47 @@ async def embed(
                     break
             work.run.outcome = "partial" if work.report.stopped else "ok"
         return work.report
+
+
+async def reembed(handle: Handle, session_id: str) -> EmbeddingReport:
+    """Drop the vectors of another embedder, and make those of this one.
+
+    A session with this embedder's vectors gets the missing ones. The next call continues an
+    interrupted one.
+    """
+    identity = _client_of(handle).identity
+    record = await handle.record(session_id)
+    stored = await identity_of(handle, session_id)
+    if stored is not None and stored != identity:
+        levels = await handle.store.tree(session_id).levels()
+        for kind in (stored.kind, *(stored.kind_of(level) for level in levels)):
+            await handle.store.drop_blocks(session_id, kind)
+        write = RecordWrite(EMBEDDER, session_id, "identity", identity.to_json())
+        if not await handle.store.put_records([write], epochs={session_id: record.epoch}):
+            raise SessionChangedError(session_id)
+        handle.forget(session_id)
+    return await embed(handle, session_id)
+
+
+def _client_of(handle: Handle) -> EmbedderClient:
+    """Return this handle's client of the embedder. Raises UsageError if it has none."""
+    client = handle.embedder_client
+    if client is None:
+        raise UsageError("this memory has no embedder; open it with embedder=...")
+    return client
+
+
+async def _claim(handle: Handle, record: SessionRecord, identity: Identity) -> None:
+    """Record the session's embedder, once. Raises EmbedderMismatchError, SessionChangedError."""
+    stored = await identity_of(handle, record.id)
+    if stored is None:
+        write = RecordWrite(EMBEDDER, record.id, "identity", identity.to_json(), 0)
+        if await handle.store.put_records([write], epochs={record.id: record.epoch}):
+            return
+        stored = await identity_of(handle, record.id)
+        if stored is None:
+            raise SessionChangedError(record.id)
+    agree(record.id, stored, identity)
 
 
 async def _busy(handle: Handle, session_id: str) -> bool:
@@ -127,8 +299,8 @@ class _EmbeddingPass:
         self._sent = client.requests
         self._session_id = session_id
         self._done: Counter[str] = Counter()
-        #: Messages without vectors where the pass was stopped early.
-        self._left: int | None = None
+        #: Messages without vectors, if the pass was stopped early.
+        self._remaining: int | None = None
         # Longer than one request may take.
         lease = min(2 * handle.search_policy.embed_timeout + 60, LONGEST_LEASE)
         self.run = JournalledRun(
@@ -149,8 +321,8 @@ class _EmbeddingPass:
             self._session_id,
             run_id=self.run.run_id if self.run.begun else None,
             requests=self._client.requests - self._sent,
-            left=self._left or 0,
-            stopped=None if self._left is None else "closing",
+            left=self._remaining or 0,
+            stopped=None if self._remaining is None else "closing",
             **self._done,
         )
 
@@ -162,69 +334,70 @@ class _EmbeddingPass:
         detail = {name: getattr(report, name) for name in counted}
         return {"embedder": identity.name, "dimension": identity.dimension, **detail}
 
-    # -- the work
-
     async def once(self, record: SessionRecord) -> bool:
-        """Make what is missing; return whether the pass is complete or was stopped.
+        """Make what is missing; return False if the session changed and must be examined again.
 
-        False if the session was changed meanwhile: then it has to be examined again.
+        A pass that was stopped early returns True.
         """
         indexes = self._handle.indexes
-        reached = await vectors.embedded_state(self._handle, record)
+        reached = await embedded_state(self._handle, record)
         try:
             async with indexes.lock(record.id):
-                held = await indexes.get(record)
-                await refresh(self._handle, held, record)
+                session_index = await indexes.get(record)
+                await refresh(self._handle, session_index, record)
                 kind = self._client.identity.kind
-                if held.embedded_kind != kind:
-                    held.embedded_kind, held.embedded, held.embedded_summaries = kind, 0, set()
-                index, summary_index = held.index, held.summary_index
+                if session_index.embedded_kind != kind:
+                    session_index.embedded_kind = kind
+                    session_index.embedded, session_index.embedded_summaries = 0, set()
+                index, summary_index = session_index.index, session_index.summary_index
             policy = self._handle.search_policy
-            begin = held.embedded // STRIDE * STRIDE
+            begin = session_index.embedded // STRIDE * STRIDE
             if policy.embed_summaries and may_be_stored(record):
                 for level in sorted(summary_index.levels):
-                    if not await self._level(record, level, summary_index.levels[level], held):
-                        self._left = record.messages - begin if policy.embed_messages else 0
+                    if not await self._level(
+                        record, level, summary_index.levels[level], session_index
+                    ):
+                        self._remaining = record.messages - begin if policy.embed_messages else 0
                         return True
             for start in range(begin, record.messages if policy.embed_messages else 0, STRIDE):
                 stop = min(record.messages, start + STRIDE)
                 if not await self._stride(record, index, start, stop):
-                    self._left = record.messages - start
+                    self._remaining = record.messages - start
                     return True
-                held.embedded = stop
+                session_index.embedded = stop
             # Later passes skip a session in the state in which it has all its vectors.
             store = self._handle.store
-            known = await store.records(EMBEDDER, scope=record.id, key=vectors.EMBEDDED_STATE)
-            if not known or known[0].body != reached:
-                write = RecordWrite(EMBEDDER, record.id, vectors.EMBEDDED_STATE, reached)
+            states = await store.records(EMBEDDER, scope=record.id, key=EMBEDDED_STATE)
+            if not states or states[0].body != reached:
+                write = RecordWrite(EMBEDDER, record.id, EMBEDDED_STATE, reached)
                 await store.put_records([write], epochs={record.id: record.epoch})
         except SessionChangedError:
             return False
         return True
 
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
-        """Make the vectors that a stride lacks; return whether it has them all now."""
+        """Make the vectors that a stride lacks; return False if stopped before all were made."""
         identity = self._client.identity
-        low, high = vectors.place_of(index, start), vectors.place_of(index, stop)
-        kept = np.empty((0, identity.dimension), dtype=np.float32)
+        low, high = first_unit(index, start), first_unit(index, stop)
+        stored = np.empty((0, identity.dimension), dtype=np.float32)
         for block in await stored_blocks(
             self._handle.store, record.id, identity.kind, start, start + 1
         ):
-            part = vectors.vectors_in(index, block, identity)
+            part = vectors_in(index, block, identity)
             if part is not None and block.stop <= stop:
-                kept = part
+                stored = part
                 begin = block.stop
                 break
         else:
             begin = start
         if begin >= stop:
             return True
-        texts = await self._texts(record, index, low + len(kept), high, (begin, stop))
-        made = await self._made(texts)
-        if made is None:
+        texts = await self._texts(record, index, low + len(stored), high, (begin, stop))
+        new = await self._embedded(texts)
+        if new is None:
             return False
-        rows = np.concatenate([kept, made])
-        await self._put(record, Block(identity.kind, start, stop, packed.pack(rows)))
+        rows = np.concatenate([stored, new])
+        await self._put(record, Block(identity.kind, start, stop, vectors.pack(rows)))
         self._done["messages"] += stop - begin
         return True
 
@@ -244,30 +417,30 @@ class _EmbeddingPass:
         ]
 
     async def _level(
-        self, record: SessionRecord, level: int, row: SummaryLevel, held: SessionIndex
+        self, record: SessionRecord, level: int, row: SummaryLevel, index: SessionIndex
     ) -> bool:
-        """Make the vectors that a level's summaries lack; return whether all have one now."""
+        """Make the vectors that a level's summaries lack; return False if stopped before."""
         identity = self._client.identity
         for start, summaries in by_stretch(row.summaries):
-            wanted = {name_of(each): each for each in summaries}
-            if wanted.keys() <= held.embedded_summaries:
+            wanted = {name_of(summary): summary for summary in summaries}
+            if wanted.keys() <= index.embedded_summaries:
                 continue
-            kept = await vectors.stored_summaries(
+            stored = await stored_summaries(
                 self._handle, record.id, identity, level, start=start, stop=start + 1
             )
-            missing = [each for name, each in wanted.items() if name not in kept]
+            missing = [summary for name, summary in wanted.items() if name not in stored]
             missing = await with_texts(self._handle, record, missing)
-            missing = [each for each in missing if each.revision is not None]
+            missing = [summary for summary in missing if summary.revision is not None]
             if missing:
-                made = await self._summary_vectors(row, missing)
-                if made is None:
+                new = await self._summary_vectors(row, missing)
+                if new is None:
                     return False
-                vectors_of = {name: kept[name] for name in kept if name in wanted} | dict(made)
-                stop = max(each.span.stop for each in summaries)
-                data = packed.pack_summaries(vectors_of)
+                vectors_of = {name: stored[name] for name in stored if name in wanted} | dict(new)
+                stop = max(summary.span.stop for summary in summaries)
+                data = vectors.pack_summaries(vectors_of)
                 await self._put(record, Block(identity.kind_of(level), start, stop, data))
-                self._done["summaries"] += len(made)
-            held.embedded_summaries |= wanted.keys()
+                self._done["summaries"] += len(new)
+            index.embedded_summaries |= wanted.keys()
         return True
 
     async def _summary_vectors(
@@ -276,58 +449,36 @@ class _EmbeddingPass:
         """Return the vectors of summaries: the means of their passages' vectors."""
         units = row.index.units
         texts: list[str] = []
-        many: list[int] = []
-        for each in missing:
-            own = slice(*np.searchsorted(units.message, (each.node.ordinal, each.node.ordinal + 1)))
-            stretches = zip(units.begin[own].tolist(), units.end[own].tolist(), strict=True)
-            passages = [each.text[begin:end] for begin, end in stretches]
+        counts: list[int] = []
+        for summary in missing:
+            within = slice(
+                *np.searchsorted(units.message, (summary.node.ordinal, summary.node.ordinal + 1))
+            )
+            stretches = zip(units.begin[within].tolist(), units.end[within].tolist(), strict=True)
+            passages = [summary.text[begin:end] for begin, end in stretches]
             texts += passages
-            many.append(len(passages))
-        made = await self._made(texts)
-        if made is None:
+            counts.append(len(passages))
+        rows = await self._embedded(texts)
+        if rows is None:
             return None
-        ends = np.cumsum(many)
+        ends = np.cumsum(counts)
         return {
-            name_of(each): packed.mean(made[end - count : end])
-            for each, end, count in zip(missing, ends.tolist(), many, strict=True)
+            name_of(summary): vectors.mean(rows[end - count : end])
+            for summary, end, count in zip(missing, ends.tolist(), counts, strict=True)
             if count
         }
 
-    async def _made(self, texts: Sequence[str]) -> Array | None:
+    async def _embedded(self, texts: Sequence[str]) -> Array | None:
         if texts:
             await self.run.begin()
         count = self._handle.counter.count
-        made = await self._client.passages(texts, count, self._stopped)
-        if made is not None:
+        rows = await self._client.passages(texts, count, self._stopped)
+        if rows is not None:
             self._done.update(texts=len(texts), tokens=sum(map(count, texts)))
-        return made
+        return rows
 
     async def _put(self, record: SessionRecord, block: Block) -> None:
-        # Indexes in memory see by the journal that there are more vectors.
+        # The journal tells indexes in memory that there are more vectors.
         await self.run.begin()
         if not await self._handle.store.put_blocks(record.id, [block], epoch=record.epoch):
             raise SessionChangedError(record.id)
-
-
-# ---------------------------------------------------------------------------------------------
-# Another embedder
-
-
-async def reembed(handle: Handle, session_id: str) -> EmbeddingReport:
-    """Drop the vectors of another embedder, and make those of this one.
-
-    A session that has this embedder's vectors already gets the missing ones. If it is interrupted,
-    the next call continues.
-    """
-    given = _client_of(handle).identity
-    record = await handle.record(session_id)
-    kept = await vectors.identity_of(handle, session_id)
-    if kept is not None and kept != given:
-        levels = await handle.store.tree(session_id).levels()
-        for kind in (kept.kind, *(kept.kind_of(level) for level in levels)):
-            await handle.store.drop_blocks(session_id, kind)
-        write = RecordWrite(EMBEDDER, session_id, "identity", given.to_json())
-        if not await handle.store.put_records([write], epochs={session_id: record.epoch}):
-            raise SessionChangedError(session_id)
-        handle.forget(session_id)
-    return await embed(handle, session_id)

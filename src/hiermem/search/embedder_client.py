@@ -1,7 +1,6 @@
-"""Calls an embedder: in batches, within its rate limits, with retries.
+"""Runs calls of an embedder: in batches, within its rate limits, with retries.
 
-Every answer is checked before it is used, and every text that is sent is valid Unicode without NUL.
-What the vectors are for is not known here.
+Every answer is checked before it is used, and every text sent is valid Unicode without NUL.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from hiermem.calls.rate_limit import RateLimiter, sleep_unless
 from hiermem.config import SearchPolicy
 from hiermem.protocols import Embedder
 from hiermem.search import vectors
-from hiermem.search.embedding_state import Identity
 from hiermem.search.postings import Array
+from hiermem.search.vectors import Identity
 
 _log = logging.getLogger("hiermem.search")
 #: How often a request is retried after a transient failure.
@@ -36,7 +35,7 @@ _MAX_QUESTION: Final = 8_000
 
 
 class EmbedderClient:
-    """Calls one embedder. ``requests`` counts what was sent."""
+    """A client of one embedder. ``requests`` counts the requests sent."""
 
     def __init__(
         self,
@@ -61,19 +60,19 @@ class EmbedderClient:
         self.requests = 0
 
     async def question(self, text: str, count: Callable[[str], int]) -> Array | None:
-        """Return a question's vector; None where the embedder gives none or the text is blank.
+        """Return a question's vector; None if the text is blank or the embedder gives none in time.
 
         A search without vectors is better than none, and better than a search that waits. So a
-        question keeps to the rate limits as passages do, and gives up where they leave no room
-        within a moment.
+        question keeps to the rate limits as passages do, and gives up if they leave no room within
+        a moment.
         """
         clean = _clean(text[:_MAX_QUESTION])
         if not clean.strip():
             return None
-        known = self._questions.get(clean)
-        if known is None and self._rate_limiter.down_for():
+        vector = self._questions.get(clean)
+        if vector is None and self._rate_limiter.down_for():
             return None
-        if known is None:
+        if vector is None:
             try:
                 tokens, until = count(clean), self._clock() + _QUESTION_WAIT
                 rows = await self._request([clean], tokens, "query", lambda: self._clock() > until)
@@ -83,46 +82,46 @@ class EmbedderClient:
             if rows is None:
                 _log.warning("the embedder is at its limits: words alone are compared")
                 return None
-            known = self._questions[clean] = rows[0]
+            vector = self._questions[clean] = rows[0]
             while len(self._questions) > _CACHED_QUESTIONS:
                 self._questions.popitem(last=False)
         self._questions.move_to_end(clean)
-        return known
+        return vector
 
     async def passages(
         self, texts: Sequence[str], count: Callable[[str], int], stopped: Callable[[], object]
     ) -> Array | None:
-        """Return the vectors of texts, one a row; None where ``stopped`` before all were made.
+        """Return the vectors of texts, one a row; None if ``stopped`` before all were made.
 
-        Raises the embedder's last error, InvalidVectorError, and ModelDownError where the
-        embedder kept failing.
+        Raises the embedder's last error, InvalidVectorError, and ModelDownError if the embedder
+        kept failing.
         """
         import numpy as np
 
-        found: list[Array] = []
+        tables: list[Array] = []
         clean = [_clean(text) for text in texts]
         for batch, tokens in self._batches(clean, await sizes_of(count, clean)):
             rows = await self._with_retries(batch, tokens, stopped)
             if rows is None:
                 return None
-            found.append(rows)
+            tables.append(rows)
         dimension = self.identity.dimension
-        return np.concatenate(found) if found else np.empty((0, dimension), dtype=np.float32)
+        return np.concatenate(tables) if tables else np.empty((0, dimension), dtype=np.float32)
 
     def _batches(self, texts: Sequence[str], sizes: Sequence[int]) -> list[tuple[list[str], int]]:
         """Split texts of these sizes into requests that each fit the limits."""
         most = self._policy.tokens_per_minute
-        found: list[tuple[list[str], int]] = []
+        batches: list[tuple[list[str], int]] = []
         for text, tokens in zip(texts, sizes, strict=True):
-            if found:
-                batch, filled = found[-1]
+            if batches:
+                batch, filled = batches[-1]
                 room = len(batch) < self._policy.embed_batch
                 if room and (most is None or filled + tokens <= most):
                     batch.append(text)
-                    found[-1] = (batch, filled + tokens)
+                    batches[-1] = (batch, filled + tokens)
                     continue
-            found.append(([text], tokens))
-        return found
+            batches.append(([text], tokens))
+        return batches
 
     async def _with_retries(
         self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
@@ -142,19 +141,19 @@ class EmbedderClient:
         kind: Literal["query", "passage"],
         stopped: Callable[[], object],
     ) -> Array | None:
-        """Send a request once the rate limits let it go, and tell them how it ended.
+        """Send a request once the rate limits admit it, and tell them how it ended.
 
-        None where ``stopped`` first.
+        Returns None if ``stopped`` first.
         """
         if not await self._rate_limiter.admit(tokens, stopped) or stopped():
             return None
         try:
-            found = await self._send(texts, kind)
+            rows = await self._send(texts, kind)
         except errors.TransientModelError as error:
             self._rate_limiter.fail(hash(texts[0]), error.retry_after)
             raise
         self._rate_limiter.succeed()
-        return found
+        return rows
 
     async def _send(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Array:
         """Send one request and check the answer."""
@@ -177,8 +176,8 @@ class EmbedderClient:
             raised = type(error).__name__
         if raised:
             # Whatever the embedder's client raises for a dropped connection, a later call may
-            # succeed. This is raised outside of the handler: the original error may hold the texts,
-            # or a key, and must not become its context.
+            # succeed. Raised outside the handler, because the original error may hold texts or a
+            # key and must not become the context.
             raise errors.TransientModelError(f"embedder {self.identity.name!r} ended in {raised}")
         try:
             return vectors.check(answer, many=len(texts), dimension=self.identity.dimension)

@@ -1,18 +1,18 @@
-"""Packs the units that answer a question into a budget, and writes them as readable text.
+"""Decides which units that answer a question fit a budget, and how they are written as text.
 
-The best unit comes first, and a unit that does not fit is skipped for one that does. Measured:
-dividing scores by costs, spreading over sittings or windows, and covering the question's terms one
-after the other all find less than this plain order.
+The best unit comes first; a unit that does not fit is skipped for one that does. Measured: dividing
+scores by costs, spreading over sittings or windows, and covering the question's terms one after the
+other all find less than this plain order.
 
 The text never costs more than the budget, as the caller's counter counts, and every character of a
 passage is verbatim. The oldest comes first. Each message is one line that begins with the speaker's
-name, under a date where the date changes; an ellipsis marks omitted parts of a long message, and
-messages omitted between two lines, which would else read as question and answer.
-``ranking`` decides which units are best.
+name, under a date if the date changes; an ellipsis marks omitted parts of a long message, and
+messages omitted between two lines, which would else read as question and answer. ``rank`` decides
+which units are best.
 
-An overview of a whole matter is wide rather than deep. The best passages fill a quarter of the
-budget as they are. Of the other messages, one passage of each comes before a second one of any, and
-where they do not fit whole, each is cut to its most telling part.
+Overviews favour breadth. The best passages fill a quarter of the budget as they are. Of the other
+messages, one passage of each comes before a second one of any; if they do not fit whole, each is
+cut to its most telling part.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ GAP: Final = "…"
 _GAP_TOKENS: Final = 1
 #: A header as long as any other.
 HEADER: Final = "[2024-12-31]\n"
-#: The most tokens of a passage in an overview that does not hold whole ones, and what such a part
-#: costs on average: it ends at the end of a line or of a sentence.
+#: The most tokens of a passage cut for an overview, and its average cost: it ends at the end of a
+#: line or of a sentence.
 BRIEF: Final = 40
 _BRIEF_MEAN: Final = 32
 #: The share of the budget that an overview gives to the best passages as they are.
@@ -66,10 +66,6 @@ class Stretch:
     begin: int
     end: int
     units: tuple[int, ...]
-
-
-# ---------------------------------------------------------------------------------------------
-# Choosing
 
 
 def fill(
@@ -98,7 +94,7 @@ def fill(
         order = np.lexsort((~first, ~leading))
         places = places[order]
     if len(cost):
-        # The marks between messages fit into what counting the passages one by one counts too much.
+        # Counting passages one by one overestimates enough to pay for the marks between messages.
         cost = cost + labels[units.speaker] + _GAP_TOKENS * (units.tokens < units.whole)
     sittings = int(index.sitting.max(initial=-1)) + 1
     headers = np.full(sittings, count(header))
@@ -111,21 +107,21 @@ def around(index: Index, ranked: Iterable[int], neighbours: int, allowed: Array)
 
     Each unit occurs once, at the first of its places; neighbours belong to the same sitting.
     """
-    found: dict[int, None] = {}
+    ordered: dict[int, None] = {}
     for unit in ranked:
-        found[unit] = None
+        ordered[unit] = None
         before = after = unit
         for _ in range(neighbours):
             before = int(index.before[before]) if before >= 0 else -1
             after = int(index.after[after]) if after >= 0 else -1
-            for place in (before, after):
-                if place >= 0 and allowed[place]:
-                    found.setdefault(place)
-    return list(found)
+            for neighbour in (before, after):
+                if neighbour >= 0 and allowed[neighbour]:
+                    ordered.setdefault(neighbour)
+    return list(ordered)
 
 
 def candidates(budget: int) -> int:
-    """Return how many of the best units packing has to see to fill ``budget`` tokens."""
+    """Return how many of the best units ``pack`` needs to fill ``budget`` tokens."""
     return max(400, budget // 8)
 
 
@@ -143,35 +139,35 @@ def pack(
     """
     chosen: list[int] = []
     headed: set[int] = set()
-    left, missed = budget, 0
+    remaining, missed = budget, 0
     for unit in np.asarray(ranked).tolist():
-        own = int(sitting[unit])
-        price = int(cost[unit]) + (0 if own in headed else int(header[own]))
-        if price <= left:
-            left -= price
-            headed.add(own)
+        group = int(sitting[unit])
+        price = int(cost[unit]) + (0 if group in headed else int(header[group]))
+        if price <= remaining:
+            remaining -= price
+            headed.add(group)
             chosen.append(unit)
         else:
             missed += 1
-        if left < _CRUMB or missed > _MISSES:
+        if remaining < _CRUMB or missed > _MISSES:
             break
     return sorted(chosen)
 
 
 def stretches(index: Index, units: Sequence[int]) -> list[Stretch]:
     """Join chosen units of one message that are adjacent; ``units`` rise."""
-    found: list[Stretch] = []
+    joined: list[Stretch] = []
     for unit in units:
         message, begin, end = (
             int(column[unit])
             for column in (index.units.message, index.units.begin, index.units.end)
         )
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if last and last.message == message and last.units[-1] == unit - 1:
-            found[-1] = Stretch(message, last.begin, end, (*last.units, unit))
+            joined[-1] = Stretch(message, last.begin, end, (*last.units, unit))
         else:
-            found.append(Stretch(message, begin, end, (unit,)))
-    return found
+            joined.append(Stretch(message, begin, end, (unit,)))
+    return joined
 
 
 def without(parts: Iterable[Stretch], shown: Iterable[Span]) -> list[Stretch]:
@@ -189,56 +185,52 @@ def without(parts: Iterable[Stretch], shown: Iterable[Span]) -> list[Stretch]:
                 begin = span.start_char if message == span.start else 0
                 last = span.stop_char if message == span.stop - 1 else None
                 cuts.setdefault(message, []).append((begin, _END if last is None else last))
-    found: list[Stretch] = []
+    unseen: list[Stretch] = []
     for part in parts:
         begin = part.begin
         for low, high in sorted(cuts.get(part.message, ())):
             if begin < min(low, part.end):
-                found.append(replace(part, begin=begin, end=min(low, part.end)))
+                unseen.append(replace(part, begin=begin, end=min(low, part.end)))
             begin = max(begin, high)
         if begin < part.end:
-            found.append(replace(part, begin=begin))
-    return found
+            unseen.append(replace(part, begin=begin))
+    return unseen
 
 
 def distinct(index: Index, ranked: Sequence[int] | Array, *, most: int) -> list[int]:
-    """Keep the first ``most`` of ``ranked`` (best first) that repeat none before them.
+    """Keep the first ``most`` units of ``ranked`` (best first) that repeat no unit before them.
 
     Two units repeat one another if their terms are nearly the same, whoever says them and whenever,
-    as far as date and name are the smaller part of their terms. Two such sets share one of their
+    as long as date and name are a small part of their terms. Two such sets share one of their
     first terms in any fixed order (prefix filtering: Chaudhuri, Ganti and Kaushik 2006); with the
     rarest terms first, few pairs have to be compared.
     """
-    kept: list[int] = []
+    chosen: list[int] = []
     wanted = np.asarray(ranked, dtype=np.int64)
     holding: dict[int, list[frozenset[int]]] = {}
     starts = np.append(0, np.cumsum(index.units.sizes, dtype=np.int64))
-    held = [index.units.terms[starts[unit] : starts[unit + 1]].tolist() for unit in wanted]
-    shared = Counter(chain.from_iterable(held))
-    for unit, numbers in zip(wanted.tolist(), held, strict=True):
-        if len(kept) >= most:
+    term_lists = [index.units.terms[starts[unit] : starts[unit + 1]].tolist() for unit in wanted]
+    shared = Counter(chain.from_iterable(term_lists))
+    for unit, numbers in zip(wanted.tolist(), term_lists, strict=True):
+        if len(chosen) >= most:
             break
         # Other forms of its words make a text no longer.
         if min(len(numbers), int(index.units.length[unit])) >= _LEAST_TERMS:
-            own = frozenset(numbers)
+            unit_terms = frozenset(numbers)
             rarest = sorted(numbers, key=lambda number: (shared[number], number))
             first = rarest[: len(rarest) - math.ceil(_ALIKE * len(rarest)) + 1]
-            if any(_alike(own, other) for term in first for other in holding.get(term, ())):
+            if any(_alike(unit_terms, other) for term in first for other in holding.get(term, ())):
                 continue
             for term in first:
-                holding.setdefault(term, []).append(own)
-        kept.append(unit)
-    return kept
+                holding.setdefault(term, []).append(unit_terms)
+        chosen.append(unit)
+    return chosen
 
 
-def _alike(one: frozenset[int], other: frozenset[int]) -> bool:
-    smaller, larger = sorted((len(one), len(other)))
+def _alike(first: frozenset[int], other: frozenset[int]) -> bool:
+    smaller, larger = sorted((len(first), len(other)))
     # Sets of too different a size are skipped: their overlap cannot be large enough.
-    return smaller >= _ALIKE * larger and len(one & other) >= _ALIKE * len(one | other)
-
-
-# ---------------------------------------------------------------------------------------------
-# Writing
+    return smaller >= _ALIKE * larger and len(first & other) >= _ALIKE * len(first | other)
 
 
 def write(
@@ -255,49 +247,49 @@ def write(
     """Write the ``chosen`` units (best first); leave out the last ones that do not fit.
 
     Returns stretches in reading order, the text that they make together, and its tokens.
-    Of a unit that is partly ``shown`` already, the other part is written. ``session_of`` returns
-    the session of a message, where the index is of several: the headers name it. For an
+    Of a unit that is partly ``shown``, only the other part is written. ``session_of`` returns
+    the session of a message for the headers, if the index is of several. For an
     ``overview`` that does not hold them whole, all units but the leading ones are cut to their most
     telling parts.
     """
     spans = tuple(shown)
-    kept = len(chosen)
+    included = len(chosen)
     brief = _brief(index, chosen, budget, messages) if overview else {}
     while True:
-        parts = stretches(index, sorted(chosen[:kept]))
+        parts = stretches(index, sorted(chosen[:included]))
         if brief:
-            parts = [each for part in parts for each in _cut(index, part, brief)]
+            parts = [piece for part in parts for piece in _cut(index, part, brief)]
         parts = without(parts, spans)
         text = "\n".join(_lines(parts, messages, session_of))
         tokens = count(text)
-        if tokens <= budget or not kept:
+        if tokens <= budget or not included:
             return tuple(parts), text, tokens
         # The estimate is nearly right: seldom more than one or two units are too many.
-        kept -= 1 if tokens < 1.05 * budget else max(1, kept // 20)
+        included -= 1 if tokens < 1.05 * budget else max(1, included // 20)
 
 
 def _leading(index: Index, ranked: Array, budget: int) -> Array:
     """Return which of the ``ranked`` units an overview shows as they are."""
-    held: Array = np.cumsum(index.units.tokens[ranked], dtype=np.int64) <= _LEADING * budget
-    return held
+    leading: Array = np.cumsum(index.units.tokens[ranked], dtype=np.int64) <= _LEADING * budget
+    return leading
 
 
 def _brief(
     index: Index, chosen: Sequence[int], budget: int, messages: Mapping[int, StoredMessage]
 ) -> dict[int, Stretch]:
-    """Return for each unit but the leading ones its most telling part; nothing if all fit whole.
+    """Return the most telling part of each unit but the leading ones; {} if all fit whole.
 
-    A part is as long as lets all of them fit, but need not be shorter than ``BRIEF``. It is the
-    one with the most terms for its length, a term weighing the more, the fewer of the chosen
-    passages hold it.
+    Parts are as long as all of them may be to fit, but never cut below ``BRIEF``. A unit's part is
+    the one with the most terms for its length; the fewer chosen passages hold a term, the more it
+    weighs.
     """
     places = np.asarray(chosen, dtype=np.int64)
     leading = _leading(index, places, budget)
     sizes = index.units.tokens[places[~leading]].astype(np.int64)
-    left = budget - int(index.units.tokens[places[leading]].sum())
+    remaining = budget - int(index.units.tokens[places[leading]].sum())
     longest = sizes.max(initial=0)
     room = BRIEF
-    while room < longest and np.minimum(sizes, room + 10).sum() <= left:
+    while room < longest and np.minimum(sizes, room + 10).sum() <= remaining:
         room += 10
     if room >= longest:
         return {}
@@ -311,7 +303,9 @@ def _brief(
             (part, set(terms(text[part.begin : part.end]))) for part in _parts(whole, text, most)
         ]
     holding = Counter(
-        chain.from_iterable(set().union(*(held for _, held in of)) for of in parts.values())
+        chain.from_iterable(
+            set().union(*(part_terms for _, part_terms in of)) for of in parts.values()
+        )
     )
     weight = {term: math.log((1 + len(parts)) / (1 + many)) for term, many in holding.items()}
 
@@ -324,28 +318,28 @@ def _brief(
 
 def _parts(whole: Stretch, text: str, most: int) -> Iterator[Stretch]:
     """Cut a stretch of ``text`` into parts of at most ``most`` characters, stripped."""
-    own = text[whole.begin : whole.end]
-    for begin, end in pairwise((0, *char_points(own, most), len(own))):
-        if held := own[begin:end].strip():
-            start = whole.begin + own.index(held, begin)
-            yield replace(whole, begin=start, end=start + len(held))
+    passage = text[whole.begin : whole.end]
+    for begin, end in pairwise((0, *char_points(passage, most), len(passage))):
+        if words := passage[begin:end].strip():
+            start = whole.begin + passage.index(words, begin)
+            yield replace(whole, begin=start, end=start + len(words))
 
 
 def _cut(index: Index, part: Stretch, brief: Mapping[int, Stretch]) -> Iterator[Stretch]:
     """Yield a stretch with its brief units cut; the others stay joined where they are adjacent."""
-    kept: list[int] = []
+    uncut: list[int] = []
     for unit in part.units:
         if unit in brief:
-            yield from stretches(index, kept)
-            kept = []
+            yield from stretches(index, uncut)
+            uncut = []
             yield brief[unit]
         else:
-            kept.append(unit)
-    yield from stretches(index, kept)
+            uncut.append(unit)
+    yield from stretches(index, uncut)
 
 
 def header(day: str, session_id: str | None) -> str:
-    """Return the line that stands where the date changes, or the session.
+    """Return the line for a new date or session.
 
     >>> header("2024-03-15", None), header("2024-03-15", "support-42")
     ('[2024-03-15]', '[2024-03-15, session support-42]')
@@ -367,36 +361,36 @@ def _lines(
         by_message.setdefault(part.message, []).append(part)
     shown, line, inside = "", "", False
     before: tuple[str | None, int] | None = None
-    for number, held in by_message.items():
+    for number, group in by_message.items():
         stored = messages[number]
         session = session_of(number) if session_of else None
         whole = body(stored.message)
         if before is not None:
-            # One mark is sufficient where a line ends or begins inside its message.
+            # One mark is enough if a line ends or begins inside its message.
             joined = before == (session, stored.index - 1) or before[0] != session
-            yield line if joined or inside or whole[: held[0].begin].strip() else f"{line} {GAP}"
+            yield line if joined or inside or whole[: group[0].begin].strip() else f"{line} {GAP}"
         head = header(day(stored.created_at), session)
         if head != shown:
             shown = head
             yield head
-        line = escape(in_turn(speaker(stored.message), _spliced(whole, held)))
-        inside = bool(whole[held[-1].end :].strip())
+        line = escape(in_turn(speaker(stored.message), _spliced(whole, group)))
+        inside = bool(whole[group[-1].end :].strip())
         before = session, stored.index
     if before is not None:
         yield line
 
 
-def _spliced(text: str, held: Sequence[Stretch]) -> str:
+def _spliced(text: str, group: Sequence[Stretch]) -> str:
     """Join stretches of one message; an ellipsis marks what is left out."""
-    found = ""
+    spliced = ""
     reached = 0
-    for part in held:
-        found += _gap(text[reached : part.begin], found) + text[part.begin : part.end]
+    for part in group:
+        spliced += _gap(text[reached : part.begin], spliced) + text[part.begin : part.end]
         reached = part.end
-    return found + (f" {GAP}" if text[reached:].strip() else "")
+    return spliced + (f" {GAP}" if text[reached:].strip() else "")
 
 
-def _gap(left_out: str, found: str) -> str:
+def _gap(left_out: str, before: str) -> str:
     if not left_out.strip():
-        return left_out if found else ""
-    return f" {GAP} " if found else f"{GAP} "
+        return left_out if before else ""
+    return f" {GAP} " if before else f"{GAP} "

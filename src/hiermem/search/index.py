@@ -1,145 +1,29 @@
-"""The index of one session in memory: which units hold a term, and how units are grouped.
+"""Decides which units of a session hold a term, and how units are grouped.
 
 An index is a function of its postings alone, so it is the same whatever store they came from and in
 however many parts they arrived. It keeps the units sorted by term, their windows of two sizes, and
-their neighbours; a window never crosses a thread or a sitting (a pause of some hours). Scoring is
-done by ``ranking``.
-
-The results of a search: hits, and evidence packed into a budget.
-
-``text`` is verbatim, character for character; if a hit is a part of a long message, its span has
-the offsets. Nothing is decided here.
+their neighbours; a window never crosses a thread or a sitting (a pause of some hours). ``rank``
+scores the units.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, Literal, overload
+from typing import Final
 
 import numpy as np
 
 from hiermem.search.postings import Array, Postings, join
-from hiermem.types import ROLES, Role, Span, StoredMessage, Summary
-from hiermem.types.brief import Brief
-
-
-@dataclass(frozen=True, slots=True)
-class Hit(Brief):
-    """A message, a passage of a long message, or a summary that answers a question.
-
-    ``level`` is 0 for a message. ``score`` is from 0 to 1: that of the best message is the share of
-    the question that it holds, each word counted by how rare it is, so a low one says that nobody
-    spoke of that; with an embedder it is 1. The others are in relation to it. ``found`` are the
-    messages that the hit rests on, best first: a message itself, or the messages below a summary
-    that answer best. ``message`` or ``summary`` is the whole message or summary that was found.
-    """
-
-    _brief = "session_id id role score text"
-
-    session_id: str
-    kind: Literal["message", "summary"]
-    level: int
-    span: Span
-    score: float
-    text: str
-    tokens: int
-    time_range: tuple[datetime, datetime]
-    thread: str | None
-    found: tuple[int, ...] = ()
-    message: StoredMessage | None = None
-    summary: Summary | None = None
-
-    @property
-    def id(self) -> str:
-        """Return the summary's id, or a message's name, such as ``m12``."""
-        return self.summary.id if self.summary else f"m{self.span.start}"
-
-    def _below(self) -> str:
-        return self.text
-
-    @property
-    def content(self) -> str:
-        """Return the text, under the name that it has in a message; of a long one the passage."""
-        return self.text
-
-    @property
-    def index(self) -> int | None:
-        """Return the message's index, None for a summary."""
-        return self.message.index if self.message else None
-
-    @property
-    def role(self) -> Role | None:
-        """Return the message's role, None for a summary."""
-        return self.message.role if self.message else None
-
-    @property
-    def created_at(self) -> datetime:
-        """Return the message's time, or the latest that the summary covers."""
-        return self.time_range[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence(Brief, Sequence[Hit]):
-    """Verbatim passages in the order they were said: a sequence of message hits.
-
-    ``text`` is their rendering, with the speakers' names and a date where it changes; it costs
-    ``total_tokens``, at most ``max_tokens``. ``session_id`` is None where all sessions of a tenant
-    were searched; then each hit has its own, and the headers of ``text`` name it.
-    """
-
-    _brief = "session_id total_tokens max_tokens hits"
-
-    session_id: str | None
-    max_tokens: int
-    total_tokens: int
-    text: str
-    hits: tuple[Hit, ...] = ()
-
-    @property
-    def messages(self) -> tuple[Hit, ...]:
-        """Return the passages as hits, each with ``index``, ``content`` and ``span``.
-
-        A message of which several parts are included occurs once for each part.
-        """
-        return self.hits
-
-    @property
-    def sources(self) -> tuple[StoredMessage, ...]:
-        """Return the messages of the passages, each once and whole."""
-        seen = {
-            (hit.session_id, hit.message.index): hit.message for hit in self.hits if hit.message
-        }
-        return tuple(seen.values())
-
-    def __len__(self) -> int:
-        return len(self.hits)
-
-    def __iter__(self) -> Iterator[Hit]:
-        return iter(self.hits)
-
-    @overload
-    def __getitem__(self, place: int) -> Hit: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Hit, ...]: ...
-    def __getitem__(self, place: int | slice) -> Hit | tuple[Hit, ...]:
-        return self.hits[place]
-
-    def __str__(self) -> str:
-        return self.text
-
-    def _below(self) -> str:
-        return self.text
-
+from hiermem.types import ROLES, Span
 
 #: The tokens of a window, level by level. Larger windows help navigation but not scoring.
 LEVELS: Final = (400, 1_600)
 #: A longer pause begins a new sitting, in microseconds: four hours.
 SITTING: Final = 4 * 3_600 * 1_000_000
-#: Terms that arrived since the last sorting are scanned; beyond this share all are sorted again,
-#: but only after so many scans: sorting takes as long as some hundred of them.
+#: Terms that arrived since the last sorting are scanned. Beyond this share all are sorted again,
+#: but only after ``_SCANS`` scans, because sorting takes as long as some hundred of them.
 _TAIL: Final = 0.1
 _LEAST_TAIL: Final = 2_048
 _SCANS: Final = 128
@@ -165,17 +49,17 @@ class Inverted:
         """The bytes of all arrays."""
         return sum(a.nbytes for a in (self.terms, self.ends, self.units, self.counts))
 
-    def at(self, place: int) -> tuple[Array, Array]:
-        """Return the units that hold the term at a place, rising, and its counts in them."""
-        held = slice(self.ends[place - 1] if place else 0, self.ends[place])
-        return self.units[held], self.counts[held]
+    def entry(self, position: int) -> tuple[Array, Array]:
+        """Return the units that hold the term at a position, rising, and its counts in them."""
+        entries = slice(self.ends[position - 1] if position else 0, self.ends[position])
+        return self.units[entries], self.counts[entries]
 
     def find(self, number: int) -> tuple[Array, Array] | None:
         """Return the units that hold a term, rising, and its counts; None if none holds it."""
-        place = int(np.searchsorted(self.terms, number))
-        if place >= len(self.terms) or self.terms[place] != number:
+        position = int(np.searchsorted(self.terms, number))
+        if position >= len(self.terms) or self.terms[position] != number:
             return None
-        return self.at(place)
+        return self.entry(position)
 
 
 class Index:
@@ -206,8 +90,8 @@ class Index:
     @property
     def nbytes(self) -> int:
         """Return the approximate size of the index in bytes."""
-        own = (self.length, self.sitting, self.before, self.after, self.opener)
-        arrays = (*own, *self.windows, *self.window_lengths)
+        columns = (self.length, self.sitting, self.before, self.after, self.opener)
+        arrays = (*columns, *self.windows, *self.window_lengths)
         terms = sum(part.nbytes for part in self._terms)
         return self.units.nbytes + terms + sum(array.nbytes for array in arrays)
 
@@ -216,14 +100,14 @@ class Index:
         return Index(join([self.units, more]), _main=self._terms[0], _scans=self._scans)
 
     def covered(self, span: Span, thread: str | None) -> slice | Array:
-        """Return the units of the messages of a span, of one thread where it is given."""
+        """Return the units of the messages of a span; with a ``thread``, only that thread's."""
         units = self.units
         inside = slice(*np.searchsorted(units.message, (span.start, span.stop)).tolist())
         if thread is None:
             return inside
-        own = units.threads.index(thread) if thread in units.threads else -1
-        found: Array = inside.start + np.flatnonzero(units.thread[inside] == own)
-        return found
+        wanted = units.threads.index(thread) if thread in units.threads else -1
+        units_of_thread: Array = inside.start + np.flatnonzero(units.thread[inside] == wanted)
+        return units_of_thread
 
     def find(self, numbers: Sequence[int]) -> tuple[Array, Array]:
         """Return the units that hold any of the terms, and how often each does.
@@ -232,8 +116,8 @@ class Index:
         """
         if not len(numbers):
             return np.empty(0, dtype=np.uint32), np.empty(0)
-        rows, counts, found = self._gather(np.unique(np.array(numbers, dtype=np.uint32)))
-        if found <= 1:
+        rows, counts, occurring = self._gather(np.unique(np.array(numbers, dtype=np.uint32)))
+        if occurring <= 1:
             return rows, counts
         total = np.bincount(rows, counts, len(self))
         rows = np.flatnonzero(total)
@@ -249,37 +133,33 @@ class Index:
                 every = inverted(units.terms, rows_of(units), units.counts)
                 main, tail = self._terms = _parts(units, every)
                 self._scans = 0
-        held: list[tuple[Array, Array]] = []
+        entries: list[tuple[Array, Array]] = []
         if len(main.terms):
             places = np.minimum(np.searchsorted(main.terms, numbers), len(main.terms) - 1)
-            held += map(main.at, places[main.terms[places] == numbers].tolist())
+            entries += map(main.entry, places[main.terms[places] == numbers].tolist())
         if len(tail.terms):
             if len(numbers) == 1:
                 hits = np.flatnonzero(tail.terms == numbers[0])
             else:
                 hits = np.flatnonzero(np.isin(tail.terms, numbers))
-            held.append((tail.units[hits], tail.counts[hits]))
-        if not held:
+            entries.append((tail.units[hits], tail.counts[hits]))
+        if not entries:
             return np.empty(0, dtype=np.uint32), np.empty(0), 0
-        found = len(numbers) if len(tail.terms) else len(held)
-        rows, counts = map(np.concatenate, zip(*held, strict=True))
-        return rows, counts.astype(np.float64), found
-
-
-# ---------------------------------------------------------------------------------------------
-# Sorting
+        occurring = len(numbers) if len(tail.terms) else len(entries)
+        rows, counts = map(np.concatenate, zip(*entries, strict=True))
+        return rows, counts.astype(np.float64), occurring
 
 
 def _parts(units: Postings, main: Inverted | None) -> tuple[Inverted, Inverted]:
-    """Return the sorted terms, which are the first ones of ``units``, and the others as they are.
+    """Return the sorted terms, which come first in ``units``, and the unsorted ones after them.
 
-    The others have no ends.
+    The unsorted ones have no ends.
     """
-    none = np.empty(0, dtype=np.uint32)
-    main = main or Inverted(none, none, none, none)
+    empty = np.empty(0, dtype=np.uint32)
+    main = main or Inverted(empty, empty, empty, empty)
     start, rows = len(main.units), rows_of(units)
     rows = rows[start:].copy() if start else rows
-    return main, Inverted(units.terms[start:], none, rows, units.counts[start:])
+    return main, Inverted(units.terms[start:], empty, rows, units.counts[start:])
 
 
 def rows_of(units: Postings) -> Array:
@@ -300,16 +180,12 @@ def inverted(terms: Array, units: Array, counts: Array) -> Inverted:
     return Inverted(ordered[last], last + 1, units[order], counts[order])
 
 
-# ---------------------------------------------------------------------------------------------
-# How units lie together
-
-
 def _sittings(units: Postings, order: Array) -> Array:
     """Return each unit's sitting as a number; ``order`` has each thread's units together."""
     sitting = np.zeros(len(units), dtype=np.int64)
     if len(units):
-        at, thread = units.at[order], units.thread[order]
-        begins = (np.abs(np.diff(at)) > SITTING) | (np.diff(thread.astype(np.int64)) != 0)
+        times, thread = units.at[order], units.thread[order]
+        begins = (np.abs(np.diff(times)) > SITTING) | (np.diff(thread.astype(np.int64)) != 0)
         sitting[order] = np.r_[0, np.cumsum(begins)]
     return sitting
 
@@ -327,11 +203,13 @@ def _openers(units: Postings, order: Array) -> Array:
     """Return for each unit of a reply the last unit of the user's message before it."""
     opener = np.full(len(order), -1, dtype=np.int64)
     role, thread = units.role[order], units.thread[order]
-    place = np.arange(len(order))
-    last = np.maximum.accumulate(np.where(role == _USER, place, -1)) if len(order) else place
-    found = (role == _ASSISTANT) & (last >= 0)
-    found[found] = thread[last[found]] == thread[found]
-    opener[order[found]] = order[last[found]]
+    positions = np.arange(len(order))
+    last = (
+        np.maximum.accumulate(np.where(role == _USER, positions, -1)) if len(order) else positions
+    )
+    replies = (role == _ASSISTANT) & (last >= 0)
+    replies[replies] = thread[last[replies]] == thread[replies]
+    opener[order[replies]] = order[last[replies]]
     return opener
 
 

@@ -1,14 +1,13 @@
-"""Keeps the indexes of sessions: stored by updates, read at a search, extended, then evicted.
+"""Reads the indexes of sessions from the store, extends them, and writes missing blocks.
 
 ::
 
     blocks in the store ──▶ missing or damaged? made from messages, put back ─┐
     messages after the last full stride ───────────────────────────────────────┴─▶ index in memory
 
-An index is derived data. It is compared with the session's record each time, so that any process
-may write. A part that is lost, damaged or out of date is made again from the messages. A store that
-cannot keep a block costs time and nothing else. ``search.ranking`` decides what a search
-returns.
+An index is derived data. It is compared with the session's record each time, so any process may
+write. A part that is lost, damaged or stale is made again from the messages. A store that cannot
+keep a block costs time and nothing else. ``search.rank`` decides what a search returns.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.search import postings
 from hiermem.search.index import Index
 from hiermem.search.postings import Postings
-from hiermem.search.ranking import SummaryIndex
 from hiermem.search.segments import Part
+from hiermem.search.summary_index import SummaryIndex
 from hiermem.search.vectors import SummaryTables, Vectors
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import TERMS, Block
@@ -37,11 +36,11 @@ from hiermem.types.transaction import TERMS, Block
 _log = logging.getLogger("hiermem.search")
 #: The kind of the blocks that hold terms.
 KIND: Final = TERMS
-#: Messages in a block. Messages that do not fill one yet are indexed in memory only.
+#: Messages in a block. Messages that do not fill one yet are indexed only in memory.
 STRIDE: Final = 256
-#: Strides that are read, and blocks that are written, at a time.
+#: Strides read, and blocks written, at a time.
 _AT_ONCE: Final = 32
-#: Sessions of which it is remembered how much is stored.
+#: Sessions whose number of stored strides is remembered.
 _MOST_NOTED: Final = 10_000
 #: Messages whose blocks a fork takes over at a time.
 SHARED_AT_ONCE: Final = _AT_ONCE * STRIDE
@@ -58,8 +57,8 @@ class SessionIndex:
 
     ``tail`` holds the postings after the last full stride. ``summary_index`` indexes the summaries
     as they were at ``summary_mark``, which changes with them. ``vectors`` cover this index, or an
-    earlier state of it, and ``summary_vectors`` the summaries; ``search.keep_summary_index`` loads
-    them. ``search.embed`` skips messages up to ``embedded`` and the ``embedded_summaries``
+    earlier state of it, and ``summary_vectors`` the summaries; ``search.embed`` loads
+    them. It skips messages up to ``embedded`` and the ``embedded_summaries``
     (by node and revision), which have vectors of ``embedded_kind``.
     """
 
@@ -79,16 +78,16 @@ class SessionIndex:
 
     def serves(self, record: SessionRecord) -> bool:
         """Return whether it was read from this or an earlier version of ``record``'s session."""
-        known = self.record
+        seen = self.record
         return (
-            (known.created_at, known.epoch) == (record.created_at, record.epoch)
-            and known.version <= record.version
+            (seen.created_at, seen.epoch) == (record.created_at, record.epoch)
+            and seen.version <= record.version
             and self.messages <= record.messages
         )
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes it takes."""
+        """Return the approximate size in bytes."""
         vectors = 0 if self.vectors is None else self.vectors.nbytes
         vectors += sum(table.nbytes for _, table in self.summary_vectors.values())
         tail = sum(part.nbytes for part in self.tail)
@@ -111,7 +110,7 @@ class Indexes:
         #: Whether updates keep that index, and how many ended since one last looked at it.
         self.kept_by_updates = False
         self.updates = 0
-        #: What no segment had when it was last looked, with what that was.
+        #: The part and the postings of what was in no segment, with the state that it was read in.
         self.loose: tuple[object, Part, list[Postings]] | None = None
 
     @asynccontextmanager
@@ -122,7 +121,7 @@ class Indexes:
             try:
                 yield
             finally:
-                # What was used may have grown.
+                # The index may have grown in use.
                 used = self._cache.get(self._store.tenant, session_id)
                 if used is not None:
                     self._cache.put(self._store.tenant, session_id, used, used.nbytes)
@@ -137,18 +136,16 @@ class Indexes:
     async def get(self, record: SessionRecord) -> SessionIndex:
         """Return the index of a session as its record shows it; call it under its lock.
 
-        Raises SessionChangedError where the session was changed meanwhile: read the record, and try
+        Raises SessionChangedError if the session was changed meanwhile: read the record, and try
         again.
         """
-        known = self._cache.get(self._store.tenant, record.id)
-        if known is None or not known.serves(record):
-            known = await self._build(record)
-        elif known.messages < record.messages:
-            await self._extend(known, record)
-        self._cache.put(self._store.tenant, record.id, known, known.nbytes)
-        return known
-
-    # -- storing ahead
+        index = self._cache.get(self._store.tenant, record.id)
+        if index is None or not index.serves(record):
+            index = await self._build(record)
+        elif index.messages < record.messages:
+            await self._extend(index, record)
+        self._cache.put(self._store.tenant, record.id, index, index.nbytes)
+        return index
 
     def is_due(self, record: SessionRecord) -> bool:
         """Return whether an update is to store blocks: at first, then for each new full stride.
@@ -156,21 +153,20 @@ class Indexes:
         After a change of the session's past, the next search stores them, so that no update reads
         the session for it.
         """
-        known = self._stored.get(record.id)
-        if known is None:
+        stored = self._stored.get(record.id)
+        if stored is None:
             return True
-        epoch, full = known
+        epoch, full = stored
         return epoch == (record.created_at, record.epoch) and full < record.messages // STRIDE
 
     async def store_ahead(self, record: SessionRecord) -> None:
         """Store the blocks of the newest full strides, back to the last stored stride.
 
-        The first search then need not build them. A block further back that was lost is made by the
-        search that misses it.
+        The first search then need not build them. The search that misses an older block makes it.
         """
         epoch, full = (record.created_at, record.epoch), record.messages // STRIDE
-        known = self._stored.get(record.id)
-        low = known[1] if known is not None and known[0] == epoch else 0
+        stored = self._stored.get(record.id)
+        low = stored[1] if stored is not None and stored[0] == epoch else 0
         high = full
         while low < high:
             start = (high - 1) * STRIDE
@@ -192,8 +188,6 @@ class Indexes:
         if len(self._stored) > _MOST_NOTED:
             del self._stored[next(iter(self._stored))]
 
-    # -- building
-
     async def _build(self, record: SessionRecord) -> SessionIndex:
         full = record.messages // STRIDE
         parts: list[Postings] = []
@@ -207,24 +201,24 @@ class Indexes:
 
     async def _strides(self, record: SessionRecord, first: int, stop: int) -> list[Postings]:
         """Return the postings of strides by number; missing blocks are made and stored."""
-        found: dict[int, Postings] = {}
+        strides: dict[int, Postings] = {}
         for block in await stored_blocks(
             self._store, record.id, KIND, first * STRIDE, stop * STRIDE
         ):
             part = read_block(block)
             if part is not None and block.stop == block.start + STRIDE:
-                found[block.start // STRIDE] = part
-        missing = [number for number in range(first, stop) if number not in found]
+                strides[block.start // STRIDE] = part
+        missing = [number for number in range(first, stop) if number not in strides]
         for number in missing:
             start = number * STRIDE
-            found[number] = await self.collect(record.id, start, start + STRIDE)
-        await self._put(record, [(number * STRIDE, found[number]) for number in missing])
-        return [found[number] for number in range(first, stop)]
+            strides[number] = await self.collect(record.id, start, start + STRIDE)
+        await self._put(record, [(number * STRIDE, strides[number]) for number in missing])
+        return [strides[number] for number in range(first, stop)]
 
     async def stride(self, record: SessionRecord, start: int) -> Postings:
         """Return the postings of the stride from ``start``, as far as there are messages.
 
-        Where a part of it is stored, only what follows is read.
+        If a part of it is stored, only the following messages are read.
         """
         stop = min(start + STRIDE, record.messages)
         parts: list[Postings] = []
@@ -236,14 +230,14 @@ class Indexes:
         parts.append(await self.collect(record.id, reached, stop))
         return postings.join(parts)
 
-    async def _extend(self, known: SessionIndex, record: SessionRecord) -> None:
+    async def _extend(self, current: SessionIndex, record: SessionRecord) -> None:
         """Add the messages since; full strides are read as they are stored, not made again."""
-        begun, full = -(-known.messages // STRIDE), record.messages // STRIDE
+        begun, full = -(-current.messages // STRIDE), record.messages // STRIDE
         stop = min(record.messages, begun * STRIDE)
-        new = [await self.collect(record.id, known.messages, stop)]
-        tail = [*known.tail, *new]
+        new = [await self.collect(record.id, current.messages, stop)]
+        tail = [*current.tail, *new]
         if stop == begun * STRIDE:
-            if known.messages < stop:
+            if current.messages < stop:
                 await self._keep(record, begun - 1, tail)
             for first in range(begun, full, _AT_ONCE):
                 new += await self._strides(record, first, min(full, first + _AT_ONCE))
@@ -251,13 +245,13 @@ class Indexes:
             new += tail
         await self._check(record)
         more = postings.join(new)
-        index = known.index
+        index = current.index
         if len(index) + len(more) <= _FEW_UNITS:
             index = index.extended(more)
         else:
             index = await asyncio.to_thread(index.extended, more)
-        known.record, known.messages, known.index = record, record.messages, index
-        known.tail = [postings.join(tail)]
+        current.record, current.messages, current.index = record, record.messages, index
+        current.tail = [postings.join(tail)]
 
     async def _keep(self, record: SessionRecord, number: int, parts: Sequence[Postings]) -> None:
         """Store a stride that was filled, unless an update did."""
@@ -273,7 +267,7 @@ class Indexes:
         read = await self._read(session_id, start, stop)
         live = [stored for stored in read if stored.state == "live"]
         count = self._counter.count
-        if len(live) <= _FEW_MESSAGES and sum(len(each.content) for each in live) <= LONG:
+        if len(live) <= _FEW_MESSAGES and sum(len(message.content) for message in live) <= LONG:
             return postings.collect(live, count)
         return await asyncio.to_thread(postings.collect, live, count)
 
@@ -287,7 +281,7 @@ class Indexes:
             _log.info("an index was not kept: %s", type(error).__name__)
 
     async def _check(self, record: SessionRecord) -> None:
-        """Check that what was read belongs to the record's epoch. Raises SessionChangedError."""
+        """Check that the session is still in the record's epoch. Raises SessionChangedError."""
         now = await self._store.session(record.id)
         if now is None or (now.created_at, now.epoch) != (record.created_at, record.epoch):
             raise SessionChangedError(record.id)
@@ -296,7 +290,7 @@ class Indexes:
 async def stored_blocks(
     store: TenantStore, session_id: str, kind: str, start: int = 0, stop: int | None = None
 ) -> list[Block]:
-    """Read blocks; where one is damaged, all count as missing, and are made again."""
+    """Read blocks; return [] if one is damaged, so that all are made again."""
     try:
         return await store.blocks(session_id, kind, start, stop)
     except StoreCorruptError:
@@ -304,7 +298,7 @@ async def stored_blocks(
 
 
 def read_block(block: Block) -> Postings | None:
-    """Read a block; None where it is damaged, or holds other messages than its range says.
+    """Read a block; None if it is damaged, or holds messages outside its range.
 
     The last block of a session may be of a stride that is not full yet.
     """

@@ -1,9 +1,9 @@
-"""The data of the index: for a run of messages, its passages and the terms that each holds.
+"""Decides which passages and terms of a message are indexed, and how they are packed.
 
 Postings are derived data. They hold no text, only numbers of terms, offsets and the facts that
 ranking needs. Packed, they are one block of bytes with a checksum; a block that cannot be read is
 made again from its messages. Everything here is arrays with one entry for each passage (a *unit*),
-in the order of the messages. ``index`` and ``ranking`` use them.
+in the order of the messages. ``index`` and ``rank`` use them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hiermem.data import word_lists
-from hiermem.search.query import indexed
+from hiermem.search.forms import indexed
 from hiermem.text import measure
 from hiermem.text.slices import Piece, token_points
 from hiermem.text.terms import FIRST_PERSON, STEMS, STOP_WORDS, fold, number, stem, terms, words
@@ -128,10 +128,6 @@ class Postings:
         return sum(array.nbytes for array in arrays)
 
 
-# ---------------------------------------------------------------------------------------------
-# Reading messages
-
-
 def passages(
     body: str, count: Callable[[str], int], *, echoes: Sequence[tuple[int, int]] = ()
 ) -> list[tuple[int, int, int]]:
@@ -139,11 +135,11 @@ def passages(
 
     Returns where each begins and ends in the body, and its tokens.
     Together they are the body without echoes, the memory that hiermem itself rendered and that came
-    back, which is never found again as if it had been said. A short message is one passage; a
+    back, which is never returned as if it had been said. A short message is one passage; a
     longer one is cut at line ends, so that a search returns the relevant part and not the whole.
     Empty text and white space give no passage. Time is linear in the body.
     """
-    found: list[tuple[int, int, int]] = []
+    parts: list[tuple[int, int, int]] = []
     for begin, end in measure.without_echoes(0, len(body), sorted(echoes)):
         text = body[begin:end]
         if not text.strip():
@@ -151,14 +147,14 @@ def passages(
         stretches = stretch_counter(text, count) if len(text) > _SHORT else None
         tokens = stretches(0, len(text)) if stretches else count(text)
         if tokens <= WHOLE:
-            found.append((begin, end, tokens))
+            parts.append((begin, end, tokens))
             continue
         stretches = stretches or stretch_counter(text, count)
         cuts = token_points([Piece(text)], SLICE, count, stretches=stretches)
         for low, high in pairwise((0, *cuts, len(text))):
             if text[low:high].strip():
-                found.append((begin + low, begin + high, stretches(low, high)))
-    return found
+                parts.append((begin + low, begin + high, stretches(low, high)))
+    return parts
 
 
 def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> Postings:
@@ -174,32 +170,32 @@ def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> P
     for stored in messages:
         message = stored.message
         body = measure.body(message)
-        found = passages(body, count, echoes=stored.echoes)
-        if not found:
+        parts = passages(body, count, echoes=stored.echoes)
+        if not parts:
             continue
         who = measure.speaker(message)
         speaker = speakers.setdefault(who, len(speakers))
         thread = threads.setdefault(message.thread, len(threads))
         frame = _frame(who, stored.created_at)
-        at = (stored.created_at - _EPOCH) // _MICROSECOND
-        whole = sum(tokens for *_, tokens in found)
+        time = (stored.created_at - _EPOCH) // _MICROSECOND
+        whole = sum(tokens for *_, tokens in parts)
         role = ROLES.index(message.role)
-        for begin, end, tokens in found:
+        for begin, end, tokens in parts:
             text = body[begin:end]
             spoken = words(text)
-            held = [stem(word) for word in spoken if word not in STOP_WORDS]
+            entries = [stem(word) for word in spoken if word not in STOP_WORDS]
             flags = ASKS * text.rstrip(_CLOSING).endswith(_QUESTION_MARKS)
-            flags += NAMES_TIME * (not _TIMES.isdisjoint(held))
+            flags += NAMES_TIME * (not _TIMES.isdisjoint(entries))
             flags += SPEAKS_OF_SELF * (not FIRST_PERSON.isdisjoint(spoken))
-            held += frame
-            length = len(held)
-            held += indexed(text, spoken)
-            tally = sorted(Counter(map(number, held)).items())
+            entries += frame
+            length = len(entries)
+            entries += indexed(text, spoken)
+            tally = sorted(Counter(map(number, entries)).items())
             numbers += [term for term, _ in tally]
             counts += [times for _, times in tally]
             rows.append(
                 (
-                    stored.index, begin, end, tokens, whole, length, at,
+                    stored.index, begin, end, tokens, whole, length, time,
                     speaker, thread, role, flags, len(tally),
                 )
             )  # fmt: skip
@@ -227,20 +223,20 @@ def _assemble(
     )
 
 
-def _frame(who: str, at: datetime) -> list[str]:
+def _frame(who: str, time: datetime) -> list[str]:
     """Return the terms that a unit has besides its text: of its speaker's name and its date.
 
     A date is written in the words in which people ask for it: "in May" finds what was said in May.
     """
-    at = at.astimezone(UTC)
-    date = f"{_WEEKDAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at.year} {at.day}"
+    time = time.astimezone(UTC)
+    date = f"{_WEEKDAYS[time.weekday()]} {_MONTHS[time.month - 1]} {time.year} {time.day}"
     return terms(f"{'' if is_generic(who) else who} {date}")
 
 
 def frame_of(postings: Postings, unit: int) -> list[int]:
     """Return the numbers of the terms that a unit has besides its text."""
-    at = _EPOCH + int(postings.at[unit]) * _MICROSECOND
-    return list(map(number, _frame(postings.speakers[postings.speaker[unit]], at)))
+    time = _EPOCH + int(postings.at[unit]) * _MICROSECOND
+    return list(map(number, _frame(postings.speakers[postings.speaker[unit]], time)))
 
 
 def spoken(speaker: str, text: str) -> str:
@@ -255,10 +251,6 @@ def spoken(speaker: str, text: str) -> str:
 def is_generic(name: str) -> bool:
     """Return whether a speaker's name is only that of a role."""
     return name.lower() in _GENERIC
-
-
-# ---------------------------------------------------------------------------------------------
-# Joining runs
 
 
 def join(parts: Sequence[Postings]) -> Postings:
@@ -278,16 +270,12 @@ def join(parts: Sequence[Postings]) -> Postings:
 
 def _merged(columns: Iterable[tuple[tuple[str, ...], Array]]) -> tuple[tuple[str, ...], Array]:
     """Join columns of positions, each in its table of names; return the one table, the column."""
-    places: dict[str, int] = {}
-    found: list[Array] = []
+    positions: dict[str, int] = {}
+    mapped: list[Array] = []
     for table, column in columns:
-        moved = [places.setdefault(name, len(places)) for name in table]
-        found.append(np.array(moved, dtype="<u4")[column] if len(column) else column)
-    return tuple(places), np.concatenate(found)
-
-
-# ---------------------------------------------------------------------------------------------
-# Blocks
+        moved = [positions.setdefault(name, len(positions)) for name in table]
+        mapped.append(np.array(moved, dtype="<u4")[column] if len(column) else column)
+    return tuple(positions), np.concatenate(mapped)
 
 
 def sealed(magic: bytes, data: bytes) -> bytes:
@@ -297,7 +285,7 @@ def sealed(magic: bytes, data: bytes) -> bytes:
 
 
 def opened(magic: bytes, data: bytes) -> bytes | None:
-    """Return what was sealed; None if it has another magic, or is damaged."""
+    """Return sealed data; None if it has another magic or is damaged."""
     if data[:4] != magic or crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
         return None
     return data[4:-4]
@@ -318,9 +306,9 @@ def untitled(magic: bytes, data: bytes) -> tuple[list[Any], bytes]:
 
 
 def pack(postings: Postings) -> bytes:
-    """Write postings as bytes: a magic, a length, what is compressed, and a CRC-32.
+    """Write postings as bytes: a magic, a length, compressed content, and a CRC-32.
 
-    Compressed is a JSON head with the arrays in little-endian; so they take less than half.
+    The content is a JSON head with the arrays in little-endian; compressed it takes less than half.
     """
     head = json.dumps(
         {
@@ -343,22 +331,22 @@ def unpack(data: bytes) -> Postings | None:
 
     A store's data is not trusted: every position that a number refers to must exist.
     """
-    held = opened(_MAGIC, data)
-    if held is None or len(held) < 4:
+    content = opened(_MAGIC, data)
+    if content is None or len(content) < 4:
         return None
-    length = int.from_bytes(held[:4], "little")
+    length = int.from_bytes(content[:4], "little")
     try:
-        data = decompressobj().decompress(held[4:], min(length, _LONGEST) + 1)
+        data = decompressobj().decompress(content[4:], min(length, _LONGEST) + 1)
         if len(data) != length:
             return None
         size = int.from_bytes(data[:4], "little")
         head = json.loads(data[4 : 4 + size])
         units, entries = int(head["units"]), int(head["terms"])
-        named, place = {}, 4 + size
+        named, offset = {}, 4 + size
         layout = [(name, kind, units) for name, kind in _FIELDS.items()]
         for name, kind, many in [*layout, ("terms", "<u4", entries), ("counts", "u1", entries)]:
-            named[name] = np.frombuffer(data, dtype=kind, count=many, offset=place)
-            place += named[name].nbytes
+            named[name] = np.frombuffer(data, dtype=kind, count=many, offset=offset)
+            offset += named[name].nbytes
         postings = Postings(
             **named,
             speakers=tuple(str(name) for name in head["speakers"]),
@@ -366,7 +354,7 @@ def unpack(data: bytes) -> Postings | None:
         )
     except (ValueError, KeyError, TypeError, RecursionError, zlib.error):
         return None
-    return postings if place == len(data) and _makes_sense(postings) else None
+    return postings if offset == len(data) and _makes_sense(postings) else None
 
 
 def _makes_sense(postings: Postings) -> bool:

@@ -1,245 +1,45 @@
-"""Reads a question: which terms it looks for, whose words it wants, and what of a text matches it.
+"""Decides what a question asks for: its terms, whose words it wants, and what of a text matches it.
 
 A question is data: it has no operators, and nothing is refused. Any text gives some terms, perhaps
-none. Beside its own terms a question looks for their other forms, for parts of words, and
-for the members of a kind. ``ranking`` decides what all of them are worth.
+none. Beside its own terms a question looks for their other forms, for parts of words (``forms``),
+and for the members of a kind. ``rank`` decides what all of them are worth.
 
-Decides by what else a word is found than by its own term: its forms, and its parts.
-
-A *form* is the stem of the word in a language of Latin letters other than English. It counts as the
-word itself. A *part* counts for less:
-
-- of a German or Dutch compound, the words at its edges, wherever the remainder can begin a word;
-- of a run of Han, kana or Hangul, each character;
-- of an Arabic word, its consonants, since plurals change the vowels inside ("مفتاح", "مفاتيح");
-- of a Cyrillic word, and of any word of a text in an unknown language, the first letters.
-
-No session has a language. Which languages a text may be in is told by its function words, text by
-text, so that conversations may mix them. English text has no forms and no parts: it is indexed and
-found by its terms alone. A few bare nouns may be in any language that has their letters, or in any
-of the common ones if they have no accents, and have the forms of all. What is asked and what is
-indexed meet in these terms; all but the characters hold a blank or a plus sign, as no word does.
+A question names kinds: "the countries", "her pets". The messages that answer it say Portugal and
+puppy, and share no word with it. That makes questions with several answers hard for an index
+without a model, so ``hiermem.data`` holds the kinds of common English with the members that most
+people would name. A text in another language matches none and loses nothing.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from itertools import pairwise
 from typing import Final
 
 from hiermem import data
-from hiermem.data import word_lists
+from hiermem.search import forms
 from hiermem.text.terms import (
     FIRST_PERSON,
-    FUNCTION_WORDS,
     STOP_WORDS,
     as_written,
-    cased,
     fold,
-    is_scripted,
     number,
     spans,
     spellings,
     stem,
-    stem_as,
     terms,
     words,
 )
 
-#: Languages of Latin letters that a text may be in, by their names in ``hiermem.data``; those that
-#: a few words without function words are read in; and those that write compounds.
-LATIN: Final = tuple(
-    title for title in FUNCTION_WORDS if " " not in title and not is_scripted(title)
-)
-_COMMON: Final = (
-    "german", "spanish", "french", "italian", "dutch", "portuguese", "polish", "turkish",
-)  # fmt: skip
-_COMPOUNDING: Final = frozenset({"german", "dutch"})
-#: The language of a text without function words of any.
-UNKNOWN: Final = "?"
-#: A text is English where at least one word of so many is an English stop word.
-_ENGLISH: Final = 8
-#: A longer text without function words, in the letters of English, is code or a table.
-_NOTE: Final = 16
-#: The letters of a beginning, and the length from which a word has one.
-_HEAD: Final = 5
-_LONG: Final = 7
-_WORD: Final = re.compile("[a-z]{3,40}")
-_CHARACTER: Final = re.compile(
-    "[\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uac00-\ud7a3\U00020000-\U0003ffff]"
-)
-_KANA: Final = re.compile("[\u3041-\u30ff]")
-_HIRAGANA: Final = re.compile("[\u3041-\u309f\u30fc]+")
-_CYRILLIC: Final = re.compile("[\u0400-\u052f]{6,40}")
-_ARABIC: Final = re.compile("[\u0620-\u064a]{4,24}")
-_WEAK: Final = str.maketrans("", "", "اويىءؤئ")
-#: How a German or Dutch word may begin.
-_ONSET: Final = re.compile(
-    "(?:[bcdfghjklmnpqrstvwz]|[bcfgkp][lr]|[dtvw]r|ch|gn|kn|pf[lr]?|ph|qu|sch[lmnrw]?|s[kl]|sp[lr]?"
-    "|str?|th|tsch|zw)?[aeiouy]"
-)
-_VOWEL: Final = re.compile("[aeiouy]")
-#: The fewest letters of a compound, and of a part of it.
-_COMPOUND: Final = 6
-_PART: Final = 3
-
-
-def languages(
-    text: str, spoken: Sequence[str], *, bare: Sequence[str] = _COMMON
-) -> tuple[str, ...]:
-    """Return the names of the languages that a text may be in; none for English and for code.
-
-    ``spoken`` are its words. A text without function words may be in any of ``bare``; if it is
-    long, it has only the name ``UNKNOWN``.
-
-    >>> from hiermem.text.terms import words
-    >>> [languages(text, words(text)) for text in ("Wo ist die Katze?", "Where is the cat?")]
-    [('german',), ()]
-    """
-    telling = _telling()
-    english = sum(map(STOP_WORDS.__contains__, spoken))
-    short = len(spoken) <= _NOTE
-    unknown = (*(_in_letters_of(text) or bare), UNKNOWN) if short else (UNKNOWN,)
-    if telling.keys().isdisjoint(spoken):
-        if (text.isascii() and not short) or _ENGLISH * english >= len(spoken):
-            return ()
-        return unknown
-    telling_words = filter(telling.__contains__, spoken)
-    said = Counter(name for word in telling_words for name in telling[word])
-    most = max(*said.values(), english)
-    found = {name for name, count in said.items() if 2 * count >= most}
-    # One word alone may be a word of another language, too.
-    return tuple(sorted(found))
-
-
-def function_words(names: Collection[str]) -> frozenset[str]:
-    """Return the words of these languages that a question is not searched for."""
-    if UNKNOWN in names:
-        return frozenset()
-    return frozenset().union(*(FUNCTION_WORDS[name] for name in names))
-
-
-def indexed(text: str, spoken: Sequence[str]) -> list[str]:
-    """Return the forms and parts of the words of a text, beside its terms.
-
-    ``spoken`` are its words. A text in English has none.
-    """
-    names = languages(text, spoken)
-    if not names and text.isascii():
-        return []
-    return [stem(word) for word in spellings(text).values()] + of_words(text, spoken, names)
-
-
-def of_words(text: str, spoken: Sequence[str], names: tuple[str, ...]) -> list[str]:
-    """Return the forms and parts of the words of a text in these languages."""
-    written = as_written(text)
-    return [each for word in spoken for each in _held(written.get(word, word), names)]
-
-
-def forms(word: str, names: Collection[str]) -> Iterator[str]:
-    """Yield the forms of a word, as it is written, in these languages."""
-    if _WORD.fullmatch(fold(word)):
-        for name in names:
-            if name in LATIN:
-                yield f"{name} {stem_as(word, name)}"
-
-
-def looked_for(word: str, names: Collection[str]) -> Iterator[str]:
-    """Yield the parts by which a word of a question is found, and those that it is found as."""
-    plain = fold(word)
-    yield from _common(plain, names)
-    if _WORD.fullmatch(plain):
-        for name in _COMPOUNDING.intersection(names):
-            yield f"{name}+{stem_as(word, name)}"
-            yield from (f"{name} {part}" for part in _edges(plain, name))
-    elif len(plain) == 2:
-        yield from (each for each in plain if _CHARACTER.match(each) and not _KANA.match(each))
-
-
-def is_weak(word: str) -> bool:
-    """Return whether a pair of characters is probably an ending: both are hiragana."""
-    return _HIRAGANA.fullmatch(word) is not None
-
-
-@lru_cache(maxsize=16_384)
-def _held(word: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the forms and the parts of a word of a message, as it is written."""
-    plain = fold(word)
-    found = [*forms(word, names), *_common(plain, names)]
-    if _WORD.fullmatch(plain):
-        for name in _COMPOUNDING.intersection(names):
-            found += (f"{name}+{part}" for part in _edges(plain, name))
-    elif len(plain) == 2:
-        found += filter(_CHARACTER.match, plain)
-    return tuple(found)
-
-
-def _common(word: str, names: Collection[str]) -> Iterator[str]:
-    if _WORD.fullmatch(word):
-        if names and len(word) >= _LONG:
-            yield f"+{word[:_HEAD]}"
-    elif _CYRILLIC.fullmatch(word):
-        yield f"+{word[:_HEAD]}"
-    elif _ARABIC.fullmatch(word):
-        bare = stem(word).translate(_WEAK)
-        if len(bare) >= _PART:
-            yield f"+{bare}"
-
-
-@lru_cache(maxsize=16_384)
-def _edges(word: str, name: str) -> frozenset[str]:
-    """Return the stems of the words that may begin or end a compound.
-
-    >>> sorted(_edges("haustur", "german"))
-    ['haus', 'haust', 'tur', 'ur']
-    """
-    found: dict[str, None] = {}
-    if len(word) >= _COMPOUND:
-        for at in range(_PART, len(word) - _PART + 1):
-            if _ONSET.match(word, at) and _VOWEL.search(word, 0, at):
-                found |= dict.fromkeys((word[:at], word[at:]))
-    return frozenset(stem_as(part, name) for part in found.keys() - FUNCTION_WORDS[name])
-
-
-def _in_letters_of(text: str) -> tuple[str, ...]:
-    """Return the languages that have all letters with accents of a text; () if it has none."""
-    accented = {one for one in cased(text) if not one.isascii() and fold(one).isascii()}
-    letters = {one for one in accented if one.isalpha()}
-    return tuple(name for name in LATIN if letters <= _letters()[name]) if letters else ()
-
-
-@cache
-def _letters() -> Mapping[str, frozenset[str]]:
-    """Return the letters of each language, as its function words show them."""
-    return {
-        title: frozenset("".join(members))
-        for title, members in word_lists("function_words").items()
-    }
-
-
-@cache
-def _telling() -> Mapping[str, tuple[str, ...]]:
-    """Return the words that tell a language, with the languages that they may tell."""
-    found: dict[str, tuple[str, ...]] = {}
-    for title, members in FUNCTION_WORDS.items():
-        name = title.partition(" ")[0]
-        for word in members - FUNCTION_WORDS["english too"] - STOP_WORDS:
-            if not (len(word) == 1 and word.isascii()):
-                found[word] = (*found.get(word, ()), name)
-    return found
-
-
 #: Only the beginning of a longer question is read.
 _LONGEST: Final = 100_000
-#: The most terms of a query; of a pasted document the most frequent ones are used.
+#: The most terms of a query; a pasted document is reduced to its most frequent ones.
 _MOST_TERMS: Final = 1_000
-#: A query with more terms is no question that names kinds.
+#: Kinds are not looked up for a query with more terms.
 _MOST_FOR_KINDS: Final = 64
-
 _WORDS: Final = data.word_lists("query_words")
 #: Words about the answer's form, not its subject.
 _OF_FORM: Final = frozenset(map(stem, _WORDS["form"]))
@@ -271,7 +71,7 @@ class QueryTerm:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question as the ranking sees it.
+    """A question as ``rank`` reads it.
 
     ``numbers`` are all its terms. ``first_person``: it is about the asker's own matter.
     ``to_assistant``: it is about what the assistant once said. ``overview``: it asks for a summary
@@ -297,12 +97,12 @@ def read_query(text: str) -> Query:
     """
     text = text[:_LONGEST]
     asked = words(text)
-    codes = languages(text, asked, bare=LATIN)
-    left_out = STOP_WORDS | function_words(codes)
+    codes = forms.languages(text, asked, bare=forms.LATIN)
+    left_out = STOP_WORDS | forms.function_words(codes)
     typed = {stem(word): word for word in asked if word not in left_out}
     typed = typed or {stem(word): word for word in asked}
     counts = Counter(term for term in map(stem, asked) if term in typed)
-    of_form = {term for term in counts if term in _OF_FORM or is_weak(term)}
+    of_form = {term for term in counts if term in _OF_FORM or forms.is_weak(term)}
     all_of_form = len(of_form) == len(counts)
     spelled, accented = spellings(text), as_written(text)
     written = {word: accented.get(word, word) for word in typed.values()}
@@ -315,14 +115,14 @@ def read_query(text: str) -> Query:
             of_form=term in of_form and not all_of_form,
             of_asker=typed[term] in FIRST_PERSON,
             forms=_numbers(_forms(written[typed[term]], codes, spelled.get(typed[term]))),
-            parts=_numbers(looked_for(written[typed[term]], codes)) if broad else (),
+            parts=_numbers(forms.looked_for(written[typed[term]], codes)) if broad else (),
             members=_numbers(members(term)) if broad else (),
         )
         for term, count in counts.most_common(_MOST_TERMS)
     )
     return Query(
         terms=asked_for,
-        numbers=frozenset(n for one in asked_for for n in (one.number, *one.forms)),
+        numbers=frozenset(n for term in asked_for for n in (term.number, *term.forms)),
         first_person=_is_of_asker(asked),
         to_assistant=_asks_assistant(asked),
         overview=not _OVERVIEW.isdisjoint(counts),
@@ -332,13 +132,13 @@ def read_query(text: str) -> Query:
 
 
 def _forms(word: str, codes: tuple[str, ...], spelled: str | None) -> Iterator[str]:
-    yield from forms(word, codes)
+    yield from forms.forms(word, codes)
     if spelled is not None:
         yield stem(spelled)
 
 
-def _numbers(found: Iterable[str]) -> tuple[int, ...]:
-    return tuple(sorted(set(map(number, found))))
+def _numbers(others: Iterable[str]) -> tuple[int, ...]:
+    return tuple(sorted(set(map(number, others))))
 
 
 def _is_of_asker(asked: list[str]) -> bool:
@@ -359,26 +159,6 @@ def _asks_assistant(asked: list[str]) -> bool:
     return False
 
 
-# ---------------------------------------------------------------------------------------------
-# Kinds
-#
-# A question asks for "the countries" or "her pets"; the messages that answer it say Portugal and
-# puppy, and share no word with it. This is what makes questions with several answers hard for an
-# index without a model. For that purpose ``hiermem.data`` holds the kinds of common English with
-# members that most people would name. A text in another language matches none and loses nothing.
-
-
-@cache
-def _kinds() -> Mapping[str, frozenset[str]]:
-    """Return, for each term that names a kind, the terms of its members."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for names, things in data.thesaurus():
-        stems = {stem(word) for word in things}
-        for name in names:
-            found[stem(name)] |= stems
-    return {name: frozenset(stems - {name}) for name, stems in found.items()}
-
-
 def members(term: str) -> frozenset[str]:
     """Return the terms of the members of the kind that ``term`` names.
 
@@ -388,37 +168,15 @@ def members(term: str) -> frozenset[str]:
     return _kinds().get(term, frozenset())
 
 
-# ---------------------------------------------------------------------------------------------
-# Matches, for display
-
-
-def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
-    """Return the stretches of ``text`` with a query term, in order, joined where they touch.
-
-    A word is marked by the terms under which the index holds it; offsets are of the text itself.
-
-    >>> marks("Two kittens and a car", read_query("What pets are there?"))
-    ((4, 11),)
-    """
-    wanted = query.numbers.union(*((*term.parts, *term.members) for term in query.terms))
-    codes = languages(text, words(text))
-    found: list[tuple[int, int]] = []
-    for begin, end in spans(text):
-        piece = text[begin:end]
-        others = of_words(piece, words(piece), codes)
-        alone = {other for other in others if len(other) == 1}
-        if any(number(term) in wanted for term in [*terms(piece), *others] if term not in alone):
-            stretches = [(begin, end)]
-        else:
-            # One character of a run is marked only if it was asked for by itself.
-            asked = {each for each in alone if number(each) in query.numbers}
-            stretches = [(at, at + 1) for at in range(begin, end) if fold(text[at]) in asked]
-        for low, high in stretches:
-            if found and low <= found[-1][1]:
-                found[-1] = (found[-1][0], max(high, found[-1][1]))
-            else:
-                found.append((low, high))
-    return tuple(found)
+@cache
+def _kinds() -> Mapping[str, frozenset[str]]:
+    """Return, for each term that names a kind, the terms of its members."""
+    members_of: dict[str, set[str]] = defaultdict(set)
+    for names, things in data.thesaurus():
+        stems = {stem(word) for word in things}
+        for name in names:
+            members_of[stem(name)] |= stems
+    return {name: frozenset(stems - {name}) for name, stems in members_of.items()}
 
 
 def matched(text: str, query: str) -> tuple[tuple[int, int], ...]:
@@ -430,3 +188,34 @@ def matched(text: str, query: str) -> tuple[tuple[int, int], ...]:
     ((3, 10), (15, 20))
     """
     return marks(text, read_query(query))
+
+
+def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
+    """Return the stretches of ``text`` with a query term, in order, joined where they touch.
+
+    A word is marked by the terms under which the index holds it; offsets are of the text itself.
+
+    >>> marks("Two kittens and a car", read_query("What pets are there?"))
+    ((4, 11),)
+    """
+    wanted = query.numbers.union(*((*term.parts, *term.members) for term in query.terms))
+    codes = forms.languages(text, words(text))
+    marked: list[tuple[int, int]] = []
+    for begin, end in spans(text):
+        piece = text[begin:end]
+        others = forms.of_words(piece, words(piece), codes)
+        alone = {other for other in others if len(other) == 1}
+        if any(number(term) in wanted for term in [*terms(piece), *others] if term not in alone):
+            stretches = [(begin, end)]
+        else:
+            # A single character of a run is marked only if the question asks for it alone.
+            asked = {character for character in alone if number(character) in query.numbers}
+            stretches = [
+                (place, place + 1) for place in range(begin, end) if fold(text[place]) in asked
+            ]
+        for low, high in stretches:
+            if marked and low <= marked[-1][1]:
+                marked[-1] = (marked[-1][0], max(high, marked[-1][1]))
+            else:
+                marked.append((low, high))
+    return tuple(marked)

@@ -1,8 +1,8 @@
-"""Searches a session: reads what is needed, lets the core rank, and returns what was said.
+"""Reads what a session's search needs, has it ranked, and returns verbatim passages.
 
 A result belongs to one state of the session. A search during which the session was edited or erased
-from is repeated, so that nothing is found that was taken back. Nothing is decided here, and a
-search never waits for a model that summarises.
+from is repeated, so that it returns nothing that was taken back. ``select`` decides, and no search
+waits for a model that summarises.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Final, TypeVar
 from hiermem import arguments
 from hiermem.errors import SessionChangedError, UsageError
 from hiermem.handle import Handle, every_session
-from hiermem.search import postings
-from hiermem.search import select as core_search
-from hiermem.search.embedding_state import IndexReport
+from hiermem.search import postings, select
+from hiermem.search.embed import load_vectors
 from hiermem.search.evidence import write
-from hiermem.search.index import Evidence, Hit, Index
+from hiermem.search.index import Index
 from hiermem.search.indexes import KIND, SessionIndex
-from hiermem.search.keep_summary_index import kind_of, load_vectors, read_texts, refresh, with_texts
 from hiermem.search.postings import Array
 from hiermem.search.query import read_query
+from hiermem.search.results import Evidence, Hit, IndexReport
 from hiermem.search.select import Filters, ScoredQuery
+from hiermem.search.summaries import kind_of, read_texts, refresh, with_texts
 from hiermem.search.vectors import compare, compare_summaries
 from hiermem.text.measure import body
 from hiermem.tracing import span
@@ -81,7 +81,7 @@ async def recall(
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
     choose = partial(
-        core_search.evidence,
+        select.evidence,
         filters=question.filters,
         count=handle.counter.count,
         neighbours=neighbours,
@@ -91,9 +91,7 @@ async def recall(
 
 async def pack(handle: Handle, session_id: str, hits: Sequence[Hit], max_tokens: int) -> Evidence:
     """Pack the messages of hits into ``max_tokens``, the first hit first."""
-    choose = partial(
-        core_search.of_spans, wanted=[hit.span for hit in hits], count=handle.counter.count
-    )
+    choose = partial(select.of_spans, wanted=[hit.span for hit in hits], count=handle.counter.count)
     question = Question(session_id, "")
     return await _packed(handle, question, choose, max_tokens, shown=())
 
@@ -106,7 +104,7 @@ async def _packed(
     *,
     shown: Sequence[Span],
 ) -> Evidence:
-    """Write the units that ``choose`` returns for a number of tokens."""
+    """Write the units that ``choose`` returns for ``max_tokens``."""
 
     async def answer(asked: ScoredQuery, record: SessionRecord) -> Evidence:
         units = choose(asked, budget=max_tokens, shown=shown)
@@ -117,7 +115,7 @@ async def _packed(
 
 
 async def rebuild(handle: Handle) -> IndexReport:
-    """Drop the indexes of all sessions and build them again."""
+    """Drop and rebuild the indexes of all sessions."""
     sessions = messages = passages = 0
     async for record in every_session(handle.store):
         handle.check(record)
@@ -127,18 +125,14 @@ async def rebuild(handle: Handle) -> IndexReport:
             await handle.store.drop_blocks(record.id, kind)
         async with handle.indexes.lock(record.id):
             try:
-                held = await handle.indexes.get(record)
-                await refresh(handle, held, record)
+                built = await handle.indexes.get(record)
+                await refresh(handle, built, record)
             except SessionChangedError:
                 # The change has dropped the index; the next search builds it again.
                 continue
-        sessions, messages = sessions + 1, messages + held.messages
-        passages += len(held.index)
+        sessions, messages = sessions + 1, messages + built.messages
+        passages += len(built.index)
     return IndexReport(sessions, messages, passages)
-
-
-# ---------------------------------------------------------------------------------------------
-# Asking
 
 
 async def _asked(
@@ -151,25 +145,25 @@ async def _asked(
     with span("search", subject=question.session_id) as note:
         for _ in range(_TRIES):
             record = await handle.record_or_new(question.session_id)
-            held = SessionIndex(record, 0, Index(postings.join([])), [])
+            index = SessionIndex(record, 0, Index(postings.join([])), [])
             if record.messages:
                 async with indexes.lock(record.id):
                     try:
-                        held = await indexes.get(record)
-                        await refresh(handle, held, record)
+                        index = await indexes.get(record)
+                        await refresh(handle, index, record)
                         if question.filters.by_window:
-                            await read_texts(handle, held, record)
-                        await load_vectors(handle, held, record)
+                            await read_texts(handle, index, record)
+                        await load_vectors(handle, index, record)
                     except SessionChangedError:
                         continue
-                    # Another search may bring the index that is held up to date meanwhile.
-                    held = replace(held)
+                    # Another search may update the cached index meanwhile.
+                    index = replace(index)
             vector, weight, client = None, 0.0, handle.embedder_client
-            if client is not None and held.vectors is not None:
+            if client is not None and index.vectors is not None:
                 weight = client.weight
                 vector = await client.question(question.text, handle.counter.count)
-            asking = partial(_ask, held, question.text, vector, weight)
-            asked = asking() if len(held.index) <= _FEW_UNITS else await asyncio.to_thread(asking)
+            asking = partial(_ask, index, question.text, vector, weight)
+            asked = asking() if len(index.index) <= _FEW_UNITS else await asyncio.to_thread(asking)
             result = await answer(asked, record)
             if not record.messages or await handle.is_unchanged(record):
                 note(hits=len(result))
@@ -177,17 +171,13 @@ async def _asked(
         raise SessionChangedError(question.session_id)
 
 
-def _ask(held: SessionIndex, text: str, vector: Array | None, weight: float) -> ScoredQuery:
+def _ask(index: SessionIndex, text: str, vector: Array | None, weight: float) -> ScoredQuery:
     query, near = read_query(text), {}
     dense = None
-    if held.vectors is not None and vector is not None:
-        dense = compare(held.index, held.vectors, vector, weight=weight)
-        near = compare_summaries(held.summary_vectors, vector)
-    return core_search.ask(held.index, held.summary_index, query, dense=dense, summaries_near=near)
-
-
-# ---------------------------------------------------------------------------------------------
-# Answering
+    if index.vectors is not None and vector is not None:
+        dense = compare(index.index, index.vectors, vector, weight=weight)
+        near = compare_summaries(index.summary_vectors, vector)
+    return select.ask(index.index, index.summary_index, query, dense=dense, summaries_near=near)
 
 
 async def _hits(
@@ -197,26 +187,26 @@ async def _hits(
     asked: ScoredQuery,
     record: SessionRecord,
 ) -> list[Hit]:
-    """Return the best ``limit`` hits, as many of each level of summaries as the policy says.
+    """Return the best ``limit`` hits; the policy bounds the summaries of each level.
 
-    With None it says so of messages too, and all are returned.
+    With None it bounds the messages too, and all hits are returned.
     """
     many = handle.search_policy.of_level
-    units = core_search.hits(asked, question.filters, many(0) if limit is None else limit)
+    units = select.hits(asked, question.filters, many(0) if limit is None else limit)
     read = await live_messages(handle, record.id, numbers_of(asked, units))
-    found = message_hits(handle, asked, units, read, lambda _: record.id)
+    hits = message_hits(handle, asked, units, read, lambda _: record.id)
     chosen = [
-        each
+        candidate
         for level in sorted(asked.summary_index.levels)
-        for each in core_search.summary_hits(asked, level, question.filters, many(level))
+        for candidate in select.summary_hits(asked, level, question.filters, many(level))
     ]
     summaries = await with_texts(handle, record, [summary for summary, _ in chosen])
-    found += [
+    hits += [
         _summary_hit(asked, summary, score)
         for summary, (_, score) in zip(summaries, chosen, strict=True)
         if summary.revision is not None
     ]
-    return sorted(found, key=lambda hit: (-hit.score, hit.level, hit.span.start))[:limit]
+    return sorted(hits, key=lambda hit: (-hit.score, hit.level, hit.span.start))[:limit]
 
 
 def numbers_of(asked: ScoredQuery, units: Sequence[int]) -> list[int]:
@@ -232,13 +222,13 @@ def message_hits(
     session_of: Callable[[int], str],
 ) -> list[Hit]:
     """Return the hits of units whose messages were ``read``, by their numbers in the index."""
-    own = asked.index.units
+    columns = asked.index.units
     return [
         _message_hit(
             handle,
             session_of(number),
             read[number],
-            (int(own.begin[unit]), int(own.end[unit])),
+            (int(columns.begin[unit]), int(columns.end[unit])),
             float(asked.scores[unit]),
         )
         for unit, number in zip(units, numbers_of(asked, units), strict=True)
@@ -279,7 +269,7 @@ def _summary_hit(asked: ScoredQuery, summary: Summary, score: float) -> Hit:
         tokens=summary.tokens,
         time_range=summary.time_range,
         thread=summary.thread,
-        found=core_search.found_below(asked, summary),
+        found=select.found_below(asked, summary),
         summary=summary,
     )
 
@@ -296,7 +286,7 @@ def evidence_of(
 ) -> Evidence:
     """Write the chosen units whose messages were ``read``, and return them with their hits.
 
-    ``session`` is the session, or returns that of a message where the index is of several.
+    ``session`` is the session's id; for an index of several sessions it returns a message's.
     """
     numbers = numbers_of(asked, units)
     stretches, text, tokens = write(
@@ -309,7 +299,7 @@ def evidence_of(
         session_of=None if isinstance(session, str) else session,
         overview=asked.overview,
     )
-    found = tuple(
+    hits = tuple(
         _message_hit(
             handle,
             session if isinstance(session, str) else session(part.message),
@@ -320,7 +310,7 @@ def evidence_of(
         for part in stretches
     )
     session_id = session if isinstance(session, str) else None
-    return Evidence(session_id, max_tokens, tokens, text, found)
+    return Evidence(session_id, max_tokens, tokens, text, hits)
 
 
 async def live_messages(

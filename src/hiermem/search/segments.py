@@ -1,13 +1,13 @@
-"""The index over all sessions of a tenant: which passages hold a term.
+"""Decides which blocks of all sessions of a tenant may answer a question.
 
-It consists of segments (as in Lucene), each made of the blocks of many sessions and never changed.
-A segment's units are numbered through; for each term it has the units that hold it, with how much
-that counts. Both lie in pages by the first bits of the term's number, so that a question reads few
-of them. What is in no segment yet is brought into the same form in memory.
+The index over all sessions consists of segments (as in Lucene), each made of the blocks of many
+sessions and never changed. A segment's units are numbered through; for each term it has the units
+that hold it, with how much that counts. Both lie in pages by the first bits of the term's number,
+so that a question reads few of them. Blocks in no segment are indexed in memory, in the same form.
 
 Scores here only choose blocks: each is worth what its best unit is by the words of the question
 (BM25 with one length for all, in 255 steps). ``combined`` makes one index of the chosen blocks, and
-``ranking`` scores that as the index of a session.
+``rank`` scores that as the index of a session.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hiermem.search import ranking
+from hiermem.search import rank
 from hiermem.search.index import Index, Inverted, inverted, rows_of
 from hiermem.search.postings import Array, Postings, join, opened, sealed
 from hiermem.search.query import Query
-from hiermem.search.ranking import Corpus
+from hiermem.search.rank import Corpus
 from hiermem.text.terms import STEMS
 
 #: The pages of terms; their numbers are the first bits of those of their terms.
@@ -32,7 +32,7 @@ _PAGE_BITS: Final = 8
 _SHIFT: Final = 32 - _PAGE_BITS
 #: The page with the blocks of a segment.
 HEAD: Final = 1 << _PAGE_BITS
-#: A segment is complete with so many units, and never has more than ``MOST`` if it can be helped.
+#: A segment is complete with this many units, and has more than ``MOST`` only if one block has.
 FULL: Final = 32_768
 MOST: Final = 65_536
 #: The terms of a unit of middling length, and the steps in which its share of a score is kept.
@@ -40,13 +40,13 @@ _TYPICAL: Final = 24.0
 _STEPS: Final = 255
 #: The version of the layout and of the stems; a segment of another one is dissolved.
 _MAGIC: Final = b"S2" + STEMS
-_IMPACT: Final = (1 + ranking.WEIGHTS.saturation) / _STEPS
+_IMPACT: Final = (1 + rank.WEIGHTS.saturation) / _STEPS
 
 
 class Member(NamedTuple):
-    """A block in a part of the index: whose it is, its messages, and how many units of what time.
+    """A block in a part of the index: its session, its messages, its number of units, their times.
 
-    Times are microseconds since 1970. It is stored as it is here.
+    Times are microseconds since 1970. It is stored in this form.
     """
 
     session_id: str
@@ -62,8 +62,8 @@ class Part:
     """A part of the index: the blocks of a segment, or of ``number`` 0, those in memory.
 
     ``length`` counts the terms of all its ``units``; ``sizes`` are the units of each member, and
-    ``first_at`` and ``last_at`` their times. ``pages`` are those that were read; their counts say
-    how much each term counts in a unit, its impact.
+    ``first_at`` and ``last_at`` their times. ``pages`` are the ones that were read; their
+    counts are impacts: how much each term counts in a unit.
     """
 
     number: int
@@ -80,7 +80,7 @@ class Part:
     def of(cls, members: Sequence[Member], length: int, *, number: int = 0) -> Part:
         """Return a part without pages."""
         sizes, first_at, last_at = (
-            np.array([getattr(one, name) for one in members], dtype=np.int64)
+            np.array([getattr(member, name) for member in members], dtype=np.int64)
             for name in ("units", "first_at", "last_at")
         )
         units = int(sizes.sum())
@@ -93,28 +93,24 @@ class Part:
 
     def find(self, numbers: Iterable[int]) -> tuple[Array, Array]:
         """Return the units that hold one of the terms, and the greatest impact in each."""
-        found = [
-            held
-            for one in numbers
-            if (page := self.pages.get(one >> _SHIFT)) and (held := page.find(one))
+        matches = [
+            entries
+            for term in numbers
+            if (page := self.pages.get(term >> _SHIFT)) and (entries := page.find(term))
         ]
-        if len(found) == 1:
-            return found[0]
-        most = np.zeros(self.units if found else 0, dtype=np.uint8)
-        for units, impacts in found:
+        if len(matches) == 1:
+            return matches[0]
+        most = np.zeros(self.units if matches else 0, dtype=np.uint8)
+        for units, impacts in matches:
             most[units] = np.maximum(most[units], impacts)
         rows = np.flatnonzero(most)
         return rows, most[rows]
 
 
-# ---------------------------------------------------------------------------------------------
-# Making a segment
-
-
 def member_of(session_id: str, start: int, stop: int, postings: Postings) -> Member:
     """Describe a block."""
-    at = postings.at
-    first, last = (int(at.min()), int(at.max())) if len(at) else (0, 0)
+    times = postings.at
+    first, last = (int(times.min()), int(times.max())) if len(times) else (0, 0)
     return Member(session_id, start, stop, len(postings), first, last)
 
 
@@ -123,7 +119,7 @@ def in_memory(blocks: Sequence[tuple[Member, Postings]]) -> Part:
     whole = join([postings for _, postings in blocks])
     rows = rows_of(whole)
     lengths = np.maximum(whole.length, 1)[rows] / _TYPICAL
-    counted = ranking.saturated(whole.counts.astype(np.float64), lengths)
+    counted = rank.saturated(whole.counts.astype(np.float64), lengths)
     impacts = np.clip(np.rint(counted / _IMPACT), 1, _STEPS).astype(np.uint8)
     every = inverted(whole.terms, rows, impacts)
     pages: dict[int, Inverted] = {}
@@ -131,9 +127,12 @@ def in_memory(blocks: Sequence[tuple[Member, Postings]]) -> Part:
     bounds = [*starts.tolist(), len(every.terms)]
     for number, (low, high) in zip(numbers.tolist(), pairwise(bounds), strict=True):
         begin = int(every.ends[low - 1]) if low else 0
-        own = slice(begin, int(every.ends[high - 1]))
+        entries = slice(begin, int(every.ends[high - 1]))
         pages[number] = Inverted(
-            every.terms[low:high], every.ends[low:high] - begin, every.units[own], every.counts[own]
+            every.terms[low:high],
+            every.ends[low:high] - begin,
+            every.units[entries],
+            every.counts[entries],
         )
     part = Part.of([member for member, _ in blocks], int(whole.length.sum()))
     return replace(part, pages=pages)
@@ -152,12 +151,8 @@ def pages_of(part: Part) -> dict[int, bytes]:
     return pages
 
 
-# ---------------------------------------------------------------------------------------------
-# Reading one
-
-
 def read_head(number: int, pages: Mapping[int, bytes]) -> Part | None:
-    """Read from the pages of a segment what it is made of; None if that is damaged."""
+    """Read the head of a segment, without its pages; None if it is damaged."""
     head = opened(_MAGIC, pages.get(HEAD, b""))
     try:
         read = json.loads(head or b"")
@@ -171,15 +166,15 @@ def read_head(number: int, pages: Mapping[int, bytes]) -> Part | None:
 
 
 def read_part(head: Part, pages: Mapping[int, bytes], dead: Sequence[int]) -> Part | None:
-    """Return a segment with these of its pages; None if one of them is damaged."""
-    found: dict[int, Inverted] = {}
+    """Return a segment with some of its pages; None if one of them is damaged."""
+    by_page: dict[int, Inverted] = {}
     for page, data in pages.items():
         if page < HEAD:
             inverted = _read_page(opened(_MAGIC, data), head.units)
             if inverted is None:
                 return None
-            found[page] = inverted
-    return replace(head, pages=found, dead=tuple(dead))
+            by_page[page] = inverted
+    return replace(head, pages=by_page, dead=tuple(dead))
 
 
 def _read_page(data: bytes | None, units: int) -> Inverted | None:
@@ -188,27 +183,25 @@ def _read_page(data: bytes | None, units: int) -> Inverted | None:
     terms, entries, width = np.frombuffer(data, "<u4", 3).tolist()
     if width not in (2, 4) or len(data) != 12 + 8 * terms + (width + 1) * entries:
         return None
-    at = 12 + 8 * terms
-    held = Inverted(
+    offset = 12 + 8 * terms
+    page = Inverted(
         np.frombuffer(data, "<u4", terms, 12),
         np.frombuffer(data, "<u4", terms, 12 + 4 * terms),
-        np.frombuffer(data, f"<u{width}", entries, at),
-        np.frombuffer(data, "u1", entries, at + width * entries),
+        np.frombuffer(data, f"<u{width}", entries, offset),
+        np.frombuffer(data, "u1", entries, offset + width * entries),
     )
     # A store's data is not trusted: every position that a number refers to must exist.
-    if terms and (held.ends[-1] != entries or (np.diff(held.ends.astype(np.int64)) <= 0).any()):
+    if terms and (page.ends[-1] != entries or (np.diff(page.ends.astype(np.int64)) <= 0).any()):
         return None
-    return held if not entries or int(held.units.max()) < units else None
+    return page if not entries or int(page.units.max()) < units else None
 
 
 def page_numbers(query: Query) -> set[int]:
     """Return the pages that hold the terms of a question, forms, parts and members."""
-    numbers = (n for one in query.terms for n in (one.number, *one.forms, *one.parts, *one.members))
+    numbers = (
+        n for term in query.terms for n in (term.number, *term.forms, *term.parts, *term.members)
+    )
     return {number >> _SHIFT for number in numbers}
-
-
-# ---------------------------------------------------------------------------------------------
-# Asking
 
 
 def candidates(
@@ -218,24 +211,24 @@ def candidates(
     sessions: frozenset[str] | None = None,
     between: tuple[int | None, int | None] = (None, None),
 ) -> tuple[Corpus, tuple[tuple[Part, int], ...]]:
-    """Rank the blocks by their best units: those that hold something of a question, best first.
+    """Rank the blocks that hold something of a question by their best units, best first.
 
-    Returns what is known of all units, and each block by its part and its place there. Only blocks
-    of ``sessions`` are returned, and only those with something said ``between`` two times. Neither
-    changes a score.
+    Returns the statistics of all units, and each block as its part and its position there. Only
+    blocks of ``sessions`` are returned, and only those with a unit ``between`` two times. Neither
+    filter changes a score.
     """
     total = sum(part.units for part in parts)
     scores = [np.zeros(part.units, dtype=np.float32) for part in parts]
     sets: list[tuple[tuple[int, ...], float]] = []
-    for numbers, weight in ranking.term_sets(query):
-        found = [part.find(numbers) for part in parts]
-        holding = sum(len(units) for units, _ in found)
-        rare = weight * ranking.rarity(total, holding)
+    for numbers, weight in rank.term_sets(query):
+        matches = [part.find(numbers) for part in parts]
+        holding = sum(len(units) for units, _ in matches)
+        rare = weight * rank.rarity(total, holding)
         sets.append((numbers, rare))
         if holding:
             step = np.float32(rare * _IMPACT)
-            for own, (units, impacts) in zip(scores, found, strict=True):
-                own[units] += step * impacts
+            for row, (units, impacts) in zip(scores, matches, strict=True):
+                row[units] += step * impacts
     length = sum(part.length for part in parts)
     corpus = Corpus(max(length, 1) / max(total, 1), tuple(sets))
     return corpus, _ranked(parts, scores, sessions, between)
@@ -250,28 +243,24 @@ def _ranked(
     """Return the blocks with a unit above 0 that may hold an answer, the best first."""
     since, until = between
     best: list[Array] = []
-    for part, own in zip(parts, scores, strict=True):
+    for part, row in zip(parts, scores, strict=True):
         most = np.zeros(len(part.members), dtype=np.float32)
         some = np.flatnonzero(part.sizes)
         if len(some):
             starts = np.cumsum(part.sizes) - part.sizes
-            most[some] = np.maximum.reduceat(own, starts[some])
+            most[some] = np.maximum.reduceat(row, starts[some])
         most[list(part.dead)] = 0
         if since is not None:
             most[part.last_at < since] = 0
         if until is not None:
             most[part.first_at >= until] = 0
         if sessions is not None:
-            most[[one.session_id not in sessions for one in part.members]] = 0
+            most[[member.session_id not in sessions for member in part.members]] = 0
         best.append(most)
     every = np.concatenate(best) if best else np.empty(0)
     order = np.argsort(-every, kind="stable")[: np.count_nonzero(every)].tolist()
     places = [(part, place) for part in parts for place in range(len(part.members))]
-    return tuple(places[one] for one in order)
-
-
-# ---------------------------------------------------------------------------------------------
-# One index of blocks of several sessions
+    return tuple(places[position] for position in order)
 
 
 def combined(
@@ -284,30 +273,30 @@ def combined(
     session of each block, and the first index of its stride.
     """
     oldest: dict[str, int] = {}
-    given = [(member, postings) for member, postings in blocks if len(postings)]
-    for member, _ in given:
+    ordered = [(member, postings) for member, postings in blocks if len(postings)]
+    for member, _ in ordered:
         oldest[member.session_id] = min(
             member.first_at, oldest.get(member.session_id, member.first_at)
         )
-    if not given:
+    if not ordered:
         return Index(join([])), []
-    given.sort(key=lambda one: (oldest[one[0].session_id], one[0].session_id, one[0].start))
+    ordered.sort(key=lambda block: (oldest[block[0].session_id], *block[0][:2]))
     moved: list[Postings] = []
     columns: list[Array] = []
     threads: list[str] = []
-    # A thread goes on from a block to the one that follows it, and is another one elsewhere.
-    going: dict[str, int] = {}
+    # A thread continues from a block to the one that follows it; elsewhere it is another thread.
+    open_threads: dict[str, int] = {}
     before: Member | None = None
     starts: list[tuple[str, int]] = []
-    for number, (member, postings) in enumerate(given):
+    for number, (member, postings) in enumerate(ordered):
         if before is None or (before.session_id, before.stop) != (member.session_id, member.start):
-            going = {}
+            open_threads = {}
         for name in postings.threads:
-            if name not in going:
-                going[name] = len(threads)
+            if name not in open_threads:
+                open_threads[name] = len(threads)
                 threads.append(name)
         start = member.start // stride * stride
-        places = np.array([going[name] for name in postings.threads], dtype="<u4")
+        places = np.array([open_threads[name] for name in postings.threads], dtype="<u4")
         columns.append(places[postings.thread])
         message = (postings.message - np.uint32(start)) + np.uint32(number * stride)
         moved.append(replace(postings, message=message))

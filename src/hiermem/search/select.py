@@ -1,19 +1,17 @@
-"""Runs a query against the index and the summaries of a session, and selects the results.
+"""Decides which messages, summaries and passages a search returns.
+
+A filter only excludes and never changes a score. Within one filter any of its values is enough;
+several filters must all be met. A message has the tags and entities of the summary of its window. A
+summary never meets a filter on something that only messages have, such as a role.
 
 Nothing unrelated to the question is returned. A hit contains a word of the question (or, with
 vectors, is close to it); evidence may also be adjacent to such a hit. A search returns only the
 best passage of a message, and the best of several passages that say the same.
 
-The score of the best hit says how much of the question was found: the share of its words, each by
-how rare it is, that one passage holds. Where the question names a speaker, only passages of that
-speaker count, and the name itself does not: who asks what Ada said is not answered by Ben's words.
-The other scores are in relation to the best one.
-
-Decides which messages and summaries a search may return.
-
-A filter only excludes and never changes a score. Within one filter any of its values is enough;
-several filters must all be met. A message has the tags and entities of the summary of its window. A
-summary never meets a filter on something that only messages have, such as a role.
+The score of the best hit says how much of the question it holds: the share of the question's words
+in one passage, each weighed by its rarity. If the question names a speaker, only passages of that
+speaker count, and the name itself does not: Ben's words do not answer what Ada said. The other
+scores are relative to the best one.
 """
 
 from __future__ import annotations
@@ -29,12 +27,14 @@ import numpy as np
 
 from hiermem import arguments
 from hiermem.errors import UsageError
-from hiermem.search import postings, ranking
+from hiermem.search import postings, rank
 from hiermem.search.evidence import HEADER, around, candidates, distinct, fill
-from hiermem.search.index import Hit, Index
+from hiermem.search.index import Index
 from hiermem.search.postings import Array, frame_of
 from hiermem.search.query import Query, QueryTerm
-from hiermem.search.ranking import BOOST, Corpus, Leg, SummaryIndex, boost
+from hiermem.search.rank import Corpus, Leg
+from hiermem.search.results import Hit
+from hiermem.search.summary_index import BOOST, SummaryIndex, boost
 from hiermem.text.policy import check
 from hiermem.text.terms import STOP_WORDS, number, stem, terms, words
 from hiermem.types import ROLES, Node, Revision, Role, Span, Summary
@@ -46,9 +46,9 @@ _MAX_WORD: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What may be returned. None allows everything; times are ``since <= at < until``.
+    """The filters of a search. None allows everything; times are ``since <= at < until``.
 
-    ``dedup``: exclude what repeats something better.
+    ``dedup``: exclude passages that repeat a better one.
     """
 
     levels: frozenset[int] | None = None
@@ -70,7 +70,8 @@ class Filters:
     def between(self) -> tuple[int | None, int | None]:
         """Return ``since`` and ``until`` in microseconds since 1970."""
         since, until = (
-            None if at is None else (at - _EPOCH) // _MICROSECOND for at in (self.since, self.until)
+            None if moment is None else (moment - _EPOCH) // _MICROSECOND
+            for moment in (self.since, self.until)
         )
         return since, until
 
@@ -79,7 +80,7 @@ class Filters:
         return self.levels is None or number in self.levels
 
     def summary(self, node: Node, revision: Revision | None) -> bool:
-        """Return whether a summary may be returned: it covers something that the filters allow.
+        """Return whether a summary may be returned: it covers a message that the filters allow.
 
         ``revision`` matters only if ``by_window`` is true.
         """
@@ -98,7 +99,7 @@ class Filters:
         return not self.by_window or (revision is not None and self.bears(revision))
 
     def bears(self, revision: Revision) -> bool:
-        """Return whether a summary's text has the labels that are asked for."""
+        """Return whether a revision has one of the tags and one of the entities."""
         return all(
             wanted is None or not wanted.isdisjoint(map(_folded, borne))
             for wanted, borne in ((self.tags, revision.tags), (self.entities, revision.entities))
@@ -106,11 +107,11 @@ class Filters:
 
 
 class RecallFilters(TypedDict, total=False):
-    """The filters of a search for messages; each may be left out, or be None.
+    """The filters of a search for messages; each may be omitted or None.
 
     ``span`` is a range of message indices, start and stop; ``since`` and ``until`` are moments, the
     latter not included. ``tags`` and ``entities`` are those of the summary of a message's window.
-    ``semantic_dedup`` (True by default) excludes what repeats something better.
+    ``semantic_dedup`` (True by default) excludes passages that repeat a better one.
     """
 
     span: tuple[int, int] | None
@@ -146,22 +147,22 @@ class TenantFilters(TypedDict, total=False):
     semantic_dedup: bool
 
 
-def read_filters(given: Mapping[str, Any], *, known: type = SearchFilters) -> Filters:
-    """Check the filters of a call, which are those of the TypedDict ``known``.
+def read_filters(filters: Mapping[str, Any], *, accepted: type = SearchFilters) -> Filters:
+    """Check the filters of a call, which are those of the TypedDict ``accepted``.
 
     Raises UsageError, naming the argument, also for an unknown one.
     """
-    names = known.__annotations__
-    for name in given:
+    names = accepted.__annotations__
+    for name in filters:
         if name not in names:
             raise UsageError(f"there is no filter {name!r}; use {', '.join(sorted(names))}")
-    found: dict[str, Any] = {name: given.get(name) for name in names}
-    found["dedup"] = arguments.switch(given.get("semantic_dedup", True), "semantic_dedup")
-    del found["semantic_dedup"]
+    fields: dict[str, Any] = {name: filters.get(name) for name in names}
+    fields["dedup"] = arguments.switch(filters.get("semantic_dedup", True), "semantic_dedup")
+    del fields["semantic_dedup"]
     for name, read in _READERS.items():
-        if found.get(name) is not None:
-            found[name] = read(found[name])
-    return Filters(**found)
+        if fields.get(name) is not None:
+            fields[name] = read(fields[name])
+    return Filters(**fields)
 
 
 def _levels(value: Any) -> frozenset[int]:
@@ -173,10 +174,10 @@ def _levels(value: Any) -> frozenset[int]:
 
 
 def _roles(value: Any) -> frozenset[str]:
-    found = frozenset(_texts(value, "roles"))
-    if not found <= frozenset(ROLES):
+    roles = frozenset(_texts(value, "roles"))
+    if not roles <= frozenset(ROLES):
         raise UsageError(f"roles holds an unknown role; use {', '.join(ROLES)}")
-    return found
+    return roles
 
 
 def _texts(value: Any, what: str) -> tuple[str, ...]:
@@ -185,7 +186,7 @@ def _texts(value: Any, what: str) -> tuple[str, ...]:
         value = (value,)
     if isinstance(value, bytes) or not isinstance(value, Iterable):
         raise UsageError(f"{what} is {type(value).__name__}; it must be a sequence of texts")
-    return tuple(check(each, what=f"a value in {what}", cap=_MAX_WORD) for each in value)
+    return tuple(check(text, what=f"a value in {what}", cap=_MAX_WORD) for text in value)
 
 
 def _folded(word: str) -> str:
@@ -210,13 +211,13 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 #: The score of the best summary in relation to the best message.
 _SUMMARY_WEIGHT: Final = 0.75
-#: The number of units examined for each wanted one; the factor of growth where units repeat others.
+#: Units examined for each wanted one; also the factor of growth if units repeat others.
 _LOOK: Final = 8
 #: If units repeat others, this share of the units that may fill a budget is enough.
 _ENOUGH: Final = 0.75
 #: The most words of a question that may be a phrase.
 _LONGEST_PHRASE: Final = 8
-#: The most messages that are named below a summary.
+#: The most messages named below a summary.
 _BELOW: Final = 3
 #: From this score on, between the farthest (0) and the nearest (1), a unit is a hit by its vector.
 _CLOSE: Final = 0.5
@@ -230,7 +231,7 @@ class ScoredQuery:
     """A query with the scores of a session.
 
     ``scores`` are those of the units; the best one is the share of the question that was found, or
-    1 where vectors were compared, by which nothing is found or not. ``hit`` says which units match
+    1 if vectors were compared, since closeness is no share. ``hit`` says which units match
     the question, ``near`` which match it or are adjacent to a match. ``summary_scores`` are the
     scores of the summaries by level. ``of_one``: the index is that of one session. ``overview``:
     the question asks for a summary of a matter.
@@ -258,25 +259,25 @@ def ask(
     """Score all units and summaries; filters are applied later.
 
     ``dense`` are the scores of the units by vectors, ``summaries_near`` those of the summaries by
-    level. ``corpus`` is what the index is a part of.
+    level. ``corpus`` has the statistics of the tenant, if the index is a part of it.
     """
-    scores, hit, near = ranking.score(index, query, dense=dense, corpus=corpus)
-    share, whole = _found(index, query, corpus)
+    scores, hit, near = rank.score(index, query, dense=dense, corpus=corpus)
+    share, whole = _coverage(index, query, corpus)
     if corpus is not None:
-        # In many sessions, what holds the whole question is before what surrounds a part of it.
+        # Over many sessions, a unit with the whole question precedes one near a part of it.
         scores = scores + scores.max(initial=0.0) * whole
     summary_scores = {level: row.ask(query) for level, row in summary_index.levels.items()}
     if dense is not None:
         for level, seen in summaries_near.items():
-            own = summary_scores[level]
-            summary_scores[level] = (own + dense.weight * np.where(np.isnan(seen), own, seen)) / (
-                1 + dense.weight
-            )
+            by_words = summary_scores[level]
+            summary_scores[level] = (
+                by_words + dense.weight * np.where(np.isnan(seen), by_words, seen)
+            ) / (1 + dense.weight)
     if summary_scores and len(index):
-        given = sum(
+        lent = sum(
             boost(index, summary_index.levels[level], row) for level, row in summary_scores.items()
         )
-        scores = scores + BOOST * given / len(summary_scores)
+        scores = scores + BOOST * lent / len(summary_scores)
     if dense is not None:
         # NaN compares as false: a unit without a vector is a hit by its words alone.
         hit, near = hit | (dense.own >= _CLOSE), near | ~np.isnan(dense.own)
@@ -296,49 +297,49 @@ def ask(
     )
 
 
-def _found(index: Index, query: Query, corpus: Corpus | None) -> tuple[float, Array]:
-    """Return how much of the question one passage holds, from 0 to 1, and which hold all of it."""
+def _coverage(index: Index, query: Query, corpus: Corpus | None) -> tuple[float, Array]:
+    """Return the largest share of the question in one passage, and which passages hold it whole."""
     units = index.units
     names = [
         set() if postings.is_generic(name) else set(map(number, terms(name)))
         for name in units.speakers
     ]
-    named = np.array([not one.isdisjoint(query.numbers) for one in names], dtype=bool)
+    named = np.array([not name.isdisjoint(query.numbers) for name in names], dtype=bool)
     asked = list(_rarities(index, query, corpus))
-    every = set[int]().union(*names)
-    by_name = named.any() and any(one.number not in every for one, _ in asked)
-    held, times, total = np.zeros(len(index)), np.zeros(len(index), dtype=np.int64), 0.0
-    for one, rare in asked:
-        rows, _ = index.find((one.number, *one.forms))
+    speaker_names = set[int]().union(*names)
+    by_name = named.any() and any(term.number not in speaker_names for term, _ in asked)
+    shares, times, total = np.zeros(len(index)), np.zeros(len(index), dtype=np.int64), 0.0
+    for asked_term, rare in asked:
+        rows, _ = index.find((asked_term.number, *asked_term.forms))
         times[rows] += 1
-        if not (by_name and one.number in every):
-            held[rows] += rare
+        if not (by_name and asked_term.number in speaker_names):
+            shares[rows] += rare
             total += rare
     if by_name:
-        held[~named[units.speaker]] = 0
+        shares[~named[units.speaker]] = 0
     whole = (times == len(asked)) & (len(asked) > 1)
-    return float(held.max(initial=0.0)) / max(total, 1e-9), whole
+    return float(shares.max(initial=0.0)) / max(total, 1e-9), whole
 
 
 def _rarities(
     index: Index, query: Query, corpus: Corpus | None
 ) -> Iterator[tuple[QueryTerm, float]]:
-    """Yield the terms of a question, each with what it weighs."""
-    known = {} if corpus is None else dict(corpus.sets)
-    for one in query.terms:
-        numbers = (one.number, *one.forms)
+    """Yield the terms of a question, each with its weight."""
+    weights = {} if corpus is None else dict(corpus.sets)
+    for term in query.terms:
+        numbers = (term.number, *term.forms)
         if corpus is None:
-            weight = ranking.WEIGHTS.form if one.of_form else 1.0
-            yield one, weight * ranking.rarity(len(index), len(index.find(numbers)[0]))
+            weight = rank.WEIGHTS.form if term.of_form else 1.0
+            yield term, weight * rank.rarity(len(index), len(index.find(numbers)[0]))
         else:
-            yield one, known.get(numbers, max(known.values(), default=1.0))
+            yield term, weights.get(numbers, max(weights.values(), default=1.0))
 
 
 def with_phrase_first(hits: Sequence[Hit], text: str) -> list[Hit]:
-    """Return hits, best first; those in which the words of the question follow one another lead.
+    """Return hits, best first, but those with the question's words in sequence before all others.
 
-    Words that carry no subject are passed over, in the question and in what was said. The first
-    hits then have the score of the best one.
+    Stop words are skipped in the question and in the hits. Hits with the phrase get the score of
+    the best one.
     """
     wanted = _subjects(text)
     if not 1 < len(wanted) <= _LONGEST_PHRASE:
@@ -346,11 +347,11 @@ def with_phrase_first(hits: Sequence[Hit], text: str) -> list[Hit]:
     top = max((hit.score for hit in hits), default=0.0)
     leading, others = list[Hit](), list[Hit]()
     for hit in hits:
-        held = _subjects(hit.text)
+        subjects = _subjects(hit.text)
         follows = any(
-            held[place : place + len(wanted)] == wanted
-            for place, one in enumerate(held)
-            if one == wanted[0]
+            subjects[start : start + len(wanted)] == wanted
+            for start, subject in enumerate(subjects)
+            if subject == wanted[0]
         )
         (leading if follows else others).append(hit)
     return [*(replace(hit, score=top) for hit in leading), *others]
@@ -366,12 +367,12 @@ def hits(asked: ScoredQuery, filters: Filters, limit: int) -> list[int]:
     allowed = asked.hit & _allowed(asked, filters)
     looked_at = _LOOK * limit + 64
     while True:
-        best = ranking.best(asked.scores, looked_at, allowed=allowed)
+        best = rank.best(asked.scores, looked_at, allowed=allowed)
         # Several passages of one message may rank before the next message.
-        found = _first_of_message(index, best)
-        found = distinct(index, found, most=limit) if filters.dedup else found[:limit]
-        if len(found) >= limit or len(best) < looked_at:
-            return found
+        chosen = _first_of_message(index, best)
+        chosen = distinct(index, chosen, most=limit) if filters.dedup else chosen[:limit]
+        if len(chosen) >= limit or len(best) < looked_at:
+            return chosen
         looked_at *= _LOOK
 
 
@@ -380,21 +381,23 @@ def summary_hits(
 ) -> list[tuple[Summary, float]]:
     """Return the summaries of a level that are hits, best first, each with its score.
 
-    Their texts may be still to be read.
+    Their texts may not have been read yet.
     """
     row = asked.summary_index.levels.get(level)
     if row is None or not filters.level(level):
         return []
     scores = asked.summary_scores[level]
-    ranked = [place for place in np.argsort(-scores, kind="stable").tolist() if scores[place] > 0]
-    found: list[tuple[Summary, float]] = []
-    for place in ranked:
-        if len(found) >= limit:
+    ranked = [
+        position for position in np.argsort(-scores, kind="stable").tolist() if scores[position] > 0
+    ]
+    chosen: list[tuple[Summary, float]] = []
+    for position in ranked:
+        if len(chosen) >= limit:
             break
-        summary = row.summaries[place]
+        summary = row.summaries[position]
         if filters.summary(summary.node, summary.revision):
-            found.append((summary, _SUMMARY_WEIGHT * float(scores[place])))
-    return found
+            chosen.append((summary, _SUMMARY_WEIGHT * float(scores[position])))
+    return chosen
 
 
 def found_below(asked: ScoredQuery, summary: Summary) -> tuple[int, ...]:
@@ -402,7 +405,7 @@ def found_below(asked: ScoredQuery, summary: Summary) -> tuple[int, ...]:
     index = asked.index
     inside = np.zeros(len(index), dtype=bool)
     inside[index.covered(summary.span, summary.thread)] = True
-    ranked = ranking.best(asked.scores, 8 * _BELOW, allowed=asked.near & inside)
+    ranked = rank.best(asked.scores, 8 * _BELOW, allowed=asked.near & inside)
     return tuple(
         int(index.units.message[unit]) for unit in _first_of_message(index, ranked)[:_BELOW]
     )
@@ -418,16 +421,16 @@ def evidence(
     shown: Iterable[Span] = (),
     header: str = HEADER,
 ) -> list[int]:
-    """Return the units that fill a budget with evidence, best first; none that is ``shown``.
+    """Return the units that fill a budget with evidence, best first, none of them ``shown``.
 
-    ``header`` is as long as one that stands before some messages.
+    ``header`` is as long as the longest header between messages.
     """
     index = asked.index
     may = _allowed(asked, filters) & ~_inside(asked.index, shown)
     wanted = candidates(budget)
     looked_at = wanted
     while True:
-        best = ranking.best(asked.scores, looked_at, allowed=may & asked.near)
+        best = rank.best(asked.scores, looked_at, allowed=may & asked.near)
         ranked = distinct(index, best, most=wanted) if filters.dedup else best.tolist()
         if len(ranked) >= _ENOUGH * wanted or len(best) < looked_at:
             break
@@ -445,84 +448,84 @@ def matter(asked: ScoredQuery, filters: Filters) -> int:
 def _allowed(asked: ScoredQuery, filters: Filters) -> Array:
     """Return for each unit of the index whether it may be returned."""
     units = asked.index.units
-    found = np.full(len(units), filters.level(0))
+    allowed = np.full(len(units), filters.level(0))
     if filters.span is not None:
-        start, stop = (min(place, _END) for place in filters.span)
-        found &= (units.message >= start) & (units.message < stop)
+        start, stop = (min(bound, _END) for bound in filters.span)
+        allowed &= (units.message >= start) & (units.message < stop)
     since, until = filters.between
     if since is not None:
-        found &= units.at >= since
+        allowed &= units.at >= since
     if until is not None:
-        found &= units.at < until
+        allowed &= units.at < until
     if filters.threads is not None:
-        found &= _among(units.thread, units.threads, filters.threads)
+        allowed &= _among(units.thread, units.threads, filters.threads)
     if filters.roles is not None:
-        found &= _among(units.role, ROLES, filters.roles)
+        allowed &= _among(units.role, ROLES, filters.roles)
     if filters.by_window and asked.of_one:
-        held = np.zeros(len(units), dtype=bool)
+        labelled = np.zeros(len(units), dtype=bool)
         row = asked.summary_index.levels.get(1)
         for window in row.summaries if row else ():
             if window.revision is None or not filters.bears(window.revision):
                 continue
-            held[asked.index.covered(window.span, window.thread)] = True
-        found &= held
+            labelled[asked.index.covered(window.span, window.thread)] = True
+        allowed &= labelled
     if filters.entities is not None:
-        found &= _naming(asked.index, filters.entities)
-    return found
+        allowed &= _naming(asked.index, filters.entities)
+    return allowed
 
 
 def _among(column: Array, table: Sequence[str], wanted: frozenset[str]) -> Array:
     chosen = np.array([name in wanted for name in table], dtype=bool)
-    found: Array = chosen[column] if len(column) else np.zeros(0, dtype=bool)
-    return found
+    matching: Array = chosen[column] if len(column) else np.zeros(0, dtype=bool)
+    return matching
 
 
 def _naming(index: Index, entities: Iterable[str]) -> Array:
     """Return for each unit whether its message names one of the entities in its text.
 
-    It does where it holds all words of the name. The name of the speaker and the date, which are
-    terms of a unit too, do not count.
+    A message names an entity if it holds all words of the name. The speaker's name and the date,
+    which are terms of a unit too, do not count.
     """
     units = index.units
     message = np.cumsum(np.r_[0, units.message[1:] != units.message[:-1]])[: len(units)]
-    found = np.zeros(int(message[-1]) + 1 if len(units) else 0, dtype=bool)
+    naming = np.zeros(int(message[-1]) + 1 if len(units) else 0, dtype=bool)
     for entity in entities:
         wanted = set(map(number, terms(entity)))
-        held = np.full(len(found), bool(wanted))
+        complete = np.full(len(naming), bool(wanted))
         for term in wanted:
             rows, counts = index.find((term,))
-            own = np.zeros(len(found), dtype=bool)
+            holding = np.zeros(len(naming), dtype=bool)
             for row, times in zip(rows.tolist(), counts.tolist(), strict=True):
                 if times > frame_of(units, row).count(term):
-                    own[message[row]] = True
-            held &= own
-        found |= held
-    result: Array = found[message]
+                    holding[message[row]] = True
+            complete &= holding
+        naming |= complete
+    result: Array = naming[message]
     return result
 
 
 def _first_of_message(index: Index, ranked: Array) -> list[int]:
     seen: set[int] = set()
-    found: list[int] = []
+    chosen: list[int] = []
     for unit, message in zip(ranked.tolist(), index.units.message[ranked].tolist(), strict=True):
         if message not in seen:
             seen.add(message)
-            found.append(unit)
-    return found
+            chosen.append(unit)
+    return chosen
 
 
 def _inside(index: Index, spans: Iterable[Span]) -> Array:
     """Return which units lie entirely inside one of the spans."""
     units = index.units
-    found = np.zeros(len(index), dtype=bool)
+    inside = np.zeros(len(index), dtype=bool)
     for span in spans:
         within = slice(*np.searchsorted(units.message, (span.start, span.stop)))
         message, begin, end = units.message[within], units.begin[within], units.end[within]
-        own = (message > span.start) | (begin >= span.start_char)
+        whole = (message > span.start) | (begin >= span.start_char)
         if span.stop_char is not None:
-            own &= (message < span.stop - 1) | (end <= span.stop_char)
-        found[within] |= own
-    return found
+            whole &= (message < span.stop - 1) | (end <= span.stop_char)
+        inside[within] |= whole
+    return inside
 
 
 def of_spans(
@@ -536,6 +539,6 @@ def of_spans(
     """Return the units of the ``wanted`` spans that fit a budget, the first spans first."""
     index = asked.index
     may = ~_inside(index, shown)
-    found = [np.flatnonzero(_inside(index, (span,)) & may).tolist() for span in wanted]
-    ranked = list(dict.fromkeys(chain.from_iterable(found)))
+    by_span = [np.flatnonzero(_inside(index, (span,)) & may).tolist() for span in wanted]
+    ranked = list(dict.fromkeys(chain.from_iterable(by_span)))
     return fill(index, ranked, budget, count=count, overview=asked.overview)

@@ -1,12 +1,14 @@
-"""Vectors of units and summaries: checked, packed into blocks, compared with a question's vector.
+"""Decides which vectors are valid, how they are packed, and how near they are to a question's.
 
 No vector is used unchecked. A vector that is not finite, is zero, or has another dimension is
-refused before it is stored, and a block that does not fit its units is made again. All cosines are
-computed, exactly. The engine decides who makes vectors, and when.
+refused before it is stored, and a block that does not fit its units is made again. All vectors of a
+session belong to the embedder that its record names; those of two embedders are never mixed. All
+cosines are computed, exactly. ``embed`` reads, makes and stores vectors.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -16,7 +18,7 @@ import numpy as np
 from hiermem.search import postings
 from hiermem.search.index import Index
 from hiermem.search.postings import Array
-from hiermem.search.ranking import Leg
+from hiermem.search.rank import Leg
 
 #: Rows processed at a time.
 _AT_ONCE: Final = 8_192
@@ -31,6 +33,40 @@ SummaryVectors: TypeAlias = Mapping[tuple[str, int], Array]
 SummaryTables: TypeAlias = Mapping[int, tuple[Sequence[tuple[str, int]], Array]]
 
 
+#: The kind of the record that names a session's embedder; its scope is the session.
+EMBEDDER: Final = "embedder"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The embedder that made a session's vectors."""
+
+    name: str
+    dimension: int
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of the blocks that hold vectors of messages."""
+        return f"vectors/{self.dimension}/{self.name}"
+
+    def kind_of(self, level: int) -> str:
+        """Return the kind of the blocks that hold vectors of a level's summaries."""
+        return f"vectors-L{level}/{self.dimension}/{self.name}"
+
+    def to_json(self) -> str:
+        """Write the identity as it is stored."""
+        return json.dumps({"name": self.name, "dimension": self.dimension})
+
+    @classmethod
+    def from_json(cls, body: str) -> Identity | None:
+        """Read a stored identity; None if it is damaged."""
+        try:
+            read = json.loads(body)
+            return cls(str(read["name"]), int(read["dimension"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
 def check(vectors: Any, *, many: int, dimension: int) -> Array:
     """Return an embedder's answer as ``many`` unit vectors of ``dimension`` in float32.
 
@@ -38,31 +74,27 @@ def check(vectors: Any, *, many: int, dimension: int) -> Array:
     vector of length zero, which has no direction.
     """
     try:
-        found = np.asarray(vectors, dtype=np.float64)
+        table = np.asarray(vectors, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ValueError("the embedder gave something that is no table of numbers") from None
-    if found.size == 0 and many == 0:
+    if table.size == 0 and many == 0:
         return np.empty((0, dimension), dtype=np.float32)
-    if found.ndim != 2 or found.shape[0] != many:
-        raise ValueError(f"the embedder gave shape {found.shape} for {many} texts")
-    if found.shape[1] != dimension:
+    if table.ndim != 2 or table.shape[0] != many:
+        raise ValueError(f"the embedder gave shape {table.shape} for {many} texts")
+    if table.shape[1] != dimension:
         raise ValueError(
-            f"the embedder gave vectors of dimension {found.shape[1]} and says {dimension}"
+            f"the embedder gave vectors of dimension {table.shape[1]} and says {dimension}"
         )
-    if not np.isfinite(found).all():
+    if not np.isfinite(table).all():
         raise ValueError("the embedder gave a value that is not a finite number")
     # Scaled by its largest value first, so that no square overflows.
-    scale = np.abs(found).max(axis=1, keepdims=True)
-    found = found / np.where(scale > 0, scale, 1)
-    norms = np.linalg.norm(found, axis=1, keepdims=True)
+    scale = np.abs(table).max(axis=1, keepdims=True)
+    table = table / np.where(scale > 0, scale, 1)
+    norms = np.linalg.norm(table, axis=1, keepdims=True)
     if (norms < _LEAST_NORM).any():
         raise ValueError("the embedder gave a vector of length zero")
-    checked: Array = (found / norms).astype(np.float32)
+    checked: Array = (table / norms).astype(np.float32)
     return checked
-
-
-# ---------------------------------------------------------------------------------------------
-# Blocks
 
 
 def pack(vectors: Array) -> bytes:
@@ -74,25 +106,27 @@ def pack(vectors: Array) -> bytes:
 
 def unpack(data: bytes, *, many: int, dimension: int) -> Array | None:
     """Read a block of ``many`` vectors; None if it is damaged or belongs to other units."""
-    held = postings.opened(_MAGIC, data) if len(data) == 16 + 2 * many * dimension else None
-    if held is None or held[:8] != many.to_bytes(4, "little") + dimension.to_bytes(4, "little"):
+    content = postings.opened(_MAGIC, data) if len(data) == 16 + 2 * many * dimension else None
+    if content is None or content[:8] != many.to_bytes(4, "little") + dimension.to_bytes(
+        4, "little"
+    ):
         return None
-    found = np.frombuffer(held[8:], dtype="<f2").reshape(many, dimension).astype(np.float32)
-    return found if np.isfinite(found).all() else None
+    table = np.frombuffer(content[8:], dtype="<f2").reshape(many, dimension).astype(np.float32)
+    return table if np.isfinite(table).all() else None
 
 
 def pack_summaries(vectors_of: SummaryVectors) -> bytes:
-    """Write vectors of summaries with their revisions, for no other of which they are used.
+    """Write at least one vector of a summary, each valid for its revision alone.
 
-    There is at least one. Summaries of a level that begin in the same stretch of messages share a
-    block; the store drops it as soon as one of those messages is rewritten.
+    Summaries of a level that begin in the same stretch of messages share a block; the store drops
+    it as soon as one of those messages is rewritten.
     """
     table = pack(np.stack(list(vectors_of.values())))
     return postings.titled(_MAGIC_OF_SUMMARIES, list(vectors_of), table)
 
 
 def unpack_summaries(data: bytes, *, dimension: int) -> SummaryVectors:
-    """Read a block of summaries; nothing if it is damaged or has another dimension."""
+    """Read a block of summaries; {} if it is damaged or has another dimension."""
     try:
         title, block = postings.untitled(_MAGIC_OF_SUMMARIES, data)
         names = [(str(node), int(number)) for node, number in title]
@@ -106,12 +140,8 @@ def mean(rows: Array) -> Array:
     """Return the direction of the sum of unit vectors, or the first of them if they cancel out."""
     total = rows.sum(axis=0)
     norm = float(np.linalg.norm(total))
-    found: Array = total / norm if norm > 1e-6 else rows[0]
-    return found.astype(np.float32)
-
-
-# ---------------------------------------------------------------------------------------------
-# Comparing
+    direction: Array = total / norm if norm > 1e-6 else rows[0]
+    return direction.astype(np.float32)
 
 
 class _Table:
@@ -129,8 +159,7 @@ class _Table:
     def grown(self, used: int, many: int) -> _Table:
         """Return a table of ``many`` rows that begins with the ``used`` rows of this one.
 
-        It is this very table, with zeros appended, unless another one was grown from those rows
-        before.
+        It is this very table, with zeros appended, unless another table was grown from those rows.
         """
         table = self
         if used != self._used or many > len(self._rows):
@@ -171,32 +200,34 @@ class Vectors:
         A part is a run of vectors with the unit that it begins at. The result does not depend on
         the order in which the runs came; only the affected windows are computed.
         """
-        known, many = len(self.present), len(index)
-        table = self._room.grown(known, many)
+        existing, many = len(self.present), len(index)
+        table = self._room.grown(existing, many)
         rows = table.first(many)
-        present = np.append(self.present, np.zeros(many - known, dtype=bool))
+        present = np.append(self.present, np.zeros(many - existing, dtype=bool))
         for start, part in parts:
             rows[start : start + len(part)] = part
             present[start : start + len(part)] = True
-        new = np.flatnonzero(present ^ np.append(self.present, np.zeros(many - known, dtype=bool)))
+        new = np.flatnonzero(
+            present ^ np.append(self.present, np.zeros(many - existing, dtype=bool))
+        )
         norms = tuple(
-            self._norms(place, rows, node, len(index.window_lengths[place]), new)
-            for place, node in enumerate(index.windows)
+            self._norms(level, rows, node, len(index.window_lengths[level]), new)
+            for level, node in enumerate(index.windows)
         )
         return Vectors(rows, present, index.windows, norms, table)
 
-    def _norms(self, place: int, rows: Array, node: Array, many: int, new: Array) -> Array:
+    def _norms(self, level: int, rows: Array, node: Array, many: int, new: Array) -> Array:
         """Return the norms of the windows of a level; ``new`` are the units that got a vector.
 
         A window without new units has the members it had, except those that have no vector.
         """
         norms = np.zeros(many, dtype=np.float32)
         if self.norms:
-            norms[node[: len(self.present)]] = self.norms[place][self.nodes[place]]
+            norms[node[: len(self.present)]] = self.norms[level][self.nodes[level]]
         touched = np.zeros(many, dtype=bool)
         touched[node[new]] = True
         members = np.flatnonzero(touched[node])
-        # Sorted by window, each in its order: so a sum does not depend on what is beside it.
+        # Sort by window, each in its order, so that a sum does not depend on its neighbours.
         members = members[np.argsort(node[members], kind="stable")]
         windows = node[members]
         bounds = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(members)]
@@ -236,9 +267,9 @@ def compare_summaries(tables: SummaryTables, query: Array) -> dict[int, Array]:
 
 def spread(values: Array) -> Array:
     """Scale the known values to 0..1; NaN stays NaN."""
-    known = values[~np.isnan(values)]
-    if not len(known):
+    numbers = values[~np.isnan(values)]
+    if not len(numbers):
         return values
-    low, high = known.min(), known.max()
-    found: Array = (values - low) / max(high - low, 1e-9)
-    return found
+    low, high = numbers.min(), numbers.max()
+    scaled: Array = (values - low) / max(high - low, 1e-9)
+    return scaled

@@ -13,7 +13,7 @@ from hiermem import arguments
 from hiermem.context.view import SEEN, Seen
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.handle import Handle, session_state
-from hiermem.search.index import Hit
+from hiermem.search.results import Hit
 from hiermem.summaries.metrics import Feedback, Metrics, Served, measure
 from hiermem.text.policy import check, check_name
 from hiermem.tree.fold import SessionState

@@ -354,7 +354,7 @@ async def lacks_vectors(handle: Handle, record: SessionRecord) -> bool:
     if handle.embedder is None:
         return False
     # The vector code is loaded only where there is an embedder.
-    from hiermem.search.keep_summary_index import lacks
+    from hiermem.search.embed import lacks
 
     return await lacks(handle, record)
 

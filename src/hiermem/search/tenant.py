@@ -1,8 +1,8 @@
-"""Searches all sessions of a tenant, and returns what was said in any of them.
+"""Reads the best blocks of all sessions of a tenant, ranks them, and returns verbatim passages.
 
 The index over all sessions says which blocks hold something of the question; the best of them are
-read, made into one index, and ranked in it as in one session. So every hit has its place on one
-scale. As in a session, a result belongs to one state of each session that it is from.
+read, made into one index, and ranked in it as in one session. So all hits have scores on one scale.
+As in a session, a result belongs to one state of each session that it is from.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final, TypeVar
 from hiermem import arguments
 from hiermem.errors import SessionChangedError
 from hiermem.handle import Handle, every_session
-from hiermem.search import select as core_search
+from hiermem.search import select
 from hiermem.search.evidence import header
-from hiermem.search.index import Evidence, Hit
 from hiermem.search.indexes import STRIDE
 from hiermem.search.postings import Postings
 from hiermem.search.query import Query, read_query
-from hiermem.search.ranking import SummaryIndex
+from hiermem.search.results import Evidence, Hit
 from hiermem.search.search import Question, evidence_of, live_messages, message_hits, numbers_of
 from hiermem.search.segments import Member, candidates, combined
 from hiermem.search.select import ScoredQuery
+from hiermem.search.summary_index import SummaryIndex
 from hiermem.search.tenant_index import consult, placed_blocks
 from hiermem.tracing import span
 from hiermem.types import SessionRecord, StoredMessage
@@ -32,20 +32,20 @@ from hiermem.types import SessionRecord, StoredMessage
 Answer = TypeVar("Answer", list[Hit], Evidence)
 #: How often a search is repeated because a session changed meanwhile.
 _TRIES: Final = 5
-#: The blocks that are ranked at first; of a large budget, one for each so many tokens.
+#: The blocks ranked at first; with a large budget, one for each ``_TOKENS`` tokens.
 _BLOCKS: Final = 64
 _TOKENS: Final = 32
-#: Evidence is chosen of so many times as many tokens as fit the budget.
+#: Evidence is chosen from this many times the tokens of the budget.
 _CHOICE: Final = 2
-#: Hits that are read beside those that are returned.
+#: Hits read beyond those that are returned.
 _MORE: Final = 20
-#: So few sessions are selected by their metadata beforehand; of more, what is found is.
+#: At most this many sessions are selected by metadata beforehand; otherwise blocks are, once read.
 _FEW_SESSIONS: Final = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
-    """The blocks that were ranked: one index of them, scored, and the records of their sessions.
+class _Ranked:
+    """The scored index of the ranked blocks, and the records of their sessions.
 
     ``blocks`` are the session of each block, and where its stride begins there.
     """
@@ -63,20 +63,20 @@ async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
     """Return the best ``limit`` messages of all sessions that pass the filters, best first."""
     arguments.whole(limit, "limit")
 
-    # A phrase is looked for in some hits more than are returned.
+    # Some more hits than are returned are searched for the phrase.
     many = limit + _MORE if limit else 0
 
-    def units(found: _Found) -> list[int]:
-        return core_search.hits(found.scored, question.filters, many)
+    def units(ranked: _Ranked) -> list[int]:
+        return select.hits(ranked.scored, question.filters, many)
 
-    async def answer(found: _Found) -> list[Hit]:
-        chosen = units(found)
-        read = await _read(handle, found, numbers_of(found.scored, chosen))
-        hits = message_hits(handle, found.scored, chosen, read, found.session_of)
-        return core_search.with_phrase_first(hits, question.text)[:limit]
+    async def answer(ranked: _Ranked) -> list[Hit]:
+        chosen = units(ranked)
+        read = await _read(handle, ranked, numbers_of(ranked.scored, chosen))
+        hits = message_hits(handle, ranked.scored, chosen, read, ranked.session_of)
+        return select.with_phrase_first(hits, question.text)[:limit]
 
-    def enough(found: _Found) -> bool:
-        return len(units(found)) >= limit
+    def enough(ranked: _Ranked) -> bool:
+        return len(units(ranked)) >= limit
 
     return await _asked(handle, question, _BLOCKS, enough, answer)
 
@@ -88,49 +88,47 @@ async def recall(
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
 
-    def enough(found: _Found) -> bool:
-        return core_search.matter(found.scored, question.filters) >= _CHOICE * max_tokens
+    def enough(ranked: _Ranked) -> bool:
+        return select.matter(ranked.scored, question.filters) >= _CHOICE * max_tokens
 
-    async def answer(found: _Found) -> Evidence:
-        longest = max(found.records, key=len, default="")
-        units = core_search.evidence(
-            found.scored,
+    async def answer(ranked: _Ranked) -> Evidence:
+        longest = max(ranked.records, key=len, default="")
+        units = select.evidence(
+            ranked.scored,
             question.filters,
             max_tokens,
             count=handle.counter.count,
             neighbours=neighbours,
             header=header("2024-12-31", longest) + "\n",
         )
-        read = await _read(handle, found, numbers_of(found.scored, units))
-        return evidence_of(handle, found.scored, units, max_tokens, read, session=found.session_of)
+        read = await _read(handle, ranked, numbers_of(ranked.scored, units))
+        return evidence_of(
+            handle, ranked.scored, units, max_tokens, read, session=ranked.session_of
+        )
 
     many = max(_BLOCKS, max_tokens // _TOKENS)
     return await _asked(handle, question, many, enough, answer)
-
-
-# ---------------------------------------------------------------------------------------------
-# Asking
 
 
 async def _asked(
     handle: Handle,
     question: Question,
     many: int,
-    enough: Callable[[_Found], bool],
-    answer: Callable[[_Found], Awaitable[Answer]],
+    enough: Callable[[_Ranked], bool],
+    answer: Callable[[_Ranked], Awaitable[Answer]],
 ) -> Answer:
     """Rank the best ``many`` blocks, more until there is ``enough``, and read the answer."""
     query = read_query(question.text)
     with span("search") as note:
         for _ in range(_TRIES):
             try:
-                found = await _ranked(handle, question, query, many, enough)
+                ranked = await _ranked(handle, question, query, many, enough)
             except SessionChangedError:
                 continue
-            result = await answer(found)
+            result = await answer(ranked)
             used = sorted({hit.session_id for hit in result})
             unchanged = await asyncio.gather(
-                *(handle.is_unchanged(found.records[name]) for name in used)
+                *(handle.is_unchanged(ranked.records[name]) for name in used)
             )
             if all(unchanged):
                 note(hits=len(result))
@@ -143,15 +141,15 @@ async def _ranked(
     question: Question,
     query: Query,
     many: int,
-    enough: Callable[[_Found], bool],
-) -> _Found:
-    """Read so many blocks, best first, and more until there is enough in them.
+    enough: Callable[[_Ranked], bool],
+) -> _Ranked:
+    """Read ``many`` blocks, best first, and more until they hold enough.
 
     Raises SessionChangedError if a session was changed meanwhile.
     """
     parts, in_memory = await consult(handle, query)
     sessions = await _selected(handle, question.metadata)
-    corpus, known = await asyncio.to_thread(
+    corpus, ranking = await asyncio.to_thread(
         candidates, parts, query, sessions=sessions, between=question.filters.between
     )
     labels = question.metadata.items()
@@ -159,35 +157,37 @@ async def _ranked(
     records: dict[str, SessionRecord] = {}
     read = 0
     while True:
-        part = known[read : max(many, 2 * read)]
+        part = ranking[read : max(many, 2 * read)]
         read += len(part)
-        for record, member, held in await placed_blocks(handle, in_memory, part):
+        for record, member, content in await placed_blocks(handle, in_memory, part):
             if labels <= record.metadata.items():
-                blocks.append((member, held))
+                blocks.append((member, content))
                 records[record.id] = record
 
-        def ranked() -> _Found:
+        def score() -> _Ranked:
             index, strides = combined(blocks, STRIDE)
-            scored = core_search.ask(index, SummaryIndex(), query, corpus=corpus)
-            return _Found(scored, strides, records)
+            scored = select.ask(index, SummaryIndex(), query, corpus=corpus)
+            return _Ranked(scored, strides, records)
 
-        found = await asyncio.to_thread(ranked)
-        if read >= len(known) or enough(found):
-            return found
+        ranked = await asyncio.to_thread(score)
+        if read >= len(ranking) or enough(ranked):
+            return ranked
 
 
 async def _selected(handle: Handle, metadata: Mapping[str, str]) -> frozenset[str] | None:
-    """Return the sessions with these metadata; None if they are many, or all."""
+    """Return the ids of the sessions with these metadata; None if they are many, or all."""
     if not metadata or await handle.store.count_sessions(metadata=metadata) > _FEW_SESSIONS:
         return None
-    return frozenset([one.id async for one in every_session(handle.store, metadata=metadata)])
+    return frozenset([record.id async for record in every_session(handle.store, metadata=metadata)])
 
 
-async def _read(handle: Handle, found: _Found, numbers: Iterable[int]) -> dict[int, StoredMessage]:
+async def _read(
+    handle: Handle, ranked: _Ranked, numbers: Iterable[int]
+) -> dict[int, StoredMessage]:
     """Read messages by their numbers in the combined index."""
     wanted: dict[str, dict[int, int]] = {}
     for number in numbers:
-        session_id, start = found.blocks[number // STRIDE]
+        session_id, start = ranked.blocks[number // STRIDE]
         wanted.setdefault(session_id, {})[start + number % STRIDE] = number
     read = await asyncio.gather(
         *(live_messages(handle, session_id, places) for session_id, places in wanted.items())
