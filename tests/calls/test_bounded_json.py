@@ -44,7 +44,12 @@ CANARY = "canary7f3a"
         ("\ufeff", ""),
         ("Here is the object:\n\n```JSON\n", "\n```\nSay so if it is not right."),
         ("[", "]"),
-        ("<think>It is short.</think>", " }"),
+        ("<think>It is short</think>", " }"),
+        ("It is short</think>", ""),
+        ("", '\n<think>Or {"summary": "this"}?</think>'),
+        ('```think\n{"summary": "this"}\n```\n', ""),
+        ('<think>A { or a " is open</think>', ""),
+        ("**Reasoning:** it is short.\n\n**Answer:**\n", ""),
     ],
 )
 def test_the_one_object_is_read_whatever_stands_around_it(before: str, after: str) -> None:
@@ -53,6 +58,13 @@ def test_the_one_object_is_read_whatever_stands_around_it(before: str, after: st
     assert read.dropped == 0
     assert parse(f"{before}{TEXT}{after}") == read
     assert parse(read.answer.model_dump_json()) == read
+
+
+def test_a_text_of_the_object_may_speak_of_marks() -> None:
+    """Broken, what was said of a model's template is cut out of a file or an entity."""
+    told = "Thoughts end at </think>; <think>x</think> and ```think are marks <|im_end|>"
+    for before in ("", "<think>One object</think>", "One object</think>"):
+        assert parse(before + _with(summary=told)).answer.summary == told
 
 
 def _with(**changes: object) -> str:
@@ -121,6 +133,8 @@ def test_the_last_object_that_fits_is_read_whatever_braces_stand_around_it(aroun
         ("[]", "not_json"),
         (TEXT[:-1], "not_json"),
         (f"<think>Perhaps {TEXT}?", "not_json"),
+        (f"&lt;think&gt;Perhaps {TEXT}?", "not_json"),
+        (f"```think\n{TEXT}", "not_json"),
         ('{"summary":"a","summary":"b"}', "duplicate_key"),
         ('{"summary":NaN}', "not_finite"),
         ('{"summary":-Infinity}', "not_finite"),

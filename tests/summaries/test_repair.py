@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001  # the marks of other templates are meant
 """What a model puts around its summary never becomes memory, and never costs a good summary."""
 
 import itertools
@@ -38,8 +39,27 @@ BEHIND = {
     "end token": "<think>{}</think>{}<|im_end|>",
     "a turn": "<|im_start|>assistant\n<think>{}</think>{}<|im_end|>\n<|im_start|>user\nMore",
     "announced": "Here is the summary:\n<think>{}</think>\n{}",
+    "agreed": "Sure!<think>{}</think>{}",
+    "blanks": "< think >{}</ think >\n{}",
+    "full width": "＜ｔｈｉｎｋ＞{}＜／think＞{}",
+    "zero width": "\ufeff<th\u200bink>{}</\u2060think>{}",
+    "escaped": "&lt;think&gt;{}&lt;/think&gt;\n{}",
+    "escaped for JSON": "\\u003cthink\\u003e{}\\u003c/think\\u003e{}",
+    "escaped for Markdown": "**\\<think\\>**{}**\\</think\\>**\n{}",
+    "empty": "<think/>{}{}",
+    "small brackets": "[think]{}[/think]\n{}",
+    "another language": "<思考>{}</思考>{}",
+    "details with a title": "<details><summary>Thought for 3 s</summary>{}</details>\n{}",
+    "code block": "````think\n{}\n```\nx\n```\n````\n{}",
+    "code block around it": "```markdown\n<think>{}</think>\n{}\n```",
+    "bold labels": "**Reasoning:** {}. **Summary:** {}",
+    "labels": "Thought: {}.\nAction: none\nFinal answer: {}",
+    "headings": "## Thought process\n{}\n\n## Final summary\n\n{}",
+    "Chinese labels": "**思考：** {}\n\n**总结：**\n{}",
+    "German labels": "Überlegung: {}\nZusammenfassung:\n{}",
 }
-THOUGHT = "Okay, so they ask for a summary of what Ruth and Nadia said, maybe with the kiln first."
+#: It ends in a letter, as thoughts do that break off for the answer.
+THOUGHT = "Okay, so they ask for a summary of what Ruth and Nadia said, maybe with the kiln first"
 LENGTHS = (1, 3, 30, 120)
 
 
@@ -47,7 +67,8 @@ LENGTHS = (1, 3, 30, 120)
 def test_p7_thoughts_are_taken_away_and_the_summary_behind_them_is_kept(form):
     """Broken, a model's thoughts are served as what was said, or a good summary is lost."""
     for times in LENGTHS:
-        answer = BEHIND[form].format(" ".join([THOUGHT] * times), LINES)
+        thoughts = "" if form == "empty" else "; ".join([THOUGHT] * times)
+        answer = BEHIND[form].format(thoughts, LINES)
         found = verdict("friends", answer, target=200)
         assert (found.taken, found.calls, found.text) == (True, 1, LINES), times
 
@@ -61,7 +82,7 @@ def test_p7_thoughts_in_the_middle_go_too(mark):
     assert [line for line in found.text.splitlines() if line] == LINES.splitlines()
 
 
-@pytest.mark.parametrize("form", [form for form in BEHIND if form != "end token"])
+@pytest.mark.parametrize("form", [form for form in BEHIND if form not in ("end token", "empty")])
 def test_p7_thoughts_without_an_end_are_refused(form):
     """Broken, an answer that was stopped while the model thought becomes memory."""
     opened = BEHIND[form].partition("{}")[0]
@@ -88,15 +109,43 @@ def test_what_is_left_is_a_part_and_nothing_more_is_found_in_it(text):
     ) | set(left.split())
 
 
-def test_a_summary_may_speak_of_marks_that_its_record_speaks_of():
-    told = "The model wrote </think> before its answer, and <think> was missing."
+@pytest.mark.parametrize(
+    "told",
+    [
+        "The model wrote </think> before its answer, and <think> was missing.",
+        "Thoughts stand between <think> and </think>, and the answer follows.",
+        "## Key points\n- <think> and </think> are marks. Magistral has [THINK] and [/THINK].",
+        "<think> tags hold thoughts that [/THINK] does not close.",
+        "Agents write a line Thought: and at the end Final answer: with the result.",
+    ],
+)
+def test_a_summary_may_speak_of_marks_that_its_record_speaks_of(told):
     assert unwrapped(told, spoken=True) == told
-    assert unwrapped("Ann asked what `</think>` means.") == "Ann asked what `</think>` means."
+    assert not holds_reasoning(told, spoken=True)
+    for thoughts in ("<think>They ask of <think> and </think>, I see", "They ask of marks, I see"):
+        assert unwrapped(f"{thoughts}</think>\n{told}", spoken=True) == told
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Ann asked what `</think>` means.",
+        'The marks are "<think>" and "</think>".',
+        "Models think between <think> and </think>; servers cut it.",
+        "Ruth's reasoning: a table is cheap. Summary: Nadia lends shelves.",
+        "Reason for the talk: the bowl cracked.\nOutcome: Nadia lends shelves.",
+        "## Thoughts on the market\n- Ruth wants a table.\n## Summary\n- Nadia lends shelves.",
+    ],
+)
+def test_words_and_marks_that_a_text_speaks_of_are_no_reasoning(told):
+    assert unwrapped(told) == told
+    assert not holds_reasoning(told)
 
 
 PARTS = {
     "announcement": "Here is the summary:\n{}",
     "fence": "```markdown\n{}\n```",
+    "open fence": "````\n{}",
     "tildes": "~~~\n{}\n~~~",
     "tag": "<summary>\n{}\n</summary>",
     "think": f"<think>\n{THOUGHT}\n</think>\n{{}}",
@@ -108,7 +157,7 @@ PARTS = {
 def test_what_stands_around_a_summary_goes_in_any_combination(count):
     """Broken, a good summary is refused twice for the wrapping that the guide says is removed."""
     for names in itertools.permutations(PARTS, count):
-        if {"fence", "tildes"} <= set(names):
+        if len({"fence", "open fence", "tildes"} & set(names)) > 1:
             continue
         answer = LINES
         for name in names:

@@ -25,13 +25,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from hiermem.errors import InvalidAnswerError
-from hiermem.text.reasoning import is_unclosed
+from hiermem.text.reasoning import answer_parts, without_reasoning
 from hiermem.types import trivector as schema
 from hiermem.types.trivector import Answer
 
@@ -268,9 +268,9 @@ def _answer(value: dict[str, Any]) -> ParsedAnswer:
 def read_object(text: str, read: Callable[[dict[str, Any]], T]) -> T:
     """Return what ``read`` makes of the last complete JSON object in a model's text that it takes.
 
-    Text around the object (a fence, a byte order mark, a sentence, reasoning) is skipped, also if
-    it has braces. Raises InvalidAnswerError with what is wrong and where, if no object fits: that
-    of the last object that is JSON.
+    Text around the object (a fence, a byte order mark, a sentence) is skipped, also if it has
+    braces, and so is reasoning with whatever objects it holds. Raises InvalidAnswerError with what
+    is wrong and where, if no object fits: that of the last object that is JSON.
     """
     if len(text) > MAX_ANSWER:
         raise InvalidAnswerError(
@@ -283,23 +283,51 @@ def read_object(text: str, read: Callable[[dict[str, Any]], T]) -> T:
         raise InvalidAnswerError(
             "the answer holds no JSON object; give the object and nothing else", problem="not_json"
         )
-    if is_unclosed(text):
+    try:
+        return _last_object(text, read)
+    except InvalidAnswerError:
+        # A brace or a quote in the reasoning may have hidden where the object begins.
+        answer = without_reasoning(text)
+        if answer == text.strip():
+            raise
+    return _last_object(answer, read)
+
+
+def _last_object(text: str, read: Callable[[dict[str, Any]], T]) -> T:
+    """Return what ``read`` makes of the last object outside of reasoning that it takes."""
+    objects = _objects(text)
+    # The texts in an object may speak of marks of reasoning.
+    places, is_unclosed = answer_parts(_masked(text, objects))
+    objects = [
+        (start, stop)
+        for start, stop in objects
+        if any(begin <= start and stop <= end for begin, end in places)
+    ]
+    if is_unclosed and not objects:
         raise InvalidAnswerError(
             "the answer is reasoning without an end; give one JSON object", problem="not_json"
         )
-    unfit: InvalidAnswerError | None = None
-    places = _objects(text)
-    if any(text[a:b].strip() == "," for (_, a), (b, _) in pairwise(places)):
+    if any(text[a:b].strip() == "," for (_, a), (b, _) in pairwise(objects)):
         raise InvalidAnswerError(
             "the answer is a list of objects; give one object", problem="not_json"
         )
-    for start, stop in reversed(places):
+    unfit: InvalidAnswerError | None = None
+    for start, stop in reversed(objects):
         try:
             return read(_value(text[start:stop]))
         except InvalidAnswerError as error:
             if unfit is None or (unfit.problem == "not_json" != error.problem):
                 unfit = error
     raise unfit or InvalidAnswerError("the answer's JSON object breaks off", problem="not_json")
+
+
+def _masked(text: str, objects: list[tuple[int, int]]) -> str:
+    """Return ``text`` with figures in place of its objects."""
+    ends = [0, *(stop for _, stop in objects)]
+    begins = [*(start for start, _ in objects), len(text)]
+    between = (text[end:begin] for end, begin in zip(ends, begins, strict=True))
+    filled = ("0" * (stop - start) for start, stop in objects)
+    return "".join(map("".join, zip_longest(between, filled, fillvalue="")))
 
 
 def _objects(text: str) -> list[tuple[int, int]]:

@@ -63,9 +63,10 @@ LEAST_LEFT: Final = 0.6
 #: What an answer is wrapped in: a tag, or a fence around all that is no remark.
 _WRAPPED: Final = re.compile(
     r"\A(?P<head>.{0,400}?)"
-    r"(?:<(?P<tag>summary|answer|output|result|response|final)>(?P<told>.*?)(?:</(?P=tag)>|\Z)"
-    r"|^(?P<fence>```|~~~)[ \t]*(?:markdown|md|text|txt|plaintext)?[ \t]*\n(?P<body>.*?)\n?"
-    r"^(?P=fence)[ \t]*$)"
+    r"(?:<(?P<tag>(?:final_?)?(?:summary|answer|output|result|response)|final)>(?P<told>.*?)"
+    r"(?:</(?P=tag)>|\Z)"
+    r"|^(?P<fence>`{3,}|~{3,})[ \t]*(?:markdown|md|te?xt|plain(?:text)?|summary|output)?[ \t]*\n"
+    r"(?P<body>(?:(?!^(?P=fence)).)*?)(?:\n?^(?P=fence)[ \t]*$|(?P=fence)?\Z))"
     r"(?P<tail>.{0,400})\Z",
     re.DOTALL | re.IGNORECASE | re.MULTILINE,
 )
@@ -123,23 +124,18 @@ def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
 def unwrapped(text: str, *, spoken: bool = False) -> str:
     r"""Return an answer without reasoning, its fence or tag, an announcement, and a closing offer.
 
-    With ``spoken``, the record speaks of marks of reasoning, and so may the answer: they are marks
-    only if it begins with one.
+    ``spoken``: the record speaks of marks of reasoning, and so may the answer.
 
     >>> unwrapped("Here is the summary:\n\n## Overview\nThey rent.\n\nLet me know!")
     '## Overview\nThey rent.'
     """
     before = None
+    bare = partial(without_reasoning, spoken=spoken)
     while text != before:
         before = text
-        for step in (partial(_bare, spoken=spoken), _inside, _unannounced, _without_offer):
+        for step in (bare, _inside, _unannounced, _without_offer):
             text = step(text).strip()
     return text
-
-
-def _bare(text: str, *, spoken: bool) -> str:
-    opens = text.lstrip().startswith(("<", "[", "◁", "【"))
-    return text if spoken and not opens else without_reasoning(text)
 
 
 def _inside(text: str) -> str:

@@ -21,9 +21,8 @@ from typing import Final, NamedTuple
 from hiermem.data import word_lists
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText
 from hiermem.summaries.terms import begins_a_word, plain_text, terms
-from hiermem.text import language
+from hiermem.text import language, reasoning
 from hiermem.text.anchors import Fidelity
-from hiermem.text.reasoning import holds_reasoning
 from hiermem.text.units import prose
 
 #: A copied stretch this long, in code points, is more than a quotation.
@@ -248,7 +247,8 @@ _ERROR_LINE: Final = re.compile(
 )
 #: An announcement of a summary.
 ANNOUNCED: Final = re.compile(
-    r"[*_]{0,2}(?:(?:sure|certainly|of course|okay|ok|absolutely|great)\b(?: thing)?[!,. ]*)?"
+    r"(?:sure|certainly|of course|okay|absolutely|gerne|d['’]accord|claro|好的|当然)[!,.。！ ]*$"
+    r"|[*_]{0,2}(?:(?:sure|certainly|of course|okay|ok|absolutely|great)\b(?: thing)?[!,. ]*)?"
     r"(?:(?:here(?:[’']s| is| are)|below is|this is|the following is)\b[^\n]{0,80}"
     r"|(?:klar|gerne|natürlich|selbstverständlich)?[!,. ]*"
     r"(?:hier (?:ist|folgt|kommt)|nachfolgend|im folgenden)\b[^\n]{0,80}"
@@ -264,7 +264,7 @@ _JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 def speaks_of_marks(request: LLMRequest) -> bool:
     """Return whether the inputs speak of marks of reasoning, so that an answer may as well."""
-    return any(holds_reasoning(source.text) for source in request.inputs)
+    return any(reasoning.speaks_of_marks(source.text) for source in request.inputs)
 
 
 def says_nothing(answer: str) -> bool:
@@ -651,7 +651,7 @@ ALWAYS: Final = (
 WRITTEN: Final = (
     Check("refused", _REFUSED, lambda a: declines(a.text)),
     Check("reasoning", "It held your reasoning. Write the summary alone.",
-          lambda a: holds_reasoning(a.text) and not speaks_of_marks(a.request)),
+          lambda a: reasoning.holds_reasoning(a.text, spoken=speaks_of_marks(a.request))),
     Check("truncated", "It was JSON that is cut off. Write lines.",
           lambda a: is_cut_json(a.text)),
     Check("not_prose", "It was data or code. Write headings and lines.",
