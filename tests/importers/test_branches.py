@@ -91,7 +91,7 @@ def test_a_message_that_changed_is_left_and_counted(tmp_path):
         day.append({"type": "message", "user": "U1", "text": "new", "ts": f"{NOON + 9}.0"})
         report = memory.import_chats(read_chats(chat_files.dump(tmp_path / "d.json", day)))
         assert (report.new, report.held, report.changed) == (1, 4, 1)
-        assert [m.content for m in memory.session("d").messages()] == [
+        assert [m.content for m in memory.session(*report.sessions).messages()] == [
             "t0", "t1", "t2", "t3", "t4", "new",
         ]  # fmt: skip
 
@@ -102,8 +102,9 @@ def test_two_files_of_one_name_are_said_to_have_met(tmp_path):
     two = chat_files.write(tmp_path / "b" / "_chat.txt", "Ben: hi\n")
     more = chat_files.write(tmp_path / "c" / "_chat.txt", "Ben: hi\nAda: and?\n")
     with Memory.open(":memory:") as memory:
-        assert memory.import_chats(read_chats(one)).continued == ()
-        assert memory.import_chats(read_chats(two)).continued == ("_chat",)
+        first = memory.import_chats(read_chats(one))
+        assert first.continued == ()
+        assert memory.import_chats(read_chats(two)).continued == first.sessions
         assert memory.import_chats(read_chats(more)).continued == ()
         assert memory.import_chats(read_chats(more)).continued == ()
 
@@ -142,7 +143,7 @@ def test_a_chat_that_was_written_anew_adds_no_message_twice(change, kept, tmp_pa
         assert memory.import_chats(read_chats(path)).new == 5
         again = memory.import_chats(read_chats(new, dates="mdy"))
         assert (again.held, again.new, again.changed) == (kept, 6 - kept, 0)
-        assert [m.content for m in memory.session("wa").messages()][4:5] == ["bye"]
+        assert [m.content for m in memory.session(*again.sessions).messages()][4:5] == ["bye"]
 
 
 def test_another_assistant_changes_no_key(tmp_path):

@@ -96,7 +96,8 @@ def test_fields_that_are_named_are_read_from_any_json_or_csv(text, tmp_path):
     fields = "sender=author.name,text=content,time=at"
     run("import", path, "--map", fields, "--db", tmp_path / "m.db")
     with Memory.open(str(tmp_path / "m.db")) as memory:
-        held = [s.message for s in memory.session("log").messages()]
+        (session,) = memory.sessions()
+        held = [s.message for s in memory.session(session.id).messages()]
     assert [(m.role, m.name, m.content) for m in held] == [
         ("user", "Ben", "first"), ("user", "Ann", "second"), ("assistant", None, "third\npart"),
     ]  # fmt: skip

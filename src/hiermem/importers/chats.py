@@ -134,8 +134,9 @@ def _conversation(
 
     numbers = {name: number for number, name in enumerate(chat.items, start=1)}
     first = next(iter(chat.items), "")
-    torn = f"{shape.name}-{first}" if chat.parents is not None and first else stem or shape.name
-    about = Conversation(id_of(chat.id, torn), name_of(chat.title), (), format=shape.name)
+    kind, stem = (f"{shape.name}-{first}", "") if chat.parents and first else (shape.name, stem)
+    title = name_of(chat.title) or (None if chat.id else name_of(stem))
+    about = Conversation(id_of(chat.id, kind, stem), title, (), format=shape.name)
     if chat.parents is None:
         for name in chat.items:
             add(name)

@@ -81,8 +81,8 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             draft.notes.miss(f"lines of the type {kind_name(kind)} not understood", place)
     attempts = _attempts(lines, without_circles(parents)[0])
     title = next((t for kind in _TITLES if (t := name_of(titles.get(kind)))), None)
-    about = Conversation(id_of(session, export.stem), title, (), format="claude-code",
-                         branching=True)  # fmt: skip
+    made = id_of(session, "claude-code", export.stem)
+    about = Conversation(made, title, (), format="claude-code", branching=True)
     base, last = about.id.replace("~", "-"), dict[str, str | None]()
     for root in (None, *dict.fromkeys(attempts.values())):
         messages = [

@@ -69,7 +69,7 @@ def read(export: Export, _options: Options) -> Iterator[Conversation]:
     forms = {form for form, (message, _) in found if message.content and message.role != "tool"}
     best = next((form for form in ("item", "completed", "event") if form in forms), "item")
     draft.add_log([each for form, each in found if form in (best, "item")])
-    yield from draft.finished("codex", id_of(session, export.stem))
+    yield from draft.finished("codex", id_of(session, "codex", export.stem))
 
 
 def _event(item: dict[str, Any], line: dict[str, Any]) -> Iterator[tuple[str, Keyed]]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal, TypeAlias
+from unicodedata import normalize
 
 from hiermem.errors import InvalidMessageError
 from hiermem.text.measure import body
@@ -257,9 +258,18 @@ def digest_of(*texts: str) -> str:
     return hashed.hexdigest()[:24]
 
 
-def id_of(value: object, otherwise: str) -> str:
-    """Return an id of the export as a session id, or ``otherwise``; a long one is hashed."""
-    text = value if isinstance(value, str) and value.strip() else otherwise
+def id_of(value: object, kind: str, stem: str = "") -> str:
+    """Return an id of the export as a session id; a long one is hashed.
+
+    Without one it is ``kind``, with a hash of the file's name if the file has one. The name often
+    is a person's, and an id stays in lists that an application keeps after a deletion.
+
+    >>> id_of("c-1", "irc", "Ada"), id_of(None, "irc", "Ada"), id_of(None, "irc")
+    ('c-1', 'irc-d9a92af46390', 'irc')
+    """
+    text = f"{kind}-{digest_of(normalize('NFC', stem))[:12]}" if stem else kind
+    if isinstance(value, str) and value.strip():
+        text = value
     text = "".join(c if c.isprintable() else "_" for c in text)
     return text if len(text) <= _MAX_ID else f"{text[:80]}-{digest_of(text)}"
 

@@ -56,7 +56,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         found.sort(key=lambda each: cast("datetime", each[0].created_at))
     for message, key in found:
         draft.add(message, key=key)
-    yield from draft.finished("map", id_of(export.stem, "map"))
+    yield from draft.finished("map", id_of(None, "map", export.stem), name_of(export.stem))
 
 
 def _items(file: File, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

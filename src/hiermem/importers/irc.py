@@ -157,7 +157,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         else:
             draft.miss("lines before the first message")
     close()
-    for made in draft.finished("irc", id_of(export.stem, "irc")):
+    for made in draft.finished("irc", id_of(None, "irc", export.stem), name_of(export.stem)):
         if made.messages[0].created_at is not None:
             zone_note(draft, options)
         yield made

@@ -18,7 +18,6 @@ from hiermem.errors import InvalidMessageError
 from hiermem.importers.draft import (
     Draft,
     Options,
-    digest_of,
     id_of,
     kind_name,
     moment,
@@ -92,11 +91,11 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         if messages:
             yield Conversation(
                 _named(given, export.stem, messages, ids),
-                name_of(given.get("title") or given.get("name")),
+                name_of(given.get("title") or given.get("name") or export.stem),
                 messages,
                 format="messages",
             )
-    yield from one.finished("messages", id_of(export.stem, "messages"))
+    yield from one.finished("messages", id_of(None, "messages", export.stem), name_of(export.stem))
 
 
 def _before(given: Mapping[str, Any], items: object) -> Iterator[Message]:
@@ -117,8 +116,8 @@ def _named(
     """Return a conversation's id: the file's, else one by its messages, which a line keeps."""
     name = next((given[f] for f in _IDS if isinstance(given.get(f), str) and given[f]), None)
     if name is not None:
-        return id_of(name, stem)
-    found = id_of(f"{stem}-{digest_of(*(m.key or '' for m in messages))[:12]}", stem)
+        return id_of(name, "messages", stem)
+    found = id_of(None, "messages", "\n".join((stem, *(m.key or "" for m in messages))))
     ids[found] += 1
     return found if ids[found] == 1 else f"{found}-{ids[found]}"
 

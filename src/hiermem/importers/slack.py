@@ -75,8 +75,8 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             for place, value in _sorted(file):
                 with draft.reading(place):
                     _add(draft, value, people, options)
-        name = id_of(channel.get("id"), folder or export.stem)
-        yield from draft.finished("slack", name, _title(channel, folder, people))
+        name = id_of(channel.get("id"), "slack", folder or export.stem)
+        yield from draft.finished("slack", name, _title(channel, folder, export.stem, people))
 
 
 def _listed(export: Export, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -109,11 +109,13 @@ def _person(user: Mapping[str, Any]) -> str | None:
     )
 
 
-def _title(channel: Mapping[str, Any], folder: str, people: Mapping[str, str]) -> str | None:
+def _title(
+    channel: Mapping[str, Any], folder: str, stem: str, people: Mapping[str, str]
+) -> str | None:
     members = channel.get("members")
     if "name" not in channel and isinstance(members, list) and members:
         return name_of(", ".join(people.get(m, m) for m in members if isinstance(m, str)))
-    return name_of(f"#{folder}") if folder else None
+    return name_of(f"#{folder}" if folder else stem)
 
 
 def _add(draft: Draft, given: dict[str, Any], people: Mapping[str, str], options: Options) -> None:

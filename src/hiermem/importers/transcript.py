@@ -176,7 +176,9 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             title = name_of(line[2:])
     if turn is not None:
         _add(draft, turn, texts, turns, options)
-    yield from draft.finished("text", id_of(export.stem, "transcript"), title)
+    yield from draft.finished(
+        "text", id_of(None, "text", export.stem), title or name_of(export.stem)
+    )
 
 
 def _add(
@@ -250,4 +252,4 @@ def _aider(export: Export, draft: Draft, options: Options) -> Iterator[Conversat
             texts["assistant"].append(line)
     close("user")
     close("assistant")
-    yield from draft.finished("text", id_of(export.stem, "transcript"))
+    yield from draft.finished("text", id_of(None, "text", export.stem), name_of(export.stem))

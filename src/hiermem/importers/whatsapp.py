@@ -141,7 +141,8 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         )
         if message.content:
             draft.add(message)
-    for made in draft.finished("whatsapp", id_of(export.stem.lstrip("_"), "whatsapp")):
+    session = id_of(None, "whatsapp", export.stem)
+    for made in draft.finished("whatsapp", session, name_of(export.stem.lstrip("_"))):
         zone_note(draft, options)
         yield made
 

@@ -133,10 +133,11 @@ class _Import:
     ) -> list[int | None]:
         """Append messages and count them; return the index of each, None where it was changed.
 
-        ``before`` is the number of messages that the session holds.
+        ``before`` is the number of messages that the session holds. A session that holds some keeps
+        its title, which a person may have given it.
         """
         handle = self._handle
-        about = About(id=session_id, title=title)
+        about = About(id=session_id, title=None if before else title)
         indices: list[int | None] = []
         for start in range(0, len(messages), _BATCH):
             batch = messages[start : start + _BATCH]
