@@ -227,7 +227,7 @@ async def test_notes_of_any_agent_read_back_in_the_order_of_time_then_arrival(
         found = await records(store, kept.SEQUENCE)
         draft = Note(
             "", f"{number}", NOW + timedelta(hours=shift), agent=agent, category=category,
-            tags=tuple(tags), sources=(("s", 1), ("s", 1), ("s/2", 3)),
+            tags=tuple(tags),
         )  # fmt: skip
         counter = found[0] if found else None
         _, writes = kept.new_note("x", draft, counter=counter, mark="ffffff")
@@ -238,7 +238,6 @@ async def test_notes_of_any_agent_read_back_in_the_order_of_time_then_arrival(
     for each in live:
         _, agent, category, tags = drawn[int(each.text)]
         assert (each.agent, each.category, each.tags) == (agent, category, tuple(tags))
-        assert each.sources == (("s", 1), ("s/2", 3))
 
 
 def test_keys_sort_as_times_do_in_every_year_and_zone() -> None:

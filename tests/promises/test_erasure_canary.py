@@ -6,7 +6,8 @@ messages are erased, and the bytes of every file beside the store are searched.
 """
 
 import tempfile
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 
@@ -18,7 +19,7 @@ from logbook import CONFIGS, START, Place, happen, logs, opened
 from sampling import drawn
 
 from hiermem.config import ExtractionOptions
-from hiermem.errors import BudgetTooSmallError
+from hiermem.errors import BudgetTooSmallError, NotFoundError
 from hiermem.types import Message, TextPart, ToolCall
 
 #: Parts a session for its extraction, so that some chunks hold what is erased and others do not.
@@ -209,3 +210,62 @@ async def test_a_session_that_is_erased_leaves_no_byte_behind(forks, tmp_path):
     assert receipt.removed["sessions"] == 1
     assert not found_in(tmp_path, shared | own | {"zqowncanary"})
     await memory.close()
+
+
+NAME = "zq-ada-lovelace-7731"
+
+
+async def _live(memory, luck, name):
+    """Do what leaves a session's id somewhere."""
+    session, other = memory.session(name), memory.session("other")
+    doing = {
+        "update": session.update,
+        "full": lambda: session.update(strategy="full"),
+        "all": lambda: memory.update_all(strategy="full"),
+        "context": lambda: session.context(max_tokens=900, query="codes"),
+        "search": lambda: memory.search("codes"),
+        "extract": session.extract,
+        "erase": lambda: session.erase([luck.randrange(12)]),
+        "quarantine": lambda: session.quarantine([luck.randrange(12)]),
+        "fork": lambda: session.fork(f"f{luck.random()}", at=luck.randrange(1, 12)),
+        "other": lambda: other.erase([luck.randrange(6)]),
+        "note": lambda: memory.space("sp").note("A note.", sources=[(name, 14), ("other", 5)]),
+        "consolidate": lambda: memory.space("sp").consolidate(),
+        "pin": lambda: session.pin(13),
+        "feedback": lambda: session.feedback("L1.0", score=0.5),
+    }
+    for what in luck.sample(sorted(doing), 7):
+        with suppress(NotFoundError):  # the message was erased, the text is not made yet
+            await doing[what]()
+
+
+@drawn(60, 12)
+@given(seed=st.integers(0, 1_000_000), forks=st.sampled_from(["all", "keep"]), child=st.booleans())
+async def test_the_id_of_a_deleted_session_is_nowhere(seed, forks, child):
+    """Broken, a file that is handed on names a person whose conversation was deleted."""
+    luck = Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        memory = await opened(Place("sqlite", root), CONFIGS["tokens"])
+        said = [Message.user(f"The code {n} is for Ada. " * 9, created_at=START) for n in range(16)]
+        await memory.session("other").append(said[:15])
+        if child:
+            await memory.session("other").fork(NAME, at=9)
+            await memory.session(NAME).append(said[9:])
+        else:
+            await memory.session(NAME).append(said)
+        await memory.space("sp", rules="- progress.md: what happened").note("First.")
+        await _live(memory, luck, NAME)
+        kept = await memory.space("sp").notes()
+        receipt = await memory.session(NAME).delete(forks=forks)
+        assert receipt.scrubbed
+        assert not found_in(root, {NAME})
+        assert NAME not in str([asdict(run) for run in await memory.runs()])
+        assert (await memory.run(receipt.run_id)).record.detail["kind"] == "erase_session"
+        for note in await memory.space("sp").notes():
+            assert note.sources in ((), (("other", 5),))
+        assert len(await memory.space("sp").notes()) == len(kept)
+        await memory.update_all()
+        assert (await memory.check()).ok
+        await memory.close()
+        assert not found_in(root, {NAME})

@@ -68,4 +68,4 @@ def run(outcome, through, purpose="full"):
     ],
 )
 def test_it_begins_again_after_the_last_session_that_the_same_batch_was_through_with(runs, skipped):
-    assert resume(runs, purpose="full", sessions=["a", "b", "c"]) == skipped
+    assert resume(runs, purpose="full", marks=["a", "b", "c"]) == skipped

@@ -1,8 +1,10 @@
 """Records which messages the notes of a space were made from, and finds those notes again.
 
-The author of a note may say which messages it came from. Each such message gets a record under its
-session. An erasure then finds, without reading any space, the notes that may repeat what was said;
-the space's journal says which files those notes went into.
+The author of a note may say which messages it came from. Each such message gets two records under
+its session, and none anywhere else: a session's id goes with it. By the kind ``note-source`` an
+erasure finds, without reading any space, the notes that may repeat what was said; the space's
+journal says which files those notes went into. The kind that includes the space's name gives the
+sources of its notes.
 
 Nothing here changes a note or a file, which are prose by their own authors. Whatever may repeat an
 erased message is named, so that a person can look.
@@ -10,14 +12,16 @@ erased message is named, so that a person can look.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hiermem.bank.record import CONSOLIDATION, EXPORT, SPACE_SCOPE, kind_of, read_journal
+from hiermem.types.bank import Note
 from hiermem.types.transaction import Asking, NeedRecords, Record, RecordWrite
 
-#: The kind of record that says which note was made from a message; its scope is the session.
+#: The kind of record that says which note was made from a message, and with a space's name behind
+#: it, from which message a note of that space was made; the scope is the session.
 SOURCE: Final = "note-source"
 #: More digits than a message's index has.
 _DIGITS: Final = 19
@@ -32,9 +36,15 @@ class SourceLink:
     note: str
 
 
-def write_of(session_id: str, link: SourceLink) -> RecordWrite:
-    """Return the write that records a link under the message's session."""
-    return RecordWrite(SOURCE, session_id, f"{link.index}/{link.note}/{link.space}", "")
+def places_of(link: SourceLink) -> tuple[tuple[str, str], ...]:
+    """Return the (kind, key) of the records of a link."""
+    key = f"{link.index}/{link.note}"
+    return (SOURCE, f"{key}/{link.space}"), (kind_of(SOURCE, link.space), key)
+
+
+def writes_of(session_id: str, link: SourceLink) -> tuple[RecordWrite, ...]:
+    """Return the writes that record a link under the message's session."""
+    return tuple(RecordWrite(kind, session_id, key, "") for kind, key in places_of(link))
 
 
 def links_in(records: Iterable[Record], indices: Collection[int] | None) -> dict[str, SourceLink]:
@@ -47,13 +57,22 @@ def links_in(records: Iterable[Record], indices: Collection[int] | None) -> dict
     return found
 
 
-def of_space(space: str, records: Iterable[Record]) -> list[Record]:
-    """Return those records that link a message to notes of this space."""
-    return [
-        record
-        for record in records
-        if (link := _read(record.key)) is not None and link.space == space
-    ]
+def of_space(space: str, records: Iterable[Record]) -> Iterator[tuple[str, SourceLink]]:
+    """Yield session and link of the records of one space, by session, then message."""
+    found: list[tuple[str, SourceLink]] = []
+    for record in records:
+        link = _read(f"{record.key}/{space}")
+        if link is not None:
+            found.append((record.scope, link))
+    yield from sorted(found, key=lambda each: (each[0], each[1].index))
+
+
+def with_sources(notes: Iterable[Note], space: str, records: Iterable[Record]) -> list[Note]:
+    """Return notes of a space with the messages that they came from, which are not erased."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for session_id, link in of_space(space, records):
+        found.setdefault(link.note, []).append((session_id, link.index))
+    return [replace(note, sources=tuple(found.get(note.key, ()))) for note in notes]
 
 
 def exported(space: str, records: Iterable[Record]) -> tuple[str, ...]:

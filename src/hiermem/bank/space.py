@@ -149,10 +149,9 @@ async def note(
             epochs = await _epochs(space, draft.sources)
             counter = await space.one(bank_record.SEQUENCE)
             new, writes = bank_record.new_note(space.name, draft, counter=counter, mark=mark)
-            writes += tuple(
-                source_links.write_of(session_id, SourceLink(index, space.name, new.key))
-                for session_id, index in new.sources
-            )
+            for session_id, index in new.sources:
+                link = SourceLink(index, space.name, new.key)
+                writes += source_links.writes_of(session_id, link)
             if await space.put(writes, epochs=epochs, witness=_note_exists(space, new)):
                 return new
             if tried > _AT_ONCE:
@@ -201,9 +200,11 @@ async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
     arguments.one_of(state, "state", ("live", "consumed", "blocked"))
     await space.rules()
     if state == "consumed":
-        return await space.consumed_notes()
+        return await space.with_sources(await space.consumed_notes())
     found = await space.live_notes()
-    return [each for each in found if state == "live" or each.state == "blocked"]
+    return await space.with_sources(
+        [each for each in found if state == "live" or each.state == "blocked"]
+    )
 
 
 async def unblock(space: SpaceContext) -> int:

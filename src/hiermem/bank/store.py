@@ -20,6 +20,7 @@ from hiermem import errors
 from hiermem.bank import record as bank_record
 from hiermem.bank.record import BankState
 from hiermem.bank.rules import Rules
+from hiermem.bank.sources import SOURCE, with_sources
 from hiermem.calls.ask import RecordClaim
 from hiermem.calls.budget import retry_store, retry_write
 from hiermem.config import BankPolicy
@@ -100,13 +101,19 @@ class SpaceContext:
             sleep=asyncio.sleep,
         )
 
+    async def with_sources(self, notes: Sequence[Note]) -> list[Note]:
+        """Return notes with the messages that they came from."""
+        kind = bank_record.kind_of(SOURCE, self.name)
+        links = await self.handle.store.records(kind, limit=_ALL) if notes else []
+        return with_sources(notes, self.name, links)
+
     async def live_notes(self) -> list[Note]:
-        """Return the live notes, oldest first, including blocked ones."""
+        """Return the live notes, oldest first, including blocked ones; without their sources."""
         notes = await self.of_kind(bank_record.NOTE)
         return bank_record.live_notes(notes, await self.of_kind(bank_record.BLOCKED))
 
     async def consumed_notes(self) -> list[Note]:
-        """Return the consumed notes, oldest first."""
+        """Return the consumed notes, oldest first; without their sources."""
         return bank_record.consumed_notes(await self.of_kind(bank_record.CONSUMED))
 
     async def one(self, kind: str, key: str = "") -> Record | None:

@@ -29,11 +29,11 @@ from hiermem import tracing
 from hiermem.calls import run_report
 from hiermem.calls.budget import ALL_ATTEMPTS, Budget, CallJournal, retry_store, shielded
 from hiermem.calls.rate_limit import RateLimiter
-from hiermem.errors import HiermemError, StoreError
+from hiermem.errors import HiermemError
 from hiermem.process import process_mark
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
 from hiermem.types import Node
-from hiermem.types.transaction import Attempt, RunRecord
+from hiermem.types.transaction import NO_SESSION, Attempt, RunRecord
 
 T = TypeVar("T")
 RunKind: TypeAlias = Literal["update", "consolidation", "extraction", "embedding"]
@@ -47,8 +47,6 @@ _FINISHING: Final = 10.0
 _SHORT: Final = 4_000
 #: How many of the newest runs of a subject are searched for interrupted ones.
 _NEWEST_RUNS: Final = 20
-#: In the detail of a run whose session was erased before the run ended: its calls were paid for.
-OUTLIVED: Final = "erased_meanwhile"
 _LOGGERS: Final[Mapping[RunKind, str]] = {
     "update": "hiermem.update",
     "extraction": "hiermem.extract",
@@ -139,8 +137,23 @@ class JournalledRun:
         )
 
     async def write_entry(self, entry: RunRecord) -> None:
-        """Write the run's journal entry."""
-        await retry_store(lambda: self.store.put_run(entry), sleep=self.sleep)
+        """Write the run's journal entry, without the name of a session that was erased."""
+
+        async def write() -> None:
+            if self.kind == "consolidation" or entry.subject == NO_SESSION:
+                await self.store.put_run(entry)
+                return
+            if entry.ended_at is not None and await self.store.session(entry.subject) is None:
+                # The calls were paid for, and count in the tenant's totals.
+                calls = await self.store.attempts(run_id=entry.id, limit=ALL_ATTEMPTS)
+                nameless = [
+                    replace(each, id=f"{entry.id}/{number}", session_id=NO_SESSION, node_id="")
+                    for number, each in enumerate(calls)
+                ]
+                await self.store.tree(NO_SESSION).write_nodes([], attempts=nameless)
+            await self.store.transact(lambda: run_report.journal(entry))
+
+        await retry_store(write, sleep=self.sleep)
 
     async def renew(self) -> None:
         """Renew what the run holds; called by the heartbeat."""
@@ -217,15 +230,6 @@ class JournalledRun:
         )
         self._note(**{k: v for k, v in ended.detail.items() if isinstance(v, (int, float))})
         await self.write_entry(ended)
-        if self.kind == "consolidation":
-            return
-        # Was the session erased meanwhile? The entry is written before: a later erasure of the
-        # tenant takes it with it.
-        try:
-            if await self.store.session(self.subject) is None:
-                await self.write_entry(replace(ended, detail={**ended.detail, OUTLIVED: True}))
-        except StoreError as failure:
-            self._warn("whether its session was erased is not known", failure)
 
     async def note_cut_off(self) -> None:
         """Journal that runs of this kind and subject were cut off, whose heartbeat has stopped.

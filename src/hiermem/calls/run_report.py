@@ -338,6 +338,22 @@ class RunReport(Brief):
         return float(value) if isinstance(value, (int, float)) else None
 
 
+def journal(entry: transaction.RunRecord) -> transaction.Deciding[None]:
+    """Journal a run of a session; if the session was erased meanwhile, its figures alone.
+
+    Whatever the run wrote since under the session's name goes too.
+    """
+    if (yield entry.subject, transaction.NeedSession()) is not None:
+        return transaction.Batch(None, runs=(entry,))
+    kept = {
+        name: value
+        for name, value in entry.detail.items()
+        if name in ("model", "alive_until") or isinstance(value, (int, float))
+    }
+    nameless = replace(entry, subject=transaction.NO_SESSION, detail=kept)
+    return transaction.Batch(None, delete=(entry.subject,), runs=(nameless,))
+
+
 def with_current_outcome(run: transaction.RunRecord, now: datetime) -> transaction.RunRecord:
     """Return the run as it reads now: without a heartbeat, a running one was interrupted."""
     if run.outcome != "running":

@@ -246,8 +246,13 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
     """
     arguments.one_of(forks, "forks", _FORKS)
     try:
+        subject = erasing.subject_of_erased(await handle.key(), session_id)
         receipt = await _withdraw(
-            handle, "erase", lambda earlier: erasing.erase_session(session_id, earlier, forks=forks)
+            handle,
+            "erase",
+            lambda earlier: erasing.erase_session(
+                session_id, earlier, subject=subject, forks=forks
+            ),
         )
     finally:
         handle.forget()

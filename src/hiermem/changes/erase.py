@@ -25,7 +25,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.bank import record as spaces
-from hiermem.bank.sources import SOURCE, SourceLink, exported, links_in, named, of_space
+from hiermem.bank.sources import SOURCE, SourceLink, exported, links_in, named, of_space, places_of
 from hiermem.changes.propagate import (
     ForkHandling,
     Propagated,
@@ -41,6 +41,7 @@ from hiermem.log.trees import MessageChange, TreeState, edits_of, joined, tree_s
 from hiermem.needs import inside
 from hiermem.protocols import TokenCounter
 from hiermem.summaries.assess import RETRY, covers
+from hiermem.text.fence import name_mark
 from hiermem.text.wishes import without_flags
 from hiermem.tree.weights import NOTHING, Weigher
 from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction
@@ -104,7 +105,7 @@ def erase(
     work = earlier.following()
     taken = reach if forks == "all" else {session_id: reach[session_id]}
     if (yield from work.withdraw_some(records, taken)):
-        return Batch(work, tuple(work.changes), runs=(work.run(session_id, "running"),))
+        return Batch(work, tuple(work.changes), runs=work.runs(session_id, "running"))
     kin = tuple(one for one in reach if one != session_id)
     noted = yield from named(work.links)
     receipt = replace(
@@ -118,14 +119,24 @@ def erase(
     )
     if not work.done:
         return Batch(receipt)
-    runs = (work.run(session_id, "ok"),)
+    runs = work.runs(session_id, "ok")
     return Batch(replace(receipt, run_id=work.run_id), tuple(work.changes), runs=runs)
 
 
+def subject_of_erased(key: bytes, session_id: str) -> str:
+    """Return the name under which the journal keeps the erasure of a session.
+
+    An id may be a person's name. By its mark a copy of the store learns what was erased.
+    """
+    return f"erased:{name_mark(key, session_id)}"
+
+
 def erase_session(
-    session_id: str, earlier: Withdrawal, *, forks: ForkHandling
+    session_id: str, earlier: Withdrawal, *, subject: str, forks: ForkHandling
 ) -> Deciding[Withdrawal | Receipt]:
     """Erase a session: everything stored of it, and in its forks the messages that were its own.
+
+    Its id stays nowhere: ``subject`` is its name in the journal (``subject_of_erased``).
 
     Messages inherited from the parent belong to the parent: they stay there and in its other forks,
     which ``kept_in`` lists. The session's own forks become forks of the remaining family.
@@ -144,7 +155,7 @@ def erase_session(
     work = earlier.following()
     shared = {one: held for one, held in reach.items() if one != session_id}
     if forks == "all" and (yield from work.withdraw_some(records, shared)):
-        return Batch(work, tuple(work.changes), runs=(work.run(session_id, "running"),))
+        return Batch(work, tuple(work.changes), runs=work.runs(session_id, "running"))
     if (yield from work.count_some(record)):
         return Batch(work, tuple(work.changes))
     children = [fork for fork in records.values() if fork.forked_from == session_id]
@@ -173,7 +184,8 @@ def erase_session(
         kept_in=kept,
         run_id=work.run_id,
     )
-    runs = (work.run(session_id, "ok", kind="erase_session"),)
+    request, *others = work.runs(session_id, "ok", kind="erase_session")
+    runs = (replace(request, subject=subject), *others)
     return Batch(receipt, tuple(work.changes), delete=(session_id,), runs=runs)
 
 
@@ -193,7 +205,7 @@ def erase_space(space: str, *, subject: str, now: datetime, run_id: str) -> Deci
     """
     needs = [
         transaction.NeedRecords(spaces.SPACE),
-        transaction.NeedRecords(SOURCE, everywhere=True),
+        transaction.NeedRecords(spaces.kind_of(SOURCE, space), everywhere=True),
     ]
     needs += [transaction.NeedRecords(spaces.kind_of(kind, space)) for kind in spaces.KINDS]
     headers, sources, *stored = yield tuple((spaces.SPACE_SCOPE, need) for need in needs)
@@ -207,9 +219,9 @@ def erase_space(space: str, *, subject: str, now: datetime, run_id: str) -> Deci
         removed[_COUNTED.get(kind, "records")] += len(found)
         if kind == spaces.EXPORT:
             folders = exported(space, found)
-    traces = of_space(space, sources)
-    going += [(each.kind, each.scope, each.key) for each in traces]
-    removed["records"] += len(traces)
+    for session_id, link in of_space(space, sources):
+        going += [(kind, session_id, key) for kind, key in places_of(link)]
+        removed["records"] += 1
     counts = dict(+removed)
     receipt = Receipt(
         "erase_space", None, removed=counts, unproven=folders, run_id=run_id, space=space
@@ -302,18 +314,24 @@ class Withdrawal:
         """Return what was done so far, as a receipt that does not yet name its session."""
         return Receipt(self.kind, None, removed=dict(+self.removed), to_remake=dict(self.remake))
 
-    def run(
+    def runs(
         self, session_id: str, outcome: Literal["running", "ok"], kind: str = ""
-    ) -> transaction.RunRecord:
-        """Return the journal's record: which ranges of messages of which sessions, and counts."""
-        detail: dict[str, Any] = {
-            "kind": kind or self.kind,
-            "sessions": {one: [list(run) for run in done] for one, done in self.done.items()},
-            "removed": dict(+self.removed),
-        }
+    ) -> tuple[transaction.RunRecord, ...]:
+        """Return the journal's records: the request with its counts, then each fork's messages.
+
+        Each session's journal names that session alone, so that it goes with it.
+        """
         ended = self.now if outcome == "ok" else None
-        return transaction.RunRecord(
-            self.run_id, "erasure", session_id, self.now, ended, outcome, detail
+        request: dict[str, Any] = {"kind": kind or self.kind, "removed": dict(+self.removed)}
+        # Sessions keep their order, and so each record its id from one transaction to the next.
+        details = {session_id: request}
+        details |= {one: {"kind": self.kind} for one in self.done if one != session_id}
+        for one, done in self.done.items():
+            details[one]["erased"] = [list(run) for run in done]
+        ids = (self.run_id, *(f"{self.run_id}-{number}" for number in range(1, len(details))))
+        return tuple(
+            transaction.RunRecord(run_id, "erasure", one, self.now, ended, outcome, detail)
+            for run_id, (one, detail) in zip(ids, details.items(), strict=True)
         )
 
     def withdraw_some(
@@ -374,7 +392,7 @@ class Withdrawal:
         noted = links_in(data.sources, withdrawn)
         self.links += noted.values()
         if self.kind == "erase":
-            derived += [(SOURCE, key) for key in noted]
+            derived += [place for link in noted.values() for place in places_of(link)]
         after, changes = changes_of(
             record,
             propagated,

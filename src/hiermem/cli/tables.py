@@ -124,19 +124,13 @@ def _counts(removed: Any) -> list[str]:
 
 
 def _places(run: hiermem.RunRecord) -> list[str]:
-    """Return which messages of which sessions an erasure removed."""
-    sessions = run.detail.get("sessions")
-    if run.kind != "erasure" or not isinstance(sessions, Mapping):
-        return []
-    found: Mapping[Any, Any] = sessions
-    places: list[str] = []
-    for name, at in found.items():
-        with suppress(TypeError, ValueError):
-            runs = [(int(start), int(stop)) for start, stop in at]
-            said = ", ".join(f"{a}" if b == a + 1 else f"{a}-{b - 1}" for a, b in runs)
-            count = sum(stop - start for start, stop in runs)
-            places += [f"{name}: {'messages' if count > 1 else 'message'} {said}"] if runs else []
-    return places
+    """Return which messages an erasure removed."""
+    with suppress(KeyError, TypeError, ValueError):
+        runs = [(int(start), int(stop)) for start, stop in run.detail["erased"]]
+        said = ", ".join(f"{a}" if b == a + 1 else f"{a}-{b - 1}" for a, b in runs)
+        count = sum(stop - start for start, stop in runs)
+        return [f"{'messages' if count > 1 else 'message'} {said}"] if runs else []
+    return []
 
 
 def one_run(report: hiermem.RunReport) -> RenderableType:

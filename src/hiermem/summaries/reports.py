@@ -144,19 +144,20 @@ def _sum_of(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, in
     }
 
 
-def resume(runs: Sequence[RunRecord], *, purpose: str, sessions: Sequence[str]) -> int:
-    """Return how many of ``sessions`` the newest run of the same ``purpose`` had finished.
+def resume(runs: Sequence[RunRecord], *, purpose: str, marks: Sequence[str]) -> int:
+    """Return how many sessions the newest run of the same ``purpose`` had finished.
 
     ``runs`` are those over all sessions, newest first; ``purpose`` names strategy, model and
-    configuration. The number is 0 where that run reached its end: then every session is checked
-    again. A run finishes its sessions in any order; the number counts the sessions up to the last
-    one before which none was open.
+    configuration; ``marks`` stand for the sessions, as the journal must not name an erased one. The
+    number is 0 where that run reached its end: then every session is checked again. A run finishes
+    its sessions in any order; the number counts the sessions up to the last one before which none
+    was open.
     """
     for run in runs:
         if run.detail.get("purpose") != purpose:
             continue
         through = run.detail.get("through")
-        if run.outcome == "ok" or run.detail.get("whole") or through not in sessions:
+        if run.outcome == "ok" or run.detail.get("whole") or through not in marks:
             return 0
-        return sessions.index(through) + 1
+        return marks.index(through) + 1
     return 0

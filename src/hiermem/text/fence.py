@@ -100,6 +100,15 @@ def tenant_key(secret: bytes, tenant: str) -> bytes:
     return hmac.new(secret, b"hiermem fence key\n" + tenant.encode("utf-8"), sha256).digest()
 
 
+def name_mark(key: bytes, name: str) -> str:
+    """Return a hash that stands for a name where it must not: for that of an erased session.
+
+    Under the tenant's key nobody learns the name who has no guess and no store.
+    """
+    text = b"hiermem name\n" + name.encode("utf-8", "surrogatepass")
+    return hmac.new(key, text, sha256).hexdigest()[:32]
+
+
 def escape(body: str) -> str:
     r"""Put a backslash into every look-alike of a fence mark.
 

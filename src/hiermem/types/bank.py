@@ -26,10 +26,11 @@ class Note(Brief):
     """One note of a space.
 
     ``key`` names it and sorts by time, then arrival. ``sources`` are the (session id, message
-    index) pairs that it came from. ``consolidation`` is the number of the revision that consumed
-    it, None while it is live; then ``files`` took it in, or it was dropped, and ``dropped_for`` is
-    the model's reason. While it is live, ``unplaced`` counts how often an answer left it out, and
-    ``failures`` how often it failed alone with a model that could take in other notes.
+    index) pairs that it came from, save erased ones. ``consolidation`` is the number of the
+    revision that consumed it, None while it is live; then ``files`` took it in, or it was dropped,
+    and ``dropped_for`` is the model's reason. While it is live, ``unplaced`` counts how often an
+    answer left it out, and ``failures`` how often it failed alone with a model that could take in
+    other notes.
     """
 
     key: str

@@ -20,10 +20,11 @@ from hiermem import errors
 from hiermem.bank.sources import SOURCE
 from hiermem.calls.budget import retry_store
 from hiermem.changes.change import copies_of, every_tenant
-from hiermem.changes.erase import erase_copied
+from hiermem.changes.erase import erase_copied, subject_of_erased
 from hiermem.changes.propagate import StoreCopy, record_copy
 from hiermem.handle import Handle, every_session
 from hiermem.protocols import Store, TenantStore
+from hiermem.text.fence import tenant_key
 from hiermem.types.transaction import (
     NO_SESSION,
     NeedRecords,
@@ -287,9 +288,10 @@ async def _erasures(
     store: TenantStore, session_id: str, *, unknown_to: TenantStore
 ) -> list[RunRecord]:
     """Return the runs that erased a session of this id, of which the other store does not know."""
+    subject = subject_of_erased(tenant_key(await store.secret(), store.tenant), session_id)
     return [
         run
-        for run in await store.runs(subject=session_id, limit=_ALL)
+        for run in await store.runs(subject=subject, limit=_ALL)
         if transfer.is_erasure(run) and await unknown_to.run(run.id) is None
     ]
 

@@ -17,7 +17,6 @@ from typing import Final
 
 from hiermem.bank.space import check_spaces
 from hiermem.calls.call import in_thread_if_long
-from hiermem.calls.run import OUTLIVED
 from hiermem.context.view import SEEN
 from hiermem.errors import StoreCorruptError
 from hiermem.handle import Handle, every_session, state_from
@@ -47,8 +46,6 @@ _TRIES: Final = 3
 _SCOPED: Final = (
     "chunk", "join", "part", "retry", "trivector", "entity", "feedback", "note-source",
 )  # fmt: skip
-#: The erasures after which the journal may still name what was erased.
-_WHOLE: Final = ("erase_session", "erase_space")
 _MANY: Final = 2**31 - 1
 
 
@@ -391,20 +388,14 @@ def _waits(node: Node) -> bool:
 async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
     """Find what is stored for sessions that do not exist; ``subjects`` are those of spaces.
 
-    The journal may name a session that was erased, alone or with its tenant: a call that was in
-    flight then was paid for all the same, and its record holds no content.
+    The journal may name a space that was erased, and names no session that was.
     """
     findings: list[Finding] = []
     attempts = await handle.store.attempts(limit=_MANY)
     runs = await handle.store.runs(limit=_MANY)
-    erased = {run.subject for run in runs if run.detail.get("kind") in _WHOLE}
-    outlived = {run.id for run in runs if run.detail.get(OUTLIVED)}
-    scopes = {
-        tried.session_id: "a journalled call" for tried in attempts if tried.run_id not in outlived
-    }
+    erased = {run.subject for run in runs if run.detail.get("kind") == "erase_space"}
+    scopes = {tried.session_id: "a journalled call" for tried in attempts if tried.session_id}
     for run in runs:
-        if run.id in outlived:
-            continue
         if run.kind in ("update", "extraction", "embedding") and run.subject != BATCH_SUBJECT:
             scopes.setdefault(run.subject, "a journalled run")
     scopes = {scope: what for scope, what in scopes.items() if scope not in erased}

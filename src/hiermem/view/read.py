@@ -140,7 +140,7 @@ async def _spaces(handle: Handle) -> list[FoundSpace]:
         space = SpaceContext(handle, name, None, BankPolicy())
         state = await space.state()
         notes = await space.consumed_notes()
-        notes = [*notes[-_NOTES:], *await space.live_notes()]
+        notes = await space.with_sources([*notes[-_NOTES:], *await space.live_notes()])
         revision = state.meta.revision
         found.append(FoundSpace(name, revision, state.synthesis, state.texts, notes))
     return found

@@ -26,6 +26,7 @@ from hiermem.summaries import reports
 from hiermem.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.summaries.run import Shared
 from hiermem.summaries.update import UpdateStrategy
+from hiermem.text.fence import name_mark
 from hiermem.tree.levels import waiting
 from hiermem.work.due import SessionUpdate, UpdatePool, is_of_session, sessions_to_update
 
@@ -77,11 +78,13 @@ async def update_all(
         sessions = await sessions_to_update(handle, store)
     if dry_run:
         return await _plan(pool, handle, sessions, strategy)
-    begin, purpose = 0, _purpose(handle, shared.llm, strategy)
+    begin, purpose, key = 0, _purpose(handle, shared.llm, strategy), await handle.key()
     if strategy == "full":
         runs = await handle.store.runs(subject=reports.BATCH_SUBJECT, limit=_LOOKED_AT)
-        begin = reports.resume(runs, purpose=purpose, sessions=sessions)
-    batch = _Batch(pool, handle, sessions, begin=begin, strategy=strategy, on_progress=on_progress)
+        begin = reports.resume(runs, purpose=purpose, marks=[name_mark(key, s) for s in sessions])
+    batch = _Batch(
+        pool, handle, sessions, key=key, begin=begin, strategy=strategy, on_progress=on_progress
+    )
     lease = handle.update_policy.lease
     async with JournalledRun(
         store=handle.store,
@@ -153,6 +156,7 @@ class _Batch:
         handle: Handle,
         sessions: Sequence[str],
         *,
+        key: bytes,
         begin: int,
         strategy: UpdateStrategy,
         on_progress: BatchWatcher | None,
@@ -160,6 +164,7 @@ class _Batch:
         self._pool, self._handle = pool, handle
         self._sessions, self._begin, self._next = sessions, begin, begin
         self._strategy: UpdateStrategy = strategy
+        self._key = key
         self._on_progress = on_progress
         self._done: set[str] = set()
         self._failures: dict[str, str] = {}
@@ -267,7 +272,7 @@ class _Batch:
             **ended,
             "model": self._pool.shared.llm.name,
             "strategy": self._strategy,
-            "through": self._sessions[through - 1] if through else None,
+            "through": name_mark(self._key, self._sessions[through - 1]) if through else None,
             **{name: getattr(total, name) for name in _COUNTED},
             "failures": len(total.failures),
             "by_level": {str(level): count for level, count in total.by_level.items()},
