@@ -14,7 +14,6 @@ from hiermem.importers.draft import (
     Options,
     found_at,
     kind_name,
-    moment,
     name_of,
     objects,
     text_at,
@@ -37,7 +36,7 @@ _CITED = re.compile("\ue200(?:file)?cite[^\ue200\ue201]{0,2000}\ue201")
 #: The earlier form of such a mark; the name of a file in it is kept.
 _SOURCE = re.compile("\u3010[\\d:]{1,20}\u2020([^\u3010\u3011]{0,200})\u3011")
 #: Fields that hold the text of contents other than plain ones.
-_TEXTS = ("text", "result", "summary", "content", "title")
+_TEXTS = ("text", "result", "summary", "content", "output_str", "title")
 
 
 def _chats(value: Item, draft: Draft) -> Iterator[Chat]:
@@ -46,7 +45,7 @@ def _chats(value: Item, draft: Draft) -> Iterator[Chat]:
         items,
         text_at(value, "conversation_id") or text_at(value, "id"),
         value.get("title"),
-        moment(value.get("create_time")),
+        value.get("create_time"),
         {name: text_at(node, "parent") for name, node in items.items()},
         value.get("current_node"),
     )
@@ -62,11 +61,10 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterato
     text = _shown(draft, message, role)
     if not text:
         return
-    at = moment(message.get("create_time"))
     parent = text_at(node, "parent")
     if _calls_tool(message):
         call = ToolCall(name[:_ID], name_of(message["recipient"]) or "tool", _arguments(text))
-        yield Message.assistant(tool_calls=(call,), created_at=at)
+        yield Message.assistant(tool_calls=(call,))
     elif role == "tool":
         called = parent is not None and _calls_tool(chat.items.get(parent, {}).get("message"))
         yield Message(
@@ -74,10 +72,9 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterato
             text,
             tool_call_id=parent[:_ID] if parent and called else None,
             name=name_of(found_at(message, "author.name")),
-            created_at=at,
         )
     else:
-        yield Message(cast("Any", role), text, created_at=at)
+        yield Message(cast("Any", role), text)
 
 
 def _shown(draft: Draft, message: Mapping[str, Any], role: str | None) -> str:
@@ -118,7 +115,8 @@ def _content(draft: Draft, content: object, meta: Mapping[str, Any]) -> str:
     if isinstance(kind, str) and kind in _LEFT_OUT:
         draft.note(_LEFT_OUT[kind])
         return ""
-    pieces = [f"[file: {name}]" for name in _attachments(meta)]
+    pieces = [f"[quoted] {meta['targeted_reply']}"] if text_at(meta, "targeted_reply") else []
+    pieces += _attachments(meta, pictured=bool(objects(found.get("parts"))))
     if found.get("parts") is not None:
         for part in as_list(found["parts"], where="content.parts"):
             piece = part if isinstance(part, str) else _part(draft, part)
@@ -177,13 +175,12 @@ def _part(draft: Draft, part: object) -> str:
     return ""
 
 
-def _attachments(meta: Mapping[str, Any]) -> list[str]:
-    return [
-        item["name"]
-        for item in objects(meta.get("attachments"))
-        if isinstance(item.get("name"), str)
-        and not str(item.get("mime_type") or item.get("mimeType") or "").startswith("image/")
-    ]
+def _attachments(meta: Mapping[str, Any], *, pictured: bool) -> Iterator[str]:
+    """Yield the names of files; images that a part of the content stands for have none."""
+    for item in objects(meta.get("attachments")):
+        kind = str(item.get("mime_type") or item.get("mimeType") or "")
+        if isinstance(item.get("name"), str) and not (pictured and kind.startswith("image/")):
+            yield f"[file: {item['name']}]"
 
 
 SHAPE = Shape(
@@ -199,5 +196,5 @@ SHAPE = Shape(
     _chats,
     lambda nodes: {"mapping": {text_at(n, "id") or f"#{k}": n for k, n in enumerate(nodes)}},
     _messages,
-    lambda node: moment(found_at(node, "message.create_time")),
+    lambda node: found_at(node, "message.create_time"),
 )

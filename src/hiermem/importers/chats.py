@@ -8,11 +8,11 @@ of a damaged conversation the messages that are whole are read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from hiermem.errors import InvalidMessageError
+from hiermem.importers.dates import moment
 from hiermem.importers.draft import Draft, Options, id_of, name_of
 from hiermem.importers.files import Export, Head, objects_of, torn_from
 from hiermem.importers.tree import branches_of, newest_leaf
@@ -33,7 +33,7 @@ class Chat:
     items: Mapping[str, Item]
     id: object = None
     title: object = None
-    created: datetime | None = None
+    created: object = None
     parents: Mapping[str, str | None] | None = None
     current: object = None
 
@@ -43,7 +43,8 @@ class Shape(NamedTuple):
 
     ``whole`` and ``part`` tell a conversation and a message by their fields. ``chats`` takes a
     conversation apart, and ``joined`` makes one of messages without one. ``messages`` yields what
-    a message holds: usually one, several where tools were used inside it.
+    a message holds: usually one, several where tools were used inside it. ``time`` returns its
+    time as the format writes it.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Shape(NamedTuple):
     chats: Callable[[Item, Draft], Iterable[Chat]]
     joined: Callable[[list[Item]], Item]
     messages: Callable[[Draft, Chat, str, Options], Iterable[Message]]
-    time: Callable[[Item], datetime | None]
+    time: Callable[[Item], object]
 
     def wanted(self, value: Item) -> bool:
         """Return whether an object is a conversation or message of this format."""
@@ -127,8 +128,9 @@ def _conversation(
         keys: list[str] = []
         with draft.reading(f"{place}, message {numbers[name]}"):
             for number, message in enumerate(shape.messages(draft, chat, name, options)):
+                at = draft.time(shape.time(chat.items[name]), options)
                 own = None if name.startswith("#") else f"{name}/{number}" if number else name
-                made = draft.add(message, key=own)
+                made = draft.add(replace(message, created_at=at), key=own)
                 keys += [] if made is None else [made]
         return keys
 
@@ -136,19 +138,20 @@ def _conversation(
     first = next(iter(chat.items), "")
     kind, stem = (f"{shape.name}-{first}", "") if chat.parents and first else (shape.name, stem)
     title = name_of(chat.title) or (None if chat.id else name_of(stem))
+    created = draft.time(chat.created, options)
     about = Conversation(id_of(chat.id, kind, stem), title, (), format=shape.name)
     if chat.parents is None:
         for name in chat.items:
             add(name)
         draft.where = place
-        yield from draft.finished(shape.name, about.id, about.title, chat.created)
+        yield from draft.finished(shape.name, about.id, about.title, created)
         return
     current = chat.current if isinstance(chat.current, str) else None
     if current not in chat.items:
-        times = {n: at.timestamp() for n, i in chat.items.items() if (at := shape.time(i))}
+        times = {n: at.timestamp() for n, i in chat.items.items() if (at := moment(shape.time(i)))}
         current = newest_leaf(chat.parents, times)
     yield from branches_of(
-        draft, chat.parents, add, current=current, about=about, created=chat.created,
+        draft, chat.parents, add, current=current, about=about, created=created,
         options=options,
     )  # fmt: skip
     draft.where = place

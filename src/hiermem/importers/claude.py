@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import Any
 
 from hiermem.errors import InvalidMessageError
+from hiermem.importers.beside import files_of, words_of
 from hiermem.importers.chats import Chat, Item, Shape, items_of
-from hiermem.importers.draft import Draft, Options, kind_name, moment, name_of, objects, text_at
+from hiermem.importers.draft import Draft, Options, kind_name, name_of, objects, text_at
 from hiermem.types import Message, ToolCall
 from hiermem.types.message import as_list, as_mapping
 
@@ -25,7 +25,7 @@ def _chats(value: Item, draft: Draft) -> Iterator[Chat]:
         items,
         value.get("uuid"),
         value.get("name"),
-        moment(value.get("created_at")),
+        value.get("created_at"),
         _parents(items),
         value.get("current_leaf_message_uuid"),
     )
@@ -44,11 +44,11 @@ def _project(value: Item) -> Chat:
     name = text_at(value, "uuid") or "project"
     said: list[Item] = [{"sender": "system", "text": text_at(value, "prompt_template") or ""}]
     said += [
-        {"sender": "human", "text": "\n".join(_file(doc)), "created_at": doc.get("created_at")}
+        {"sender": "human", "text": "\n".join(files_of([doc])), "created_at": doc.get("created_at")}
         for doc in objects(value.get("docs"))
     ]
     items = {f"#{number}": item for number, item in enumerate(said)}
-    return Chat(items, f"project-{name}", value.get("name"), moment(value.get("created_at")))
+    return Chat(items, f"project-{name}", value.get("name"), value.get("created_at"))
 
 
 def _memories(value: Item) -> Chat:
@@ -75,12 +75,12 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterabl
         raise InvalidMessageError(f"sender is {kind_name(sender)}; it must be a known one")
     given = message.get("content")
     blocks = as_list(given, where="content") if given is not None else []
-    if not blocks and isinstance(message.get("text"), str):
-        blocks = [{"type": "text", "text": message["text"]}]
-    pieces = _Pieces(draft, name, role, moment(message.get("created_at")))
+    if not any((text_at(block, "text") or "").strip() for block in blocks):
+        blocks = [*blocks, {"type": "text", "text": text_at(message, "text") or ""}]
+    pieces = _Pieces(draft, name, role)
     for field in ("attachments", "files"):
         for item in objects(message.get(field)):
-            pieces.said += _file(item)
+            pieces.said += files_of([item])
     for number, each in enumerate(blocks):
         with draft.reading():
             pieces.take(as_mapping(each, where=f"content[{number}]"), number)
@@ -91,10 +91,10 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterabl
 class _Pieces:
     """The parts of one message: its texts, calls and results, as messages in their order."""
 
-    def __init__(self, draft: Draft, name: str, role: str, at: datetime | None) -> None:
+    def __init__(self, draft: Draft, name: str, role: str) -> None:
         self.found: list[Message] = []
         self.said: list[str] = []
-        self._draft, self._name, self._role, self._at = draft, name, role, at
+        self._draft, self._name, self._role = draft, name, role
         self._calls: list[ToolCall] = []
         self._open: list[str] = []
 
@@ -115,6 +115,8 @@ class _Pieces:
             self._result(block)
         elif kind == "thinking":
             self._draft.note("reasoning left out")
+        elif texts := [text for text in words_of(block) if text.strip()]:  # of speech, mostly
+            self.said += texts
         elif kind not in ("token_budget", "flag"):
             self._draft.miss(f"contents of the type {kind_name(kind)} not understood")
 
@@ -126,29 +128,18 @@ class _Pieces:
             self._open.remove(call_id)
         text = _result_text(self._draft, block.get("content"))
         name = name_of(block.get("name"))
-        self.found.append(
-            Message("tool", text, tool_call_id=call_id, name=name, created_at=self._at)
-        )
+        self.found.append(Message("tool", text, tool_call_id=call_id, name=name))
 
     def close(self) -> None:
         """End the message that is being collected."""
         text = "\n".join(self.said)
         if self._calls:
             calls = tuple(self._calls)
-            self.found.append(Message.assistant(text, tool_calls=calls, created_at=self._at))
+            self.found.append(Message.assistant(text, tool_calls=calls))
         elif text.strip():
             make = Message.user if self._role == "user" else Message.assistant
-            self.found.append(make(text, created_at=self._at))
+            self.found.append(make(text))
         self.said, self._calls = [], []
-
-
-def _file(item: Item) -> list[str]:
-    """Return a file's name, and its text where the export holds it."""
-    names = ("file_name", "filename", "file_uuid")
-    texts = ("extracted_content", "content")
-    name = next((found for field in names if (found := text_at(item, field))), "?")
-    text = next((found for field in texts if (found := text_at(item, field))), "")
-    return [f"[file: {name}]", *([text] if text.strip() else [])]
 
 
 def _call(block: dict[str, Any], otherwise: str) -> ToolCall:
@@ -186,5 +177,5 @@ SHAPE = Shape(
     _chats,
     lambda messages: {"chat_messages": messages},
     _messages,
-    lambda message: moment(message.get("created_at")),
+    lambda message: message.get("created_at"),
 )

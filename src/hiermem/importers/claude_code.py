@@ -2,11 +2,13 @@
 
 Each event names its parent. What was rewound stays in the file, beside the path that was kept: each
 such attempt that a person began becomes a fork. Results of parallel calls leave the path as well,
-and belong to it.
+and belong to it. A session that was resumed may hold turns again under new ids: the model's message
+keeps its own id, and so does a call.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,9 +19,9 @@ from hiermem.importers.draft import (
     Draft,
     Keyed,
     Options,
+    found_at,
     id_of,
     kind_name,
-    moment,
     name_of,
     objects,
     text_at,
@@ -79,7 +81,15 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             draft.note("system lines left out")
         elif not isinstance(kind, str) or kind not in _SILENT:
             draft.notes.miss(f"lines of the type {kind_name(kind)} not understood", place)
-    attempts = _attempts(lines, without_circles(parents)[0])
+    parents = without_circles(parents)[0]
+    again = _replayed(lines, parents, draft)
+    lines = [each for each in lines if each[0] not in again]
+    parents = {
+        name: above if above is None else again.get(above, above)
+        for name, above in parents.items()
+        if name not in again
+    }
+    attempts = _attempts(lines, parents)
     title = next((t for kind in _TITLES if (t := name_of(titles.get(kind)))), None)
     made = id_of(session, "claude-code", export.stem)
     about = Conversation(made, title, (), format="claude-code", branching=True)
@@ -89,7 +99,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             (name, each)
             for name, line, place in lines
             if attempts.get(name) == root
-            for each in _messages(line, place, draft)
+            for each in _messages(line, place, draft, options)
         ]
         draft.add_log([each for _, each in messages])
         found = draft.take()
@@ -134,13 +144,49 @@ def _attempts(
     return {name: root for name, root in first.items() if root in asked}
 
 
+def _replayed(
+    lines: list[tuple[str, dict[str, Any], str]], parents: Mapping[str, str | None], draft: Draft
+) -> dict[str, str]:
+    """Return the events that stand there again, each with the event that it repeats.
+
+    An answer repeats one of the same message's id and content, a result one of the same call. What
+    was asked has no such id: it is repeated if the answer to it is.
+    """
+    given = {name: line for name, line, _ in lines}
+    before: dict[str, str | None] = dict(zip(given, [None, *given], strict=False))
+    again: dict[str, str] = {}
+    first: dict[tuple[str, str], str] = {}
+
+    def said_before(name: str) -> str | None:
+        above = parents[name]
+        while above is not None and above not in given:
+            above = parents.get(above)
+        return above or before[name]
+
+    for name, line in given.items():
+        content = _content(line)
+        calls = [str(block.get("tool_use_id") or "") for block in objects(content)]
+        own = text_at(line, "message.id") or "".join(calls)
+        copy: str | None = name
+        source: str | None = first.setdefault((own, json.dumps(content)), name) if own else name
+        while copy is not None and source is not None and copy != source and copy not in again:
+            again[copy] = source
+            draft.note("messages that stand there again under other ids left out")
+            copy, source = said_before(copy), said_before(source)
+            if _content(given.get(copy or "")) != _content(given.get(source or "")):
+                break
+    return again
+
+
+def _content(line: object) -> Any:
+    return found_at(line, "message.content")
+
+
 def _asks(line: dict[str, Any]) -> bool:
     """Return whether a line is a person's, and not a result or a subagent's."""
     if line.get("type") != "user" or line.get("isSidechain") is True:
         return False
-    message = line.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    return not any(block.get("type") == "tool_result" for block in objects(content))
+    return not any(block.get("type") == "tool_result" for block in objects(_content(line)))
 
 
 def _left_out(line: dict[str, Any]) -> str | None:
@@ -167,7 +213,7 @@ def _said(text: str) -> str:
     return _REMINDER.sub("", text)
 
 
-def _messages(line: dict[str, Any], place: str, draft: Draft) -> Iterator[Keyed]:
+def _messages(line: dict[str, Any], place: str, draft: Draft, options: Options) -> Iterator[Keyed]:
     found: list[Keyed] = []
     with draft.reading(place):
         message = as_mapping(line.get("message"), where="message")
@@ -178,7 +224,7 @@ def _messages(line: dict[str, Any], place: str, draft: Draft) -> Iterator[Keyed]
         if content:
             given = [{"role": message.get("role", line["type"]), "content": content}]
             uuid = line.get("uuid")
-            fields: dict[str, Any] = {"created_at": moment(line.get("timestamp"))}
+            fields: dict[str, Any] = {"created_at": draft.time(line.get("timestamp"), options)}
             if line.get("isSidechain") is True:
                 fields["thread"] = f"agent-{id_of(line.get('agentId'), 'side')}"
             for number, each in enumerate(from_anthropic(given)):

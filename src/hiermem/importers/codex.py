@@ -14,7 +14,6 @@ from hiermem.importers.draft import (
     Options,
     id_of,
     kind_name,
-    moment,
     objects,
     text_at,
 )
@@ -42,7 +41,7 @@ def recognise(head: Head) -> bool:
     )
 
 
-def read(export: Export, _options: Options) -> Iterator[Conversation]:
+def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield the one conversation of the file."""
     file = export.first
     draft = Draft(file.name, file.notes)
@@ -61,10 +60,11 @@ def read(export: Export, _options: Options) -> Iterator[Conversation]:
                 session = session or item.get("id")
             elif kind == "compacted":
                 draft.note("summaries of a compacted context left out")
-            elif kind == "response_item":
-                found += [("item", each) for each in _messages(item, line, draft)]
-            elif kind == "event_msg":
-                found += _event(item, line)
+            elif kind in ("response_item", "event_msg"):
+                read = _items if kind == "response_item" else _event
+                for form, (message, own) in read(item, draft):
+                    at = draft.time(line.get("timestamp"), options)
+                    found.append((form, (replace(message, created_at=at), own)))
     # A session holds what was said as items, as events, or as both, which are the same then.
     forms = {form for form, (message, _) in found if message.content and message.role != "tool"}
     best = next((form for form in ("item", "completed", "event") if form in forms), "item")
@@ -72,7 +72,7 @@ def read(export: Export, _options: Options) -> Iterator[Conversation]:
     yield from draft.finished("codex", id_of(session, "codex", export.stem))
 
 
-def _event(item: dict[str, Any], line: dict[str, Any]) -> Iterator[tuple[str, Keyed]]:
+def _event(item: dict[str, Any], _draft: Draft) -> Iterator[tuple[str, Keyed]]:
     """Yield what an event says that was said."""
     form = "event"
     inner = item.get("item")
@@ -84,10 +84,10 @@ def _event(item: dict[str, Any], line: dict[str, Any]) -> Iterator[tuple[str, Ke
     if role is None or not text.strip() or _INSERTED.match(text):
         return
     make = Message.user if role == "user" else Message.assistant
-    yield form, (make(text, created_at=moment(line.get("timestamp"))), text_at(item, "id"))
+    yield form, (make(text), text_at(item, "id"))
 
 
-def _messages(item: dict[str, Any], line: dict[str, Any], draft: Draft) -> Iterator[Keyed]:
+def _items(item: dict[str, Any], draft: Draft) -> Iterator[tuple[str, Keyed]]:
     kind = item.get("type")
     if kind == "reasoning":
         draft.note("reasoning left out")
@@ -95,14 +95,13 @@ def _messages(item: dict[str, Any], line: dict[str, Any], draft: Draft) -> Itera
     if kind in ("ghost_snapshot", "compaction", "item_reference"):
         draft.note(f"items of the type {kind_name(kind)} left out")
         return
-    at = moment(line.get("timestamp"))
     for message in map(_plain, from_responses([item])):
         text = message.content if isinstance(message.content, str) else ""
         inserted = message.role == "user" and _INSERTED.match(text) is not None
         if inserted or message.role == "system":
             draft.note("messages that the program inserted left out")
         elif message.content or message.tool_calls or message.role == "tool":
-            yield replace(message, created_at=at), text_at(item, "id")
+            yield "item", (message, text_at(item, "id"))
 
 
 def _plain(message: Message) -> Message:

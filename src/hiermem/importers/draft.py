@@ -6,8 +6,6 @@ Counts what was assumed or left out while files are read, and what could not be 
 from __future__ import annotations
 
 import hashlib
-import math
-import re
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 from unicodedata import normalize
 
 from hiermem.errors import InvalidMessageError
+from hiermem.importers.dates import UNSEEN, instant, moment
 from hiermem.text.measure import body
 from hiermem.text.policy import MAX_NAME, clean_message
 from hiermem.types import FilePart, ImagePart, Message, Part, TextPart
@@ -73,9 +72,6 @@ DateOrder: TypeAlias = Literal["dmy", "mdy", "ymd"]
 _MAX_ID = 200
 #: The characters of an image or file inside a message; a screenshot has about a million.
 _MAX_REFERENCE = 3_000_000
-_YEARS = (1971, 2200)
-#: Marks of direction and of the order of bytes, which no reader sees.
-_UNSEEN = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +110,15 @@ class Draft:
         """Count something that could not be read."""
         known = not why or why.startswith(self.where)
         self.notes.miss(what, (why or self.where) if known else f"{self.where}: {why}")
+
+    def time(self, value: object, options: Options) -> datetime | None:
+        """Return a time; None if there is none, or if it is not understood, which is counted."""
+        at = moment(value, options.zone)
+        if at is not None:
+            zone_note(self, options, value)
+        elif value not in (None, "", 0):
+            self.miss("times not understood")
+        return at
 
     @contextmanager
     def reading(self, where: str = "") -> Generator[None]:
@@ -178,7 +183,7 @@ class Draft:
         minute = f"{at:%Y-%m-%d %H:%M}" if at is not None else when
         text = body(message)
         if not text.isascii():
-            text = _UNSEEN.sub("", text)
+            text = UNSEEN.sub("", text)
         digest = digest_of(minute, message.thread, " ".join(text.split()))
         self._repeats[digest] += 1
         repeat = self._repeats[digest]
@@ -282,47 +287,6 @@ def name_of(value: object) -> str | None:
     return text[:MAX_NAME]
 
 
-def moment(value: object, zone: tzinfo = UTC) -> datetime | None:
-    """Return a time given as ISO 8601 text or as seconds (or milliseconds) since 1970, or None.
-
-    >>> moment("2026-02-02T08:00:00Z").isoformat()
-    '2026-02-02T08:00:00+00:00'
-    """
-    if isinstance(value, str):
-        try:
-            number = float(value)
-        except ValueError:
-            return _from_iso(value, zone)
-        value = number
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return None
-    try:
-        seconds = float(value)
-    except OverflowError:
-        return None
-    if not math.isfinite(seconds) or seconds <= 0:
-        return None
-    while seconds > 1e11:  # milliseconds, microseconds
-        seconds /= 1_000
-    try:
-        return sensible(datetime.fromtimestamp(seconds, UTC))
-    except (OverflowError, OSError, ValueError):
-        return None
-
-
-def _from_iso(text: str, zone: tzinfo) -> datetime | None:
-    try:
-        when = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    return sensible(when if when.tzinfo is not None else when.replace(tzinfo=zone))
-
-
-def sensible(when: datetime) -> datetime | None:
-    """Return a time of a year in which people may have chatted, or None."""
-    return when if _YEARS[0] <= when.year <= _YEARS[1] else None
-
-
 def role_of(name: str, options: Options) -> Literal["user", "assistant"]:
     """Return the role of a speaker: that of the assistant only where the caller named it."""
     return "assistant" if name.casefold() in options.assistants else "user"
@@ -333,13 +297,9 @@ def zone_note(draft: Draft, options: Options, value: object = "") -> None:
 
     ``value`` is a time as it is written, if it may name a zone.
     """
-    if options.zone_given or draft.zone_noted or not isinstance(value, str):
-        return
-    try:
-        named = bool(value) and datetime.fromisoformat(value.strip()).tzinfo is not None
-    except ValueError:
-        named = True  # a number of seconds
-    if not named:
+    when = instant(value)
+    named = not isinstance(value, str) or (when is not None and when.tzinfo is not None)
+    if not options.zone_given and not draft.zone_noted and not named:
         draft.zone_noted = True
         draft.note("conversations whose times name no zone, read as UTC")
 

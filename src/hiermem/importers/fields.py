@@ -7,17 +7,16 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Literal, cast
 
+from hiermem.importers.beside import spoken
 from hiermem.importers.draft import (
     Draft,
     Options,
     found_at,
     id_of,
-    moment,
     name_of,
     role_of,
-    zone_note,
 )
-from hiermem.importers.files import Export, File, kind_of, lines_of, values_of
+from hiermem.importers.files import Export, File, kind_of, lines_of, nested_objects, values_of
 from hiermem.types import Message
 from hiermem.types.message import Conversation
 
@@ -34,24 +33,22 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     file, fields = export.first, options.fields or {}
     draft = Draft(file.name, file.notes)
     found: list[tuple[Message, object]] = []
-    for place, item in _items(file, fields["text"]):
+    roots = {path.partition(".")[0] for path in fields.values()} | set(fields.values())
+    for place, item in _items(file, fields):
         with draft.reading(place):
             sender = _at(item, fields.get("sender", ""))
-            when = _at(item, fields.get("time", ""))
-            at = moment(when, options.zone)
-            if when is not None and at is None:
-                draft.miss("times not understood")
-            elif when is not None:
-                zone_note(draft, options, when)
+            at = draft.time(_at(item, fields.get("time", "")), options)
             role = _ROLES.get(sender.casefold()) if isinstance(sender, str) else None
             name = None if role is not None else name_of(str(sender)) if sender else "?"
-            text = _text(_at(item, fields["text"]))
+            text = spoken(_text(_at(item, fields["text"])), item, roots)
             key = _at(item, fields.get("key", ""))
             if text.strip():
                 message = Message(
                     role or role_of(name or "", options), text, name=name, created_at=at
                 )
                 found.append((message, None if key is None else str(key)))
+            else:
+                draft.note("messages without text left out")
     if all(message.created_at is not None for message, _ in found):
         found.sort(key=lambda each: cast("datetime", each[0].created_at))
     for message, key in found:
@@ -59,19 +56,56 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     yield from draft.finished("map", id_of(None, "map", export.stem), name_of(export.stem))
 
 
-def _items(file: File, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the objects or rows in which the text stands where the caller says."""
+def _items(file: File, fields: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the objects or rows in which the text stands where the caller says.
+
+    An object that has a sender and a time is a message without text, if none is inside it.
+    """
+    text, others = fields["text"], [fields.get("sender", ""), fields.get("time", "")]
     if kind_of(file) == "text":
         yield from _rows(file)
         return
     for place, value, _ in values_of(file):
+        unescape(value)
         pending = [value]
         while pending:
             each = pending.pop()
-            if isinstance(each, dict) and isinstance(_at(each, text), (str, list)):
+            if isinstance(each, dict) and (
+                isinstance(_at(each, text), (str, list))
+                or (
+                    all(_at(each, path) for path in others)
+                    and not any(_at(inner, text) for inner in nested_objects(each))
+                )
+            ):
                 yield place, each
             elif isinstance(each, (dict, list)):
                 pending.extend(reversed(list(each.values()) if isinstance(each, dict) else each))
+
+
+def unescape(value: object) -> None:
+    """Mend the texts of Messenger and Instagram, which write each byte of UTF-8 as a character.
+
+    Both are known by their fields, and the fault by most of the texts that are not ASCII: the
+    characters of a text that is right are rarely UTF-8, if they are taken for bytes.
+    """
+    if not any({"sender_name", "timestamp_ms"} <= each.keys() for each in nested_objects(value)):
+        return
+    escaped = 0
+    mended: list[tuple[Any, Any, str]] = []
+    pending: list[Any] = [value]
+    while pending:
+        inside = pending.pop()
+        for name, held in inside.items() if isinstance(inside, dict) else enumerate(inside):
+            if isinstance(held, (dict, list)):
+                pending.append(held)
+            elif isinstance(held, str) and not held.isascii():
+                try:
+                    mended.append((inside, name, held.encode("latin-1").decode()))
+                    escaped += 1
+                except ValueError:
+                    escaped -= 1
+    for inside, name, text in mended if escaped > 0 else ():
+        inside[name] = text
 
 
 def _rows(file: File) -> Iterator[tuple[str, Mapping[str, Any]]]:

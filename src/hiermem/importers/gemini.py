@@ -7,14 +7,25 @@ import json
 import re
 from collections.abc import Iterator
 
+from hiermem.data import word_lists
 from hiermem.errors import InvalidMessageError
+from hiermem.importers.beside import beside, files_of
 from hiermem.importers.chats import Chat, Item, Shape, items_of
-from hiermem.importers.draft import Draft, Options, kind_name, moment, name_of, objects, text_at
+from hiermem.importers.draft import Draft, Options, kind_name, name_of, objects, text_at
 from hiermem.types import Message, ToolCall
 
 _ROLES = {"user": "user", "gemini": "assistant", "model": "assistant"}
 _SILENT = ("info", "error", "warning")
-_HEADERS = ("Gemini Apps", "Gemini", "Bard")
+#: The brands in the headers of activities, the other words of which are a language's.
+_HEADER = re.compile(r"\b(?:gemini|bard)\b", re.IGNORECASE)
+#: What Google puts before a prompt; a colon ends it in some languages.
+_ASKED = (re.escape(words) for words in sorted(word_lists("export_words")["asked"], reverse=True))
+_PROMPTED = re.compile(
+    "|".join(
+        f"{words[:-1]}\\s?[:\uff1a]\\s*" if words[-1] == ":" else rf"{words}\s+" for words in _ASKED
+    ),
+    re.IGNORECASE,
+)
 _BREAK = re.compile(r"<(?:br|/p|/li|/h\d|/div|/tr|/pre)\b[^>]*>", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]{0,2000}>")
 
@@ -22,10 +33,17 @@ _TAG = re.compile(r"<[^>]{0,2000}>")
 def _chats(value: Item, draft: Draft) -> Iterator[Chat]:
     if "activities" in value:
         listed = sorted(value["activities"], key=lambda each: str(each.get("time")))
-        yield Chat(items_of(listed, draft), "gemini-activity", "Gemini")
+        titles = {text_at(item, "title") or "" for item in listed if item.get("safeHtmlItem")}
+        # In a language that is not known, a prompt stands behind what all have before a colon.
+        same = re.match(r"[^:\uff1a]*[:\uff1a]\s*", next(iter(titles), ""))
+        shared = same is not None and len(titles) > 1
+        before = same.group() if same is not None and shared else ""
+        before = before if all(title.startswith(before) for title in titles) else ""
+        asked = [{**item, "before": before} for item in listed]
+        yield Chat(items_of(asked, draft), "gemini-activity", "Gemini")
         return
     items = items_of(value.get("messages"), draft)
-    yield Chat(items, value.get("sessionId"), created=moment(value.get("startTime")))
+    yield Chat(items, value.get("sessionId"), created=value.get("startTime"))
 
 
 def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterator[Message]:
@@ -33,7 +51,7 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterato
     if "header" in item:
         yield from _activity(item, draft)
         return
-    kind, at = item.get("type"), moment(item.get("timestamp"))
+    kind = item.get("type")
     if kind in _SILENT:
         draft.note("system lines left out")
         return
@@ -44,7 +62,7 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterato
     if item.get("thoughts"):
         draft.note("reasoning left out")
     if role == "user":
-        yield from [Message.user(text, created_at=at)] if text.strip() else []
+        yield from [Message.user(text)] if text.strip() else []
         return
     given = [each for each in objects(item.get("toolCalls")) if text_at(each, "name")]
     calls = tuple(
@@ -53,46 +71,55 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterato
         for number, each in enumerate(given)
     )  # fmt: skip
     if text.strip() or calls:
-        yield Message.assistant(text, tool_calls=calls, created_at=at)
+        yield Message.assistant(text, tool_calls=calls)
     for call, each in zip(calls, given, strict=True):
         shown = text_at(each, "resultDisplay") or _result(each.get("result"))
-        yield Message.tool(shown, tool_call_id=call.id, name=call.name, created_at=at)
+        yield Message.tool(shown, tool_call_id=call.id, name=call.name)
 
 
 def _text(content: object) -> str:
-    """Return a text, or that of parts."""
-    parts = content if isinstance(content, list) else [content]
-    found = [part if isinstance(part, str) else text_at(part, "text") or "" for part in parts]
-    return "\n".join(text for text in found if text)
+    """Return a text, or that of parts, with the names of files."""
+    texts: list[str] = []
+    for part in content if isinstance(content, list) else [content]:
+        texts.append(part if isinstance(part, str) else text_at(part, "text") or "")
+        if (file := text_at(part, "fileData.fileUri")) is not None:
+            texts += files_of([file])
+    return "\n".join(text for text in texts if text)
 
 
 def _result(given: object) -> str:
-    texts = [text_at(each, "functionResponse.response.output") for each in objects(given)]
+    """Return what a tool returned, or its error."""
+    path = "functionResponse.response"
+    texts = [text_at(each, f"{path}.output") or text_at(each, f"{path}.error")
+             for each in objects(given)]  # fmt: skip
     return "\n".join(text for text in texts if text)
 
 
 def _activity(item: Item, draft: Draft) -> Iterator[Message]:
     """Yield the prompt and the answer of an activity, of which no conversation is known."""
-    title, at = text_at(item, "title") or "", moment(item.get("time"))
+    title = text_at(item, "title") or ""
+    before = _PROMPTED.match(title)
     answers = [text_at(each, "html") or "" for each in objects(item.get("safeHtmlItem"))]
-    if not answers and not title.startswith("Prompted "):
+    known = before.group() if before is not None else item["before"]
+    if not answers and not (known and title.startswith(known)):
         draft.note("activities that are no prompts left out")
         return
-    yield Message.user(title.removeprefix("Prompted "), created_at=at)
+    asked = "\n".join(piece for piece in (title.removeprefix(known), *beside(item)) if piece)
+    yield from [Message.user(asked)] if asked.strip() else []
     answer = html.unescape(_TAG.sub("", _BREAK.sub("\n", "\n".join(answers)))).strip()
     if answer:
-        yield Message.assistant(answer, created_at=at)
+        yield Message.assistant(answer)
 
 
 SHAPE = Shape(
     "gemini",
     lambda value: "sessionId" in value and isinstance(value.get("messages"), list),
     lambda value: (
-        (value.get("header") in _HEADERS and {"title", "time"} <= value.keys())
+        ({"title", "time"} <= value.keys() and _HEADER.search(str(value.get("header"))) is not None)
         or ({"id", "timestamp", "content"} <= value.keys() and value.get("type") in _ROLES)
     ),
     _chats,
     lambda items: {"activities" if "header" in items[0] else "messages": items},
     _messages,
-    lambda item: moment(item.get("timestamp")),
+    lambda item: item.get("timestamp") or item.get("time"),
 )

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 
-from hiermem.importers.draft import Draft, Options, id_of, name_of, role_of, sensible, zone_note
+from hiermem.importers.dates import sensible
+from hiermem.importers.draft import Draft, Options, id_of, name_of, role_of, zone_note
 from hiermem.importers.files import Export, Head, lines_of
 from hiermem.types import Message
 from hiermem.types.message import Conversation

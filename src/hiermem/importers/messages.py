@@ -15,15 +15,14 @@ from typing import Any
 
 from hiermem.convert import from_anthropic, from_any, shape_of
 from hiermem.errors import InvalidMessageError
+from hiermem.importers.dates import moment
 from hiermem.importers.draft import (
     Draft,
     Options,
     id_of,
     kind_name,
-    moment,
     name_of,
     objects,
-    zone_note,
 )
 from hiermem.importers.files import Export, Head, objects_of
 from hiermem.types import Message
@@ -87,7 +86,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         items = _list_of(given)
         for number, item in enumerate(items if isinstance(items, list) else []):
             _add(draft, item, f"{place}, message {number + 1}", options)
-        messages = draft.take(moment(given.get("created_at"), options.zone))
+        messages = draft.take(draft.time(given.get("created_at"), options))
         if messages:
             yield Conversation(
                 _named(given, export.stem, messages, ids),
@@ -150,10 +149,8 @@ def _time(draft: Draft, given: dict[str, Any], options: Options) -> datetime | N
     for field in _TIMES:
         if given.get(field) is None:
             continue
-        at = moment(given[field], options.zone)
-        if at is not None:
-            zone_note(draft, options, given.pop(field))
-            return at
+        if moment(given[field]) is not None:
+            return draft.time(given.pop(field), options)
         if field == "created_at":
             draft.miss("times not understood")
         elif isinstance(given[field], (str, int, float)):

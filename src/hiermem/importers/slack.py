@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from hiermem.importers.beside import files_of, words_of
+from hiermem.importers.dates import moment
 from hiermem.importers.draft import (
     Draft,
     Options,
     id_of,
     kind_name,
-    moment,
     name_of,
     objects,
     role_of,
@@ -26,7 +27,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d\.json")
 _LISTS = ("channels.json", "groups.json", "dms.json", "mpims.json")
 #: Kinds of messages that people or bots wrote; all others are the program's.
 _SPOKEN = (None, "bot_message", "me_message", "thread_broadcast", "file_share", "file_comment",
-           "reply_broadcast")  # fmt: skip
+           "reply_broadcast", "slackbot_response")  # fmt: skip
 #: The parts of a line that name something, with the field that does, and how it is written.
 _MENTIONS = {"user": ("user_id", "@{}"), "usergroup": ("usergroup_id", "@{}"),
              "channel": ("channel_id", "#{}"), "emoji": ("name", ":{}:"),
@@ -132,11 +133,11 @@ def _add(draft: Draft, given: dict[str, Any], people: Mapping[str, str], options
         return
     name = _speaker(given, people)
     stamp, thread = given.get("ts"), given.get("thread_ts")
-    fields: dict[str, Any] = {}
+    at, fields = draft.time(stamp, options), dict[str, Any]()
     if isinstance(thread, str) and thread and thread != stamp:
         fields["thread"] = id_of(thread, "main")
     draft.add(
-        Message(role_of(name, options), text, name=name, created_at=moment(stamp), **fields),
+        Message(role_of(name, options), text, name=name, created_at=at, **fields),
         key=stamp,
     )
 
@@ -170,13 +171,19 @@ def _text(given: Mapping[str, Any], people: Mapping[str, str]) -> str:
         said = [_plain(text, people) for field in ("pretext", "title") if (text := each.get(field))
                 and isinstance(text, str)]  # fmt: skip
         said += _said(each, people)
+        said += [_plain(text, people) for text in words_of(each.get("fields"))]
         fallback = text_at(each, "fallback")
         if not said and fallback is not None and fallback != "[no preview available]":
             said = [_plain(fallback, people)]
+        if said and (each.get("is_share") or each.get("is_msg_unfurl")):
+            who = name_of(each.get("author_name")) or people.get(str(each.get("author_id")))
+            said[0] = f"[forwarded from {who or '?'}] {said[0]}"
         pieces += [text for text in said if text not in pieces]
-    for file in objects(given.get("files")):
-        pieces.append(f"[file: {text_at(file, 'name') or text_at(file, 'title') or '?'}]")
-    return "\n".join(pieces)
+    pieces += files_of(objects(given.get("files")))
+    comment = text_at(given, "comment.comment")
+    if comment is not None and comment not in pieces:
+        pieces.append(_plain(comment, people))
+    return "\n".join(pieces) or "\n".join(words_of(given))
 
 
 def _said(given: Mapping[str, Any], people: Mapping[str, str]) -> list[str]:

@@ -17,7 +17,8 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias, cast
 
 from hiermem.data import word_lists
-from hiermem.importers.draft import Draft, Options, id_of, moment, name_of, role_of, zone_note
+from hiermem.importers.dates import moment
+from hiermem.importers.draft import Draft, Options, id_of, name_of, role_of, zone_note
 from hiermem.importers.files import Export, Head, lines_of
 from hiermem.types import Message, ToolCall
 from hiermem.types.message import Conversation

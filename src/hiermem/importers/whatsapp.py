@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from hiermem.data import word_lists
+from hiermem.importers.dates import sensible
 from hiermem.importers.draft import (
     DateOrder,
     Draft,
@@ -21,7 +22,6 @@ from hiermem.importers.draft import (
     id_of,
     name_of,
     role_of,
-    sensible,
     zone_note,
 )
 from hiermem.importers.files import Export, File, Head, lines_of

@@ -1,0 +1,236 @@
+"""Reads small JSON exports: Copilot, Open WebUI, LibreChat, SillyTavern, Telegram, Discord.
+
+Each is a shape: by which fields it is known, where its messages and their ids stand, and who says
+what in one. ``chats`` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias, cast
+
+from hiermem.errors import InvalidMessageError
+from hiermem.importers.beside import files_of, spoken, words_of
+from hiermem.importers.chats import Chat, Item, Shape, items_of
+from hiermem.importers.draft import (
+    Draft,
+    Options,
+    found_at,
+    kind_name,
+    name_of,
+    objects,
+    role_of,
+    text_at,
+)
+from hiermem.types import Message
+
+#: Takes a message: yields the role, the name and the text of each that is said in it.
+_Say: TypeAlias = Callable[[Draft, Item, Options], Iterator[tuple[str, str | None, str]]]
+#: Kinds of Discord's messages that people or bots wrote; all others are the program's.
+_SPOKEN = ("Default", "Reply", "ThreadStarterMessage", "ChatInputCommand", "ContextMenuCommand",
+           "0", "19", "20", "21", "23")  # fmt: skip
+#: Fields of Telegram's that name a file; the export says in brackets where it left the file out.
+_ENCLOSED = ("photo", "file", "sticker_emoji", "location_information", "contact_information")
+#: Texts that stand beside Telegram's files, places and games.
+_ABOUT = ("performer", "title", "place_name", "address", "game_title", "game_description")
+
+
+def _shape(
+    name: str,
+    say: _Say,
+    *,
+    whole: Callable[[Item], bool],
+    part: Callable[[Item], bool],
+    about: Callable[[Item], tuple[object, object]],
+    time: Callable[[Item], object],
+    listed: tuple[str, ...] = (),
+    key: str = "id",
+    parent: str = "",
+    inside: Callable[[Item], Iterator[Item]] = lambda value: iter((value,)),
+) -> Shape:
+    """Return how a format is read.
+
+    ``about`` returns a conversation's id and title, ``listed`` says where its messages stand if not
+    in ``messages``, ``key`` and ``parent`` name a message's own id and its parent's.
+    """
+
+    def chats(given: Item, draft: Draft) -> Iterator[Chat]:
+        for value in inside(given):
+            held = next((found for path in listed if (found := found_at(value, path))), None)
+            items = items_of(held or value.get("messages"), draft, lambda item: item.get(key))
+            pending = list(items.values())
+            while pending:  # a recursive export holds the answers inside the messages
+                below = objects(pending.pop().get("children"))
+                pending += below
+                for item in below:
+                    items.setdefault(text_at(item, key) or f"#{len(items)}", item)
+            parents = {own: text_at(item, parent) for own, item in items.items()}
+            current = found_at(value, "chat.history.currentId")
+            yield Chat(items, *about(value), value.get("created_at"), parents if parent else None,
+                       current)  # fmt: skip
+
+    def messages(draft: Draft, chat: Chat, own: str, options: Options) -> Iterator[Message]:
+        for role, speaker, text in say(draft, chat.items[own], options):
+            if text.strip():
+                yield Message(cast("Any", role), text, name=speaker)
+            else:
+                draft.note("messages without text left out")
+
+    return Shape(name, whole, part, chats, lambda items: {"messages": items}, messages, time)
+
+
+def _copilot(draft: Draft, item: Item, _options: Options) -> Iterator[tuple[str, None, str]]:
+    asked = "".join(words_of(item.get("message"), "text"))
+    given = objects(found_at(item, "variableData.variables"))
+    files = files_of([each for each in given if not str(each.get("kind")).startswith("tool")])
+    yield "user", None, "\n".join(piece for piece in (asked, *files) if piece)
+    answer: list[str] = []
+    for part in objects(item.get("response")):
+        if part.get("kind") in (None, "markdownContent", "markdownVuln"):
+            answer.append(text_at(part, "value") or text_at(part, "content.value") or "")
+        elif part["kind"] == "inlineReference":
+            name = text_at(part, "name") or text_at(part, "inlineReference.name")
+            answer.append(f"`{name or '?'}`")
+        else:
+            draft.note("steps of the program left out")
+    if any(answer):
+        yield "assistant", None, "".join(answer)
+
+
+def _openwebui(_draft: Draft, item: Item, _options: Options) -> Iterator[tuple[str, None, str]]:
+    role, content = item.get("role"), item.get("content")
+    if role not in ("user", "assistant", "system"):
+        raise InvalidMessageError(f"role is {kind_name(role)}; it must be a known one")
+    parts = content if isinstance(content, list) else [content]
+    texts = [part if isinstance(part, str) else text_at(part, "text") or "" for part in parts]
+    yield role, None, spoken("\n".join(text for text in texts if text), item, ["content"])
+
+
+def _librechat(draft: Draft, item: Item, _options: Options) -> Iterator[tuple[str, None, str]]:
+    texts = [text_at(item, "text") or ""]
+    for part in objects(item.get("content")):
+        if part.get("type") == "text":
+            texts.append(text_at(part, "text") or text_at(part, "text.value") or "")
+        else:
+            left = "reasoning" if part.get("type") == "think" else "steps of the program"
+            draft.note(f"{left} left out")
+    mine = item.get("isCreatedByUser") is True or item.get("sender") == "User"
+    text = "\n".join(text for text in texts if text.strip())
+    yield "user" if mine else "assistant", None, spoken(text, item)
+
+
+def _sillytavern(
+    draft: Draft, item: Item, _options: Options
+) -> Iterator[tuple[str, str | None, str]]:
+    text, kind = item.get("mes"), found_at(item, "extra.type")
+    if not isinstance(text, str):
+        return
+    # A message that a person hid from the model is marked like the program's, which have a kind.
+    notice = kind not in (None, "narrator", "comment") or item["name"] == "SillyTavern System"
+    if item.get("is_system") is True and notice:
+        draft.note("system lines left out")
+        return
+    shown = [text, text_at(item, "extra.title") or ""]
+    extra = item["extra"] if isinstance(item.get("extra"), dict) else {}
+    role = "user" if item.get("is_user") is True else "assistant"
+    yield role, name_of(item.get("name")), spoken("\n".join(filter(None, shown)), extra)
+
+
+def _telegram(draft: Draft, item: Item, options: Options) -> Iterator[tuple[str, str, str]]:
+    if item.get("type") == "service":
+        draft.note("system lines left out")
+        return
+    if item.get("type") != "message":
+        draft.miss(f"items of the type {kind_name(item.get('type'))} not understood")
+        return
+    pieces = list(words_of(item.get("text") or item.get("text_entities"), "text"))
+    if (field := next((name for name in _ENCLOSED if name in item), None)) is not None:
+        what = text_at(item, "file_name") or text_at(item, "media_type") or field
+        emoji = text_at(item, "sticker_emoji")
+        pieces.append(f"[{what.replace('_', ' ')}{f' {emoji}' if emoji else ''}]")
+    pieces += [text for name in _ABOUT if (text := text_at(item, name))]
+    speaker = name_of(item.get("from")) or name_of(item.get("from_id")) or "Deleted account"
+    text = "\n".join(piece for piece in pieces if piece.strip())
+    yield role_of(speaker, options), speaker, spoken(text, item, ("text", *_ENCLOSED[:3]))
+
+
+def _telegrams(value: Item) -> Iterator[Item]:
+    """Yield the chats of an account, or the one chat."""
+    if isinstance(value.get("messages"), list):
+        yield value
+    for field in ("chats", "left_chats"):
+        for chat in objects(found_at(value, f"{field}.list")):
+            yield from _telegrams(chat)
+
+
+def _discord(draft: Draft, item: Item, options: Options) -> Iterator[tuple[str, str, str]]:
+    if str(item.get("type", "Default")) not in _SPOKEN:
+        draft.note("system lines left out")
+        return
+    names = ("nickname", "global_name", "name", "username")
+    given = (text_at(item, f"author.{name}") for name in names)
+    speaker = next((name for name in map(name_of, given) if name), "?")
+    text = spoken(text_at(item, "content") or "", item, ["content"])
+    yield role_of(speaker, options), speaker, text or "\n".join(words_of(item))
+
+
+def _channel(value: Item) -> tuple[object, object]:
+    """Return the id and the title of Discord's channel."""
+    guild, name = text_at(value, "guild.name"), text_at(value, "channel.name")
+    made = text_at(value, "channel.id")
+    direct = not guild or not name or guild == "Direct Messages"
+    return made and f"discord-{made}", name if direct else f"{guild} #{name}"
+
+
+COPILOT = _shape(
+    "copilot", _copilot,
+    whole=lambda value: "responderUsername" in value and isinstance(value.get("requests"), list),
+    part=lambda value: {"requestId", "message", "response"} <= value.keys(),
+    about=lambda value: (value.get("sessionId"), value.get("customTitle")),
+    time=lambda item: item.get("timestamp"),
+    listed=("requests",), key="requestId",
+)  # fmt: skip
+OPEN_WEBUI = _shape(
+    "open-webui", _openwebui,
+    whole=lambda value: isinstance(found_at(value, "chat.messages"), list)
+    or isinstance(found_at(value, "chat.history"), dict),
+    part=lambda value: {"id", "parentId", "role", "content"} <= value.keys(),
+    about=lambda value: (value.get("id"), value.get("title") or found_at(value, "chat.title")),
+    time=lambda item: item.get("timestamp"),
+    listed=("chat.history.messages", "chat.messages"), parent="parentId",
+)  # fmt: skip
+LIBRECHAT = _shape(
+    "librechat", _librechat,
+    whole=lambda value: "conversationId" in value and isinstance(value.get("messages"), list),
+    part=lambda value: {"messageId", "parentMessageId"} <= value.keys(),
+    about=lambda value: (value.get("conversationId"), value.get("title")),
+    time=lambda item: item.get("createdAt"),
+    key="messageId", parent="parentMessageId",
+)  # fmt: skip
+SILLYTAVERN = _shape(
+    "sillytavern", _sillytavern,
+    whole=lambda _: False,
+    part=lambda value: {"name", "mes", "is_user"} <= value.keys()
+    or {"user_name", "character_name"} <= value.keys(),
+    about=lambda _: (None, None),
+    time=lambda item: item.get("send_date"),
+    key="",
+)  # fmt: skip
+TELEGRAM = _shape(
+    "telegram", _telegram,
+    whole=lambda value: ({"type", "id"} <= value.keys()
+    and any("date" in each for each in objects(value.get("messages"))[:3]))
+    or isinstance(found_at(value, "chats.list"), list),
+    part=lambda value: {"id", "type", "date"} <= value.keys()
+    and ("from_id" in value or "actor_id" in value),
+    about=lambda value: (f"telegram-{value['id']}" if "id" in value else None, value.get("name")),
+    time=lambda item: item.get("date_unixtime") or item.get("date"),
+    inside=_telegrams,
+)  # fmt: skip
+DISCORD = _shape(
+    "discord", _discord,
+    whole=lambda value: "channel" in value and isinstance(value.get("messages"), list),
+    part=lambda value: isinstance(found_at(value, "author.id"), str) and "content" in value,
+    about=_channel,
+    time=lambda item: item.get("timestamp"),
+)  # fmt: skip
