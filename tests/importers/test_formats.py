@@ -6,8 +6,12 @@ from unicodedata import normalize
 import chat_files
 import pytest
 import variants
+from chat_files import NOON
+from hypothesis import example, given
+from hypothesis import strategies as st
+from sampling import drawn
 
-from hiermem import AsyncMemory, Memory
+from hiermem import AsyncMemory, Memory, UnreadableFileError
 from hiermem.importers import FORMATS, read_chats, survey
 
 #: A time in Arabic digits, with marks of direction in its date.
@@ -25,6 +29,10 @@ ADDED = {"fine-tuning": 3}
 
 def utc(*numbers):
     return datetime(*numbers, tzinfo=UTC)
+
+
+def said_by(conversation):
+    return [(m.name, m.content) for m in conversation.messages]
 
 
 def said(conversation):
@@ -236,9 +244,63 @@ def test_a_time_without_a_zone_is_said_and_no_other(at, told, tmp_path):
 
 def test_times_that_are_not_read_are_told(tmp_path):
     """Broken if a chat whose dates are written otherwise were dated today without a word."""
-    said = {"role": "user", "content": "Hi", "date": "4:04 pm on 20 January, 2023"}
+    said = {"role": "user", "content": "Hi", "date": "at noon on 20 January"}
     (chat,) = read_chats(chat_files.dump(tmp_path / "talk.json", [said, said | {"content": "So"}]))
     assert chat.notes == {
         "times in 'date' not understood": 2,
         "messages without a time, dated when they are imported": 2,
     }
+    two_ways = variants.dc(1, "Ann", "hi", timestamp="03/05/2022")
+    chat = variants.dc_chat(two_ways, variants.dc(2, "Ben", "yo"))
+    path = chat_files.dump(tmp_path / "d.json", chat)
+    assert sum(survey(read_chats(path)).unread.values()) == 1
+
+
+CHAT = {"sender": "creator.name", "text": "text", "time": "created_date", "key": "message_id"}
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        "Tuesday, 3 May 2022 at 22:11:12 UTC", "Tuesday, May 3, 2022 at 10:11:12\u202fPM UTC",
+        "Dienstag, 3. Mai 2022 um 22:11:12 UTC", "mardi 3 mai 2022 à 22:11:12 UTC",
+        "martes, 3 de mayo de 2022, 22:11:12 UTC", "wtorek, 3 maja 2022 22:11:12 UTC",
+        "2022. május 3., kedd 22:11:12 UTC", "вторник, 3 мая 2022 г. в 22:11:12 UTC",
+        "2022年5月3日火曜日 22:11:12 UTC", "2022년 5월 3일 화요일 오후 10시 11분 12초 UTC",
+        "2022年5月3日星期二 UTC 下午10:11:12", "lúc 22:11:12 UTC Thứ Ba, 3 tháng 5, 2022",
+        "יום שלישי, 3 במאי 2022 בשעה 22:11:12 UTC", "tiistai 3. toukokuuta 2022 klo 22.11.12 UTC",
+        "วันอังคารที่ 3 พฤษภาคม พุทธศักราช 2565 เวลา 22 นาฬิกา 11 นาที 12 วินาที UTC",
+        "04.05.2022, 00:11:12 MESZ", "Tue, 03 May 2022 15:11:12 -0700", "mar, 3 may 2022 22:11:12Z",
+    ],
+)  # fmt: skip
+def test_a_date_in_words_is_read_in_the_language_of_the_export(at, tmp_path):
+    """Broken if a chat of Google's were dated at its import, or a day late."""
+    said = {"creator": {"name": "Ann"}, "text": "hi", "created_date": at, "message_id": "1"}
+    path = chat_files.dump(tmp_path / "messages.json", {"messages": [said]})
+    with pytest.raises(UnreadableFileError) as refused:
+        next(read_chats(path))
+    (chat,) = read_chats(path, fields=CHAT)
+    assert ",".join(f"{name}={where}" for name, where in CHAT.items()) in str(refused.value)
+    assert chat.messages[0].created_at == utc(2022, 5, 3, 22, 11, 12)
+
+
+WORDS = st.lists(st.sampled_from(["ok", "café", "Größe", "señor ¿qué?", "it’s “so” – €5", "привет",
+                                  "今日は", "❤️🎉"]), min_size=2, max_size=6)  # fmt: skip
+
+
+@given(WORDS, st.booleans())
+@example(["café", "it shows cafÃ© instead"], False)
+@drawn(60)
+def test_messengers_texts_are_mended_and_right_ones_stay(tmp_path, words, escaped):
+    """Broken if an umlaut came in as two signs, in a name, a text or a shared link's words."""
+
+    def written(text):
+        return text.encode().decode("latin-1") if escaped else text
+
+    said = [{"sender_name": written(f"{word} M."), "timestamp_ms": (NOON + n) * 1000,
+             **({"content": written(word)} if n else {"share": {"share_text": written(word)}})}
+            for n, word in enumerate(words)]  # fmt: skip
+    path = chat_files.dump(tmp_path / "message_1.json", {"participants": [], "messages": said})
+    fields = {"sender": "sender_name", "text": "content", "time": "timestamp_ms"}
+    (chat,) = read_chats(path, fields=fields)
+    assert said_by(chat) == [(f"{word} M.", word) for word in words]

@@ -38,6 +38,12 @@ def cc(uuid: str, parent: str | None, kind: str, content: Any, **fields: Any) ->
             "message": {"role": kind, "content": content}}  # fmt: skip
 
 
+def answer(uuid: str, parent: str, content: Any) -> dict[str, Any]:
+    """Return a line of Claude Code whose message has the model's own id."""
+    line = cc(uuid, parent, A, content)
+    return {**line, "message": {**line["message"], "id": "msg_1"}}
+
+
 def cx(payload: dict[str, Any], kind: str = "response_item") -> dict[str, Any]:
     return {"timestamp": "2025-10-01T10:00:00Z", "type": kind, "payload": payload}
 
@@ -174,6 +180,9 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
          [tree(HI, {"id": "a", "parent": "u", "message": {"author": {"role": A},
                                                           "content": "as text"}},
                node("n", "a", A, {"content_type": "text", "parts": None}))]),
+        ("quoted words, and an image by its name", "c.json",
+         [tree(node("u", None, U, "What of this?", NOON, targeted_reply="The pump is loud"),
+               node("a", "u", A, "", NOON, attachments=[{"name": "p.png", "mime_type": "image/png"}]))]),
         ("a node is damaged", "c.json", broken([tree(HI, YO)], '"Hello"', '"Hello')),
         ("cut off", "c.json", json.dumps([tree(HI, YO)])[:-60]),
         ("code and its result", "c.json",
@@ -185,6 +194,9 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
     "claude": [
         ("plain", "c.json", [{"uuid": "c", "name": "G", "chat_messages": [
             said("1", "human", "Hi"), said("2", A, "Hello")]}]),
+        ("speech, and blocks that hold no words", "c.json", {"uuid": "c", "chat_messages": [
+            said("1", "human", "", content=[{"type": "voice_note", "title": "Note", "text": "buy milk"}]),
+            said("2", A, "the words", content=[{"type": "flag"}])]}),
         ("a branch", "c.json", {"uuid": "c", "current_leaf_message_uuid": "3", "chat_messages": [
             said("1", "human", "Hi"), said("2", A, "old", parent_message_uuid="1"),
             said("3", A, "new", parent_message_uuid="1")]}),
@@ -225,6 +237,11 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
         ("results of parallel calls stay", "s.jsonl", Lines([
             cc("1", None, U, "List"), cc("2", "1", A, [CALL]), cc("3", "2", A, [{**CALL, "id": "t2"}]),
             cc("4", "2", U, RESULT), cc("5", "3", U, [{**RESULT[0], "tool_use_id": "t2"}]),
+            cc("6", "5", A, "Done")])),
+        ("turns that stand there again under other ids", "s.jsonl", Lines([
+            cc("1", None, U, "Fix it"), answer("2", "1", [CALL]), cc("3", "2", U, RESULT),
+            answer("4", "3", "Done"), cc("1x", None, U, "Fix it"), answer("2x", "1x", [CALL]),
+            cc("3x", "2x", U, RESULT), answer("4x", "3x", "Done"), cc("5", "4x", U, "Fix it"),
             cc("6", "5", A, "Done")])),
         ("a compacted session", "s.jsonl", Lines([
             cc("1", None, U, "First"), cc("2", "1", A, "Yes"),
@@ -293,6 +310,10 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
     "slack": [
         ("a day", "d.json", [slack("U1", "hello"), slack("U2", "hi <@U1> &amp; all", 2)]),
         ("blocks alone", "d.json", [slack("U1", "", blocks=RICH), slack("U2", "ok", 2)]),
+        ("forwarded, a voice's transcript, fields", "d.json", [
+            slack("U1", "see", attachments=[{"is_share": True, "author_name": "Carl", "text": "At noon"}]),
+            slack("U2", "", 2, files=[{"name": "v.m4a", "transcription": {"preview": {"content": "call me"}}}]),
+            slack("B", "", 3, attachments=[{"fields": [{"title": "Host", "value": "web-3"}]}])]),
         ("blocks in an attachment", "d.json", [slack("U2", "ok", 2), slack("B", "", 3, attachments=[
             {"fallback": "[no preview available]", "blocks": CARD}])]),
         ("an attachment beside a text", "d.json", [slack("U2", "ok", 2), slack("B", "Alert", 3,
@@ -417,6 +438,10 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
                                             tg(2, "Ben", "yo"), tg(3, "Ann", "hi"))),
         ("a photo and a file", "t.json", tg_chat(tg(1, "Ann", "", photo="(File not included)"),
                                                  tg(2, "Ben", "this", file="x", file_name="p.pdf"))),
+        ("forwarded, a poll and a contact", "t.json", tg_chat(
+            tg(1, "Ann", "I sold the boat", forwarded_from="Carl"), tg(2, "Ben", "", poll={
+                "question": "Which day?", "answers": [{"text": "Monday", "voters": 2}, {"text": "Friday"}]}),
+            tg(3, "Ann", "", contact_information={"first_name": "Olga", "phone_number": "+7 900"}))),
         ("a deleted account", "t.json", tg_chat(tg(1, None, "hi", from_id=None), tg(2, "Ben", "yo"))),
         ("no seconds since 1970", "t.json", tg_chat(
             {k: v for k, v in tg(1, "Ann", "hi").items() if k != "date_unixtime"}, tg(2, "Ben", "yo"))),
@@ -440,6 +465,14 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
         ("no nickname", "d.json", dc_chat(dc(1, "Ann", "hi", author={"id": "1", "name": "ann"}),
                                           dc(2, "Ben", "yo"))),
         ("a sticker", "d.json", dc_chat(dc(1, "Ann", "", stickers=[{"name": "wave"}]), dc(2, "Ben", "yo"))),
+        ("forwarded", "d.json", dc_chat(
+            dc(1, "Ann", "", forwardedMessage={"content": "At noon", "attachments": [{"fileName": "map.pdf"}]}),
+            dc(2, "Ben", "", message_snapshots=[{"message": {"content": "Old", "sticker_items": [{"name": "ha"}]}}]))),
+        ("a poll, fields of a card, what a picture shows", "d.json", dc_chat(
+            dc(1, "Ann", "", poll={"question": {"text": "Where?"}, "answers": [{"poll_media": {"text": "Rome"}}]},
+               reactions=[{"emoji": {"name": "no"}, "users": [{"name": "no"}]}], mentions=[{"name": "no"}]),
+            dc(2, "Bot", "", embeds=[{"author": {"name": "CI"}, "fields": [{"name": "Branch", "value": "main"}]}]),
+            dc(3, "Ann", "", attachments=[{"fileName": "p.png", "description": "A red barn"}]))),
         ("nothing in a message", "d.json", dc_chat(dc(1, "Ann", ""), dc(2, "Ben", "yo"), dc(3, "Ann", "hi"))),
         ("a number for a message", "d.json", dc_chat(5, dc(1, "Ann", "hi"), dc(2, "Ben", "yo"))),
         ("a message is damaged", "d.json", broken(
@@ -463,6 +496,12 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
         ("Takeout, newest first", "MyActivity.json", [
             activity("Prompted second", "<p>two &amp; more</p>", 5), activity("Prompted first", "<p>one</p>")]),
         ("Takeout, another language", "MyActivity.json", [activity("Frage", "<p>Antwort<br>zwei</p>")]),
+        ("Takeout in German", "MyActivity.json", [
+            {**activity("Eingegebener Prompt: zwei", "<p>b</p>", 5), "header": "Gemini-Apps"},
+            {**activity("Eingegebener Prompt: eins", None), "header": "Gemini-Apps", "attachedFiles": ["p.pdf"]}]),
+        ("Takeout in a language not known", "MyActivity.json", [
+            {**activity("Промпт: раз: один", "<p>a</p>"), "header": "Приложения Gemini"},
+            {**activity("Промпт: раз: два", "<p>b</p>", 5), "header": "Приложения Gemini"}]),
         ("Takeout, other activities", "MyActivity.json", [
             activity("Used Gemini Apps", None), activity("Prompted first", "<p>one</p>")]),
         ("Takeout, one is damaged", "MyActivity.json", broken(
@@ -515,6 +554,8 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
         ("content in parts", "l.json", lc_chat(lc("1", "0", "Hi"), lc("2", "1", "", mine=False, content=[
             {"type": "think", "think": "hm"}, {"type": "text", "text": "Yo"},
             {"type": "tool_call", "tool_call": {}}, {"type": "text", "text": {"value": "More"}}]))),
+        ("words that are quoted alone", "l.json", lc_chat(
+            lc("1", "0", "", quotes=["the old rule"]), lc("2", "1", "Yo", mine=False))),
         ("by its sender", "l.json", lc_chat(
             {"messageId": "1", "parentMessageId": "0", "sender": "User", "text": "Hi"},
             {"messageId": "2", "parentMessageId": "1", "sender": "GPT", "text": "Yo"})),
@@ -533,8 +574,11 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
     "sillytavern": [
         ("a chat", "s.jsonl", Lines([TOP, st("You", "Hi", mine=True), st("Ann", "Yo", mine=False)])),
         ("no line for the chat", "s.jsonl", Lines([st("You", "Hi", mine=True), st("Ann", "Yo", mine=False)])),
-        ("system lines", "s.jsonl", Lines([TOP, st("S", "?", mine=False, is_system=True),
+        ("hidden from the model", "s.jsonl", Lines([TOP, st("S", "?", mine=False, is_system=True),
                                            st("You", "Hi", mine=True), st("Ann", "Yo", mine=False)])),
+        ("a line of the program's, a caption", "s.jsonl", Lines([
+            TOP, st("SillyTavern System", "?", mine=False, is_system=True, extra={"type": "welcome"}),
+            st("You", "", mine=True, extra={"image": "a.png", "title": "a cat"}), st("Ann", "Yo", mine=False)])),
         ("times of a later version", "s.jsonl", Lines([
             TOP, st("You", "Hi", mine=True, send_date="2025-01-31@20h05m09s120ms"),
             st("Ann", "Yo", mine=False, send_date="2025-01-31T20:06:00.000Z")])),

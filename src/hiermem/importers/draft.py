@@ -330,3 +330,12 @@ def text_at(value: object, path: str) -> str | None:
     """Return the text that a path leads to; None where there is none, or it is empty."""
     found = found_at(value, path)
     return found if isinstance(found, str) and found else None
+
+
+def leads(value: object, path: str) -> bool:
+    """Return whether a path leads to a field, through the first item of each list."""
+    name, _, rest = path.partition(".")
+    found = value.get(name) if isinstance(value, dict) else None
+    if isinstance(found, list) and rest:
+        found = next((each for each in found if isinstance(each, dict)), None)
+    return leads(found, rest) if rest else isinstance(value, dict) and name in value

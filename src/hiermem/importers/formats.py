@@ -28,7 +28,7 @@ from hiermem.importers import (
     whatsapp,
 )
 from hiermem.importers.chats import Shape
-from hiermem.importers.draft import Branches, DateOrder, Notes, Options, found_at
+from hiermem.importers.draft import Branches, DateOrder, Notes, Options, leads
 from hiermem.importers.files import Export, File, Head, exports_of, head_of, nested_objects
 from hiermem.types.message import Conversation
 
@@ -315,7 +315,7 @@ def looks_like(head: Head) -> str:
     """Return what a file seems to be and what may be done, "" where nothing is known."""
     for value in head.objects[:1]:
         for paths, what, mapped in _JSON:
-            if all(_has(value, path) for path in paths):
+            if all(leads(value, path) for path in paths):
                 way = f"; --map {mapped} reads it" if mapped else ""
                 return f"this is {what}, which is not read yet{way}"
         return "this is JSON of another program; --map sender=…,text=…,time=… says how to read it"
@@ -323,14 +323,3 @@ def looks_like(head: Head) -> str:
         if head.lines and re.match(pattern, head.lines[0], re.IGNORECASE):
             return f"this looks like {what}" + ("" if ";" in what else ", which is not read yet")
     return ""
-
-
-def _has(value: object, path: str) -> bool:
-    """Return whether a path leads somewhere, through the first item of each list."""
-    name, _, rest = path.partition(".")
-    found = found_at(value, name)
-    if isinstance(found, list):
-        found = found[0] if found else None
-    if not rest:
-        return isinstance(value, dict) and name in value
-    return _has(found, rest)

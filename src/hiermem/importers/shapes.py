@@ -17,6 +17,7 @@ from hiermem.importers.draft import (
     Options,
     found_at,
     kind_name,
+    leads,
     name_of,
     objects,
     role_of,
@@ -38,11 +39,11 @@ _ABOUT = ("performer", "title", "place_name", "address", "game_title", "game_des
 def _shape(
     name: str,
     say: _Say,
+    part: str,
+    whole: str = "",
     *,
-    whole: Callable[[Item], bool],
-    part: Callable[[Item], bool],
-    about: Callable[[Item], tuple[object, object]],
-    time: Callable[[Item], object],
+    about: Callable[[Item], tuple[object, object]] = lambda _: (None, None),
+    times: tuple[str, ...] = ("timestamp",),
     listed: tuple[str, ...] = (),
     key: str = "id",
     parent: str = "",
@@ -50,14 +51,15 @@ def _shape(
 ) -> Shape:
     """Return how a format is read.
 
-    ``about`` returns a conversation's id and title, ``listed`` says where its messages stand if not
-    in ``messages``, ``key`` and ``parent`` name a message's own id and its parent's.
+    ``part`` and ``whole`` are the fields by which a message and a conversation are known, ``about``
+    returns its id and title. ``listed`` says where its messages stand if not in ``messages``;
+    ``key``, ``parent`` and ``times`` are fields of these.
     """
 
     def chats(given: Item, draft: Draft) -> Iterator[Chat]:
         for value in inside(given):
-            held = next((found for path in listed if (found := found_at(value, path))), None)
-            items = items_of(held or value.get("messages"), draft, lambda item: item.get(key))
+            held = (found for path in (*listed, "messages") if (found := found_at(value, path)))
+            items = items_of(next(held, None), draft, lambda item: item.get(key))
             pending = list(items.values())
             while pending:  # a recursive export holds the answers inside the messages
                 below = objects(pending.pop().get("children"))
@@ -76,7 +78,18 @@ def _shape(
             else:
                 draft.note("messages without text left out")
 
-    return Shape(name, whole, part, chats, lambda items: {"messages": items}, messages, time)
+    return Shape(
+        name, lambda value: _has(value, whole), lambda value: _has(value, part), chats,
+        lambda items: {"messages": items}, messages,
+        lambda item: next((item[name] for name in times if item.get(name)), None),
+    )  # fmt: skip
+
+
+def _has(value: Item, fields: str) -> bool:
+    """Return whether a value has all the fields of one alternative."""
+    return any(
+        all(leads(value, path) for path in each.split()) for each in fields.split("|") if each
+    )
 
 
 def _copilot(draft: Draft, item: Item, _options: Options) -> Iterator[tuple[str, None, str]]:
@@ -183,54 +196,30 @@ def _channel(value: Item) -> tuple[object, object]:
 
 
 COPILOT = _shape(
-    "copilot", _copilot,
-    whole=lambda value: "responderUsername" in value and isinstance(value.get("requests"), list),
-    part=lambda value: {"requestId", "message", "response"} <= value.keys(),
+    "copilot", _copilot, "requestId message response", "responderUsername requests",
     about=lambda value: (value.get("sessionId"), value.get("customTitle")),
-    time=lambda item: item.get("timestamp"),
     listed=("requests",), key="requestId",
 )  # fmt: skip
 OPEN_WEBUI = _shape(
-    "open-webui", _openwebui,
-    whole=lambda value: isinstance(found_at(value, "chat.messages"), list)
-    or isinstance(found_at(value, "chat.history"), dict),
-    part=lambda value: {"id", "parentId", "role", "content"} <= value.keys(),
+    "open-webui", _openwebui, "id parentId role content", "chat.history|chat.messages",
     about=lambda value: (value.get("id"), value.get("title") or found_at(value, "chat.title")),
-    time=lambda item: item.get("timestamp"),
     listed=("chat.history.messages", "chat.messages"), parent="parentId",
 )  # fmt: skip
 LIBRECHAT = _shape(
-    "librechat", _librechat,
-    whole=lambda value: "conversationId" in value and isinstance(value.get("messages"), list),
-    part=lambda value: {"messageId", "parentMessageId"} <= value.keys(),
+    "librechat", _librechat, "messageId parentMessageId", "conversationId messages",
     about=lambda value: (value.get("conversationId"), value.get("title")),
-    time=lambda item: item.get("createdAt"),
-    key="messageId", parent="parentMessageId",
+    times=("createdAt",), key="messageId", parent="parentMessageId",
 )  # fmt: skip
 SILLYTAVERN = _shape(
-    "sillytavern", _sillytavern,
-    whole=lambda _: False,
-    part=lambda value: {"name", "mes", "is_user"} <= value.keys()
-    or {"user_name", "character_name"} <= value.keys(),
-    about=lambda _: (None, None),
-    time=lambda item: item.get("send_date"),
-    key="",
+    "sillytavern", _sillytavern, "name mes is_user|user_name character_name", key="",
+    times=("send_date",),
 )  # fmt: skip
 TELEGRAM = _shape(
-    "telegram", _telegram,
-    whole=lambda value: ({"type", "id"} <= value.keys()
-    and any("date" in each for each in objects(value.get("messages"))[:3]))
-    or isinstance(found_at(value, "chats.list"), list),
-    part=lambda value: {"id", "type", "date"} <= value.keys()
-    and ("from_id" in value or "actor_id" in value),
+    "telegram", _telegram, "id type date from_id|id type date actor_id",
+    "id type messages.date|chats.list",
     about=lambda value: (f"telegram-{value['id']}" if "id" in value else None, value.get("name")),
-    time=lambda item: item.get("date_unixtime") or item.get("date"),
-    inside=_telegrams,
+    times=("date_unixtime", "date"), inside=_telegrams,
 )  # fmt: skip
 DISCORD = _shape(
-    "discord", _discord,
-    whole=lambda value: "channel" in value and isinstance(value.get("messages"), list),
-    part=lambda value: isinstance(found_at(value, "author.id"), str) and "content" in value,
-    about=_channel,
-    time=lambda item: item.get("timestamp"),
+    "discord", _discord, "author.id content", "channel messages", about=_channel
 )  # fmt: skip
