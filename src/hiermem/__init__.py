@@ -170,6 +170,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.types.transaction import RunRecord as RunRecord
     from hiermem.types.transaction import Scrubbed as Scrubbed
     from hiermem.types.transaction import Spent as Spent
+    from hiermem.types.tree import ALL as ALL
     from hiermem.types.trivector import Delta as Delta
     from hiermem.types.trivector import Entity as Entity
     from hiermem.types.trivector import Provenance as Provenance
@@ -258,6 +259,7 @@ else:  # at run time, the same names by module
             "DueSession LogEvent Record RecordWrite RunRecord Scrubbed Spent"
         ),
         "hiermem.types.runs": "Finding",
+        "hiermem.types.tree": "ALL",
         "hiermem.types.trivector": "Delta Entity Provenance Relation Strategy TriVector",
     }
     _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -16,6 +16,7 @@ from hiermem.errors import UsageError
 from hiermem.lazy import LazyModule
 from hiermem.text.policy import MAX_CONTENT, MAX_NAME, check, check_json, check_name
 from hiermem.types import Span
+from hiermem.types.tree import OWN_LABELS, Scope, SessionFilter, Sessions, member_of
 
 if TYPE_CHECKING:
     from hiermem import protocols
@@ -178,12 +179,23 @@ def metadata(value: Any, what: str = "metadata") -> dict[str, str]:
         )
     if len(value) > _MOST_METADATA:
         raise UsageError(f"{what} has {len(value):,} pairs; at most {_MOST_METADATA} are allowed")
+    for name in value:
+        if isinstance(name, str) and name.startswith(OWN_LABELS):
+            raise UsageError(f"{what} has {name!r}; names that begin with {OWN_LABELS!r} are taken")
     return {
         check_name(key, what=f"a name in {what}"): check(
             held, what=f"a value in {what}", cap=MAX_NAME
         )
         for key, held in value.items()
     }
+
+
+def sessions(space: Scope, labels: Mapping[str, str] | None) -> SessionFilter:
+    """Return the filter for the sessions of a space, of none or of all, that have ``labels``."""
+    given = {} if labels is None else metadata(labels)
+    if space is None or isinstance(space, Sessions):
+        return SessionFilter(given, alone=space is None)
+    return SessionFilter(given | member_of(check_name(space, what="space")))
 
 
 def system_prompt(value: Any) -> str | None:

@@ -31,7 +31,15 @@ from hiermem.text.fence import tenant_key
 from hiermem.tree.fold import SessionState, config_from
 from hiermem.tree.levels import node_id
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
-from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
+from hiermem.types.transaction import (
+    Need,
+    NeedLevel,
+    NeedMessages,
+    NeedNodes,
+    NeedRevisions,
+    SessionOrder,
+)
+from hiermem.types.tree import EVERY, MEMBER, UNSAID, Scope, SessionFilter
 
 if TYPE_CHECKING:
     from hiermem.search.embedder_client import EmbedderClient
@@ -203,6 +211,14 @@ class Handle:
         self.index_cache.drop(self.store.tenant, session_id)
         if "indexes" in vars(self):  # a process that has not searched has none
             self.indexes.forget(session_id)
+
+    async def check_scope(self, space: Scope) -> None:
+        """Refuse a search over all sessions that does not say so, once any is in a space."""
+        if space is UNSAID and await self.store.sessions(metadata=MEMBER, limit=1):
+            raise errors.UsageError(
+                "sessions of this tenant are in spaces; pass space='NAME', space=None for "
+                "sessions in no space, or space=ALL"
+            )
 
     async def is_unchanged(self, record: SessionRecord) -> bool:
         """Return whether nothing was taken back in a session since its ``record`` was read."""
@@ -413,21 +429,28 @@ async def read_messages(
 
 
 async def every_session(
-    store: TenantStore, *, metadata: Mapping[str, str] | None = None
+    store: TenantStore,
+    chosen: SessionFilter = EVERY,
+    *,
+    after: str | None = None,
+    order_by: SessionOrder = "created",
 ) -> AsyncIterator[SessionRecord]:
-    """Yield the tenant's sessions in the order of their creation, read page by page.
+    """Yield the tenant's sessions that are ``chosen``, behind ``after``, read page by page.
 
     Sessions that are created meanwhile follow at the end. Where the last one of a page is erased
     before the next page is read, the store begins again; no id comes twice.
     """
     seen: set[str] = set()
-    last: str | None = None
-    while page := await store.sessions(after=last, limit=_PAGE, metadata=metadata):
+    labels = dict(chosen.labels) or None
+    while page := await store.sessions(
+        after=after, limit=_PAGE, metadata=labels, order_by=order_by
+    ):
         for record in page:
             if record.id not in seen:
                 seen.add(record.id)
-                yield record
-        last = page[-1].id
+                if chosen.admits(record):
+                    yield record
+        after = page[-1].id
 
 
 def beginning() -> int:

@@ -393,7 +393,7 @@ class TenantStore(Protocol):
     ) -> list[SessionRecord]:
         """Return up to ``limit`` sessions: in the order of their creation, or the latest first.
 
-        With ``metadata``, these are the sessions whose metadata hold all of these pairs. With
+        With ``metadata``, these are the sessions whose ``labels`` hold all of these pairs. With
         ``order_by="last_activity"`` the latest activity comes first, and of two at the same time
         the session created later. The list begins after the session ``after``, wherever that stands
         now, or with the first session if ``after`` is None or gone. So a session that is created
@@ -403,7 +403,7 @@ class TenantStore(Protocol):
         ...
 
     async def count_sessions(self, *, metadata: Mapping[str, str] | None = None) -> int:
-        """Return the number of sessions, or of those whose metadata has all pairs of ``metadata``.
+        """Return the number of sessions, or of those whose ``labels`` hold all of ``metadata``.
 
         No record is read for it.
         """

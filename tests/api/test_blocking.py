@@ -177,7 +177,7 @@ MEMORY: dict[str, Call] = {
     "reembed": (lambda m: m.reembed(), list),
     "check": (lambda m: m.check(), CheckReport),
     "erase_session": (lambda m: m.erase_session("fork"), Receipt),
-    "erase_space": (lambda m: m.erase_space("x"), Receipt),
+    "erase_space": (lambda m: m.space("x").delete(), Receipt),
     "erase_tenant": (lambda m: m.erase_tenant(), Receipt),
     "scrub": (lambda m: m.scrub(), Scrubbed),
     "backup": (lambda m: m.backup("copy.db"), StoreCopy),

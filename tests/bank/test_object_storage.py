@@ -269,7 +269,7 @@ async def test_a_receipt_names_where_a_bank_was_exported_to():
     await space.note("SQLite works")
     await space.consolidate()
     await space.export("memory://erased/x/")
-    receipt = await memory.erase_space("x")
+    receipt = await memory.space("x").delete()
     assert any("memory://erased/x" in each for each in receipt.unproven)
 
 

@@ -102,7 +102,7 @@ async def test_nothing_of_it_is_left_and_nothing_else_goes(store, tmp_path):
     (tmp_path / "out" / "progress.md").write_text("- zebra by hand\n")
     await space.load(tmp_path / "out")
     others = [await left(store, "y"), await memory.space("y").runs()]
-    receipt = await memory.erase_space("x")
+    receipt = await memory.space("x").delete()
     assert (receipt.kind, receipt.space, receipt.session_id) == ("erase_space", "x", None)
     assert {name: receipt.removed[name] for name in ("spaces", "notes", "files", "revisions")} == {
         "spaces": 1, "notes": 3, "files": 1, "revisions": 4,
@@ -136,7 +136,7 @@ async def test_no_byte_of_it_is_left_in_the_file(tmp_path):
         await space.consolidate(dry_run=True)
         await memory.space("other", rules=RULES).note("this stays")
         assert canary.encode() in b"".join(one.read_bytes() for one in tmp_path.iterdir())
-        receipt = await memory.erase_space("x")
+        receipt = await memory.space("x").delete()
         assert receipt.scrubbed, receipt.scrub_reason
         for name in sorted(tmp_path.iterdir()):
             assert canary.encode() not in name.read_bytes(), name
@@ -147,15 +147,15 @@ async def test_one_that_is_not_there_is_said_and_nothing_is_written(store):
     """As with a session; to be told of success would hide a name that was mistyped."""
     memory = opened(store)
     with pytest.raises(NotFoundError, match="'x'"):
-        await memory.erase_space("x")
+        await memory.space("x").delete()
     await memory.space("x", rules=RULES).note("one")
-    await memory.erase_space("x")
+    await memory.space("x").delete()
     with pytest.raises(NotFoundError):
-        await memory.erase_space("x")
+        await memory.space("x").delete()
     assert len(await memory.runs()) == 1
     for wrong in ("", 5, None, "\0"):
         with pytest.raises(UsageError):
-            await memory.erase_space(wrong)
+            await memory.space(wrong).delete()
 
 
 async def test_what_cannot_be_read_can_be_erased(store):
@@ -169,7 +169,7 @@ async def test_what_cannot_be_read_can_be_erased(store):
         if each.kind != "note-source"
     ]
     assert await handle.put_records(damage)
-    await memory.erase_space("x")
+    await memory.space("x").delete()
     assert await left(store, "x") == []
 
 
@@ -181,7 +181,7 @@ async def test_names_that_look_alike_are_other_spaces(store):
     before = {name: await left(store, name) for name in ALIKE}
     gone: set[str] = set()
     for name in ("a%", "a_", "a", "a/b", "A"):
-        await memory.erase_space(name)
+        await memory.space(name).delete()
         gone.add(name)
         assert await memory.spaces() == sorted(set(ALIKE) - gone)
         for other in ALIKE:
@@ -196,7 +196,7 @@ async def test_another_tenants_space_stays():
     mine, other = opened(store, tenant="a"), opened(store, tenant="b")
     for memory in (mine, other):
         await lived(memory, "x", "text")
-    await mine.erase_space("x")
+    await mine.space("x").delete()
     assert await mine.spaces() == []
     assert len(await other.space("x").notes()) == 1
     assert len(await store.tenant("b").records("note-source")) == 2
@@ -207,7 +207,7 @@ async def test_a_space_of_the_name_starts_empty_and_may_have_other_rules(store):
     """Rules never change; a space that was erased is no reason to keep to its rules."""
     memory = opened(store)
     old = await lived(memory, "x", "zebra")
-    await memory.erase_space("x")
+    await memory.space("x").delete()
     with pytest.raises(NotFoundError):
         await memory.space("x").notes()
     new = memory.space("x", rules="- other.md: all else")
@@ -225,7 +225,7 @@ async def test_a_session_that_is_named_like_its_journal_keeps_all_but_that(store
     session = memory.session("space:x")
     await session.append(Message.user("hello"))
     await memory.space("x", rules=RULES).note("one")
-    await memory.erase_space("x")
+    await memory.space("x").delete()
     assert [one.content for one in await session.messages()] == ["hello"]
 
 
@@ -245,7 +245,7 @@ async def test_a_consolidation_under_way_writes_nothing_more(store, anew, at, ca
     await space.note("zebra")
     work = asyncio.create_task(space.consolidate())
     await slow.entered.wait()
-    await other.erase_space("x")
+    await other.space("x").delete()
     expected = []
     if anew:
         # The new space stands where the old one stood, version by version.
@@ -283,7 +283,7 @@ async def test_a_dry_run_under_way_ends_and_leaves_no_name(store):
     await space.note("zebra")
     work = asyncio.create_task(space.consolidate(dry_run=True))
     await slow.entered.wait()
-    await memory.erase_space("x")
+    await memory.space("x").delete()
     slow.go.set()
     done = await work
     (run,) = [run for run in await memory.runs() if run.id == done.run_id]
@@ -305,7 +305,7 @@ async def test_a_call_that_saw_the_space_before_writes_nothing_after(store, anew
         return made
 
     seen = [await space_context() for _ in range(5)]
-    await memory.erase_space("x")
+    await memory.space("x").delete()
     if anew:
         await memory.space("x", rules=RULES).rules()
     before = await left(store, "x")
@@ -345,7 +345,7 @@ async def test_notes_that_arrive_meanwhile_are_gone_or_in_a_space(store):
         for _ in range(6):
             await asyncio.sleep(0.005)
             try:
-                await memory.erase_space("x")
+                await memory.space("x").delete()
             except NotFoundError:
                 await asyncio.sleep(0)
 
@@ -353,5 +353,5 @@ async def test_notes_that_arrive_meanwhile_are_gone_or_in_a_space(store):
     if await memory.spaces():
         notes = await memory.space("x").notes()
         assert len({note.key for note in notes}) == len(notes)
-        await memory.erase_space("x")
+        await memory.space("x").delete()
     assert await left(store, "x") == []

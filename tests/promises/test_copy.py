@@ -220,7 +220,7 @@ async def test_what_was_erased_in_the_source_does_not_stay_at_the_target():
     await memory.copy_to(target)
     await memory.session("t").erase([3])
     await memory.erase_session("s")
-    await memory.erase_space("team")
+    await memory.space("team").delete()
     report = await memory.copy_to(target)
     assert (report.ok, report.removed, report.replaced) == (True, 1, 2)
     assert await content(target) == await content(source)

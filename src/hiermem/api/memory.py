@@ -40,6 +40,7 @@ from hiermem.tokens import as_counter
 from hiermem.types import SessionRecord
 from hiermem.types.brief import Brief
 from hiermem.types.message import Conversation
+from hiermem.types.tree import ALL, MEMBER, UNSAID, Scope
 from hiermem.work.worker import AsyncWorker, background_worker
 
 if TYPE_CHECKING:
@@ -219,13 +220,15 @@ class AsyncMemory(Brief):
         title: str | None = None,
         participants: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
+        space: str | None = None,
         on_bad_text: Literal["refuse", "replace"] = "refuse",
     ) -> AsyncSession:
         """Return the session of that id, which its first append creates. Does no I/O.
 
         ``title`` and ``participants`` are passed to the model that summarises. ``metadata`` is a
         flat mapping of short texts, the application's own labels, that a new session begins with;
-        ``set_metadata`` replaces those of a session that exists. With ``on_bad_text="replace"``,
+        ``set_metadata`` replaces those of a session that exists. ``space`` names the space that a
+        new session becomes a member of; it must exist. With ``on_bad_text="replace"``,
         lone surrogates, NUL characters, and empty ids and names of tool calls are replaced instead
         of refused.
         """
@@ -237,6 +240,7 @@ class AsyncMemory(Brief):
             title=title,
             participants=arguments.names(participants, "participants"),
             metadata=arguments.metadata({} if metadata is None else metadata),
+            space=None if space is None else check_name(space, what="space"),
             on_bad_text=on_bad_text,
         )
         return AsyncSession(self._resources, about)
@@ -273,39 +277,62 @@ class AsyncMemory(Brief):
             after=None if after is None else check_name(after, what="after"), limit=limit
         )
 
+    async def join(self, space: str, sessions: Iterable[str]) -> None:
+        """Make sessions members of a space, one after another; see ``session.join``.
+
+        Raises what ``session.join`` raises. Sessions before the one it concerns have joined then.
+        """
+        for session_id in arguments.names(sessions, "sessions"):
+            await self.session(session_id).join(space)
+
     async def sessions(
         self,
         *,
         after: str | None = None,
         limit: int = 100,
         metadata: Mapping[str, str] | None = None,
+        space: Scope = ALL,
         order_by: transaction.SessionOrder = "created",
     ) -> list[SessionRecord]:
         """Return one page of the records of this tenant's sessions, oldest first.
 
         With ``order_by="last_activity"``, the session last appended to comes first. ``metadata``
-        selects the sessions whose metadata hold all of these pairs. ``after`` is the id of the last
+        selects the sessions whose metadata hold all of these pairs, and ``space`` the members of a
+        space, or with None the sessions in no space. ``after`` is the id of the last
         session of the page before: the page begins behind the place where that session stands now,
         or with the first session if it is gone. By last activity, a session that is appended to
         meanwhile moves to the front, so it may come again and is never passed over.
         """
         arguments.whole(limit, "limit", least=1)
         arguments.one_of(order_by, "order_by", ("created", "last_activity"))
-        return await self._resources.opened().store.sessions(
-            after=None if after is None else check_name(after, what="after"),
-            limit=limit,
-            metadata=None if metadata is None else arguments.metadata(metadata),
-            order_by=order_by,
-        )
+        store, chosen = self._resources.opened().store, arguments.sessions(space, metadata)
+        after = None if after is None else check_name(after, what="after")
+        if not chosen.alone:
+            labels = dict(chosen.labels) or None
+            return await store.sessions(
+                after=after, limit=limit, metadata=labels, order_by=order_by
+            )
+        records = handles.every_session(store, chosen, after=after, order_by=order_by)
+        page: list[SessionRecord] = []
+        async for record in records:
+            page.append(record)
+            if len(page) == limit:
+                break
+        return page
 
-    async def count_sessions(self, *, metadata: Mapping[str, str] | None = None) -> int:
+    async def count_sessions(
+        self, *, metadata: Mapping[str, str] | None = None, space: Scope = ALL
+    ) -> int:
         """Return the number of this tenant's sessions.
 
-        With ``metadata``, these are the sessions whose metadata hold all of these pairs.
+        ``metadata`` and ``space`` select sessions as in ``sessions``.
         """
-        return await self._resources.opened().store.count_sessions(
-            metadata=None if metadata is None else arguments.metadata(metadata)
-        )
+        store, chosen = self._resources.opened().store, arguments.sessions(space, metadata)
+        labels = dict(chosen.labels)
+        number = await store.count_sessions(metadata=labels or None)
+        if not chosen.alone:
+            return number
+        return number - await store.count_sessions(metadata=labels | MEMBER)
 
     async def import_chats(
         self,
@@ -505,16 +532,6 @@ class AsyncMemory(Brief):
         name = check_name(session_id, what="session id")
         return await change.erase_session(self._resources.opened(), name, forks=forks)
 
-    async def erase_space(self, name: str) -> Receipt:
-        """Erase a space with its notes, its bank and its rules; return what was removed.
-
-        A consolidation that is under way writes nothing more. A space that is opened under the name
-        later is a new space.
-
-        Raises NotFoundError.
-        """
-        return await change.erase_space(self._resources.opened(), check_name(name, what="space"))
-
     async def erase_tenant(self) -> Receipt:
         """Erase everything kept for this tenant, its journal too; return what was removed."""
         handle = self._resources.opened()
@@ -529,11 +546,15 @@ class AsyncMemory(Brief):
         limit: int = 10,
         *,
         metadata: Mapping[str, str] | None = None,
+        space: Scope = UNSAID,
         **filters: Unpack[TenantFilters],
     ) -> list[Hit]:
         """Return up to ``limit`` messages of all sessions that match ``query``, best first.
 
-        All are ranked on one scale; ``hit.session_id`` names the session. ``metadata`` selects the
+        All are ranked on one scale; ``hit.session_id`` and ``hit.space`` name the session and its
+        space. ``space`` is the name of a space, whose members are searched; with None, these are
+        the sessions in no space, with ``hiermem.ALL`` all of the tenant. It may be left out while
+        no session is in a space. ``metadata`` selects the
         sessions whose metadata hold all of these pairs. ``query`` and the other filters are those
         of ``session.search``: ``since``, ``until``, ``threads``, ``roles``, ``entities`` and
         ``semantic_dedup``. Words are compared, also where there is an embedder.
@@ -541,11 +562,13 @@ class AsyncMemory(Brief):
         The first search of a tenant indexes all of its messages and may take minutes; see
         docs/search.md. From then on each search indexes what was appended since.
 
-        Raises CounterMismatchError where a session was counted by another counter.
+        Raises CounterMismatchError where a session was counted by another counter, and UsageError
+        without ``space`` once a session is in one.
         """
         from hiermem.search import tenant
 
-        handle, question = self._resources.opened(), _question(query, metadata, filters)
+        handle, question = self._resources.opened(), _question(query, space, metadata, filters)
+        await handle.check_scope(space)
         return await tenant.search(handle, question, limit)
 
     async def recall(
@@ -555,6 +578,7 @@ class AsyncMemory(Brief):
         *,
         neighbours: int = 0,
         metadata: Mapping[str, str] | None = None,
+        space: Scope = UNSAID,
         **filters: Unpack[TenantFilters],
     ) -> Evidence:
         """Return the messages of all sessions that answer ``query`` best, in ``max_tokens``.
@@ -565,7 +589,8 @@ class AsyncMemory(Brief):
         """
         from hiermem.search import tenant
 
-        handle, question = self._resources.opened(), _question(query, metadata, filters)
+        handle, question = self._resources.opened(), _question(query, space, metadata, filters)
+        await handle.check_scope(space)
         return await tenant.recall(handle, question, max_tokens, neighbours=neighbours)
 
     async def rebuild_index(self) -> results.IndexReport:
@@ -727,11 +752,11 @@ class AsyncMemory(Brief):
 
 
 def _question(
-    query: str, metadata: Mapping[str, str] | None, filters: Mapping[str, Any]
+    query: str, space: Scope, metadata: Mapping[str, str] | None, filters: Mapping[str, Any]
 ) -> Question:
     from hiermem.search.search import Question
 
-    chosen = {} if metadata is None else arguments.metadata(metadata)
+    chosen = arguments.sessions(space, metadata)
     return Question("", query, read_filters(filters, accepted=TenantFilters), chosen)
 
 

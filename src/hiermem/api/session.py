@@ -109,6 +109,7 @@ class AsyncSession(Brief):
         InvalidTextError, SessionClosedError, and CounterMismatchError where the session was counted
         by another token counter. Nothing was written then.
         """
+        await self._check_space()
         return await ingest.append(self._handle, self._about, messages)
 
     async def sync(
@@ -131,6 +132,7 @@ class AsyncSession(Brief):
         Also raises what ``append`` raises, and SessionChangedError where others appended meanwhile
         again and again.
         """
+        await self._check_space()
         return await syncing.sync(self._handle, self._about, messages, on_rewrite=on_rewrite)
 
     async def delete(self, *, forks: ForkHandling = "all") -> Receipt:
@@ -162,6 +164,44 @@ class AsyncSession(Brief):
     async def reopen(self) -> None:
         """Accept appends again after ``close``."""
         await ingest.happen(self._handle, self.id, "reopen")
+
+    async def join(self, space: str) -> None:
+        """Make the session a member of a space, which its conversations share.
+
+        A session is a member of at most one space. Its forks inherit the membership.
+
+        Raises NotFoundError if the session or the space does not exist, UsageError if the session
+        is a member of another space.
+        """
+        await change.join(self._handle, self.id, check_name(space, what="space"))
+        self._about.space = space
+
+    async def leave(self) -> None:
+        """Take the session out of its space. Nothing happens if it is in none.
+
+        What the space shares no longer holds anything that stems from this session alone.
+
+        Raises NotFoundError if the session does not exist.
+        """
+        await change.leave(self._handle, self.id)
+        self._about.space = None
+
+    async def _check_space(self) -> None:
+        """Refuse a space that does not exist, or that is not the session's.
+
+        It is read once. Raises NotFoundError and UsageError.
+        """
+        about = self._about
+        if about.space is None or about.space_known:
+            return
+        from hiermem.bank.space import check_exists
+
+        record = await self._handle.store.session(self.id)
+        if record is None:
+            await check_exists(self._handle, about.space)
+        else:
+            about.check_space(record)
+        about.space_known = True
 
     async def get_metadata(self) -> dict[str, str]:
         """Return the session's metadata: labels of the application that it can be listed by."""
@@ -389,6 +429,7 @@ class AsyncSession(Brief):
         Raises BudgetTooSmallError where the budget cannot hold the context, unless
         ``allow_omission`` is set: then ``omitted`` lists what was left out.
         """
+        await self._check_space()
         budget = selection.ContextBudget(
             max_tokens=max_tokens,
             reserve_for_messages=reserve_for_messages,

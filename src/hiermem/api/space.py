@@ -13,6 +13,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from hiermem import arguments
+from hiermem.changes.propagate import Receipt
 from hiermem.lazy import LazyModule
 from hiermem.types.brief import Brief
 
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from hiermem.bank import space as space_engine
     from hiermem.bank.rules import Rules
     from hiermem.bank.store import SpaceContext
+    from hiermem.changes import change
     from hiermem.remote import object_storage
     from hiermem.types import bank, transaction
 else:
     transaction = LazyModule("hiermem.types.transaction")
     space_engine = LazyModule("hiermem.bank.space")
+    change = LazyModule("hiermem.changes.change")
     object_storage = LazyModule("hiermem.remote.object_storage")
     bank = LazyModule("hiermem.types.bank")
 
@@ -172,6 +175,16 @@ class AsyncSpace(Brief):
         writes the bank.
         """
         return await space_engine.rollback(self._context, to, restore_notes=restore_notes)
+
+    async def delete(self) -> Receipt:
+        """Erase the space with its notes, its bank and its rules; return what was removed.
+
+        Its conversations stay, and are in no space. A consolidation that is under way writes
+        nothing more. A space that is opened under the name later is a new space.
+
+        Raises NotFoundError.
+        """
+        return await change.erase_space(self._resources.opened(), self._name)
 
     async def export(
         self,

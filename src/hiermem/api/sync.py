@@ -320,6 +320,8 @@ class Session(BlockingFacade[AsyncSession]):
     tick = blocking(AsyncSession.tick)
     close = blocking(AsyncSession.close)
     reopen = blocking(AsyncSession.reopen)
+    join = blocking(AsyncSession.join)
+    leave = blocking(AsyncSession.leave)
     get_metadata = blocking(AsyncSession.get_metadata)
     set_metadata = blocking(AsyncSession.set_metadata)
     set_title = blocking(AsyncSession.set_title)
@@ -401,6 +403,7 @@ class Space(BlockingFacade[AsyncSpace]):
     rollback = blocking(AsyncSpace.rollback)
     export = blocking(AsyncSpace.export)
     load = blocking(AsyncSpace.load)
+    delete = blocking(AsyncSpace.delete)
     runs = blocking(AsyncSpace.runs)
 
 
@@ -544,6 +547,7 @@ class Memory(BlockingFacade[AsyncMemory]):
     space = blocking_as(AsyncMemory.space, Space)
     spaces = blocking(AsyncMemory.spaces)
     tenants = blocking(AsyncMemory.tenants)
+    join = blocking(AsyncMemory.join)
     sessions = blocking(AsyncMemory.sessions)
     count_sessions = blocking(AsyncMemory.count_sessions)
     search = blocking(AsyncMemory.search)
@@ -557,7 +561,6 @@ class Memory(BlockingFacade[AsyncMemory]):
     list_due = blocking(AsyncMemory.list_due)
     sweep_due = blocking(AsyncMemory.sweep_due)
     erase_session = blocking(AsyncMemory.erase_session)
-    erase_space = blocking(AsyncMemory.erase_space)
     erase_tenant = blocking(AsyncMemory.erase_tenant)
     rebuild_index = blocking(AsyncMemory.rebuild_index)
     reembed = blocking(AsyncMemory.reembed)

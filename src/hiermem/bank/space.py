@@ -61,6 +61,15 @@ async def spaces(handle: Handle) -> list[str]:
     return [record.key for record in found]
 
 
+async def check_exists(handle: Handle, name: str) -> None:
+    """Raise NotFoundError if the tenant has no space of that name."""
+    scope = bank_record.SPACE_SCOPE
+    if not await handle.store.records(bank_record.SPACE, scope=scope, key=name):
+        raise NotFoundError(
+            f"space {name!r} does not exist; make it with memory.space({name!r}, rules=…)"
+        )
+
+
 async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[str]]:
     """Check each space; return their subjects, the findings, and what could not be compared.
 

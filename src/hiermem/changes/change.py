@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from hiermem import arguments
 from hiermem.bank.record import subject_of
+from hiermem.bank.space import check_exists
 from hiermem.changes import erase as erasing
 from hiermem.changes import propagate as change
 from hiermem.changes.erase import Withdrawal, WithdrawalKind
@@ -49,6 +50,7 @@ from hiermem.tree.weights import Weigher
 from hiermem.tree.windows import weight
 from hiermem.types import Content, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, Deciding, Record, Snapshot
+from hiermem.types.tree import SessionFilter, member_of
 
 _PAGE: Final = 500
 _ALL: Final = 2**31 - 1
@@ -265,10 +267,45 @@ async def erase_space(handle: Handle, space: str) -> Receipt:
     Raises NotFoundError.
     """
     run_id, now = uuid.uuid4().hex, handle.clock()
+    # Members leave before and after: one may be created while the others leave.
+    await check_exists(handle, space)
+    await _leave_all(handle, space)
     receipt = await handle.store.transact(
         lambda: erasing.erase_space(space, subject=subject_of(space), now=now, run_id=run_id)
     )
+    await _leave_all(handle, space)
     return await _scrubbed(handle, receipt)
+
+
+async def _leave_all(handle: Handle, space: str) -> None:
+    async for record in every_session(handle.store, SessionFilter(member_of(space))):
+        await leave(handle, record.id, space)
+
+
+async def join(handle: Handle, session_id: str, space: str) -> None:
+    """Make a session a member of a space.
+
+    Raises NotFoundError if either does not exist, UsageError if the session is in another space.
+    """
+    await check_exists(handle, space)
+
+    def joined(record: SessionRecord) -> SessionRecord:
+        if record.space not in (None, space):
+            raise UsageError(
+                f"session {session_id!r} is in space {record.space!r}; leave() that first"
+            )
+        return replace(record, space=space)
+
+    await describe(handle, session_id, joined)
+
+
+async def leave(handle: Handle, session_id: str, space: str | None = None) -> None:
+    """Take a session out of its space, or out of ``space`` if that is the one it is in."""
+
+    def left(record: SessionRecord) -> SessionRecord:
+        return replace(record, space=None) if space in (None, record.space) else record
+
+    await describe(handle, session_id, left)
 
 
 async def erase_tenant(handle: Handle) -> Receipt:

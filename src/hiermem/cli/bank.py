@@ -284,7 +284,7 @@ def erase(place: OneSpace, *, yes: Yes = False) -> None:
     with place.open() as memory:
         name = place.of(memory).name
         confirm(f"erase space {clean(name)!r}?", yes=yes)
-        print_receipt(memory.erase_space(name))
+        print_receipt(memory.space(name).delete())
 
 
 def _storage_options(given: list[str] | None) -> dict[str, str] | None:

@@ -76,22 +76,34 @@ Messages: TypeAlias = Message | Mapping[str, Any] | Iterable[Message | Mapping[s
 class About:
     """An application's description of a session; ``metadata`` is that of a new session.
 
-    ``last_config`` and ``last_state`` are the stored texts of the last known record, so that an
-    append need not read or parse them. They only save work: the transaction compares them with what
-    it finds.
+    ``space`` is what the application calls the session's space, None if it says nothing of it;
+    ``space_known`` says that it was compared. ``last_config`` and ``last_state`` are the stored
+    texts of the last known record, so that an append need not read or parse them. They only save
+    work: the transaction compares them with what it finds.
     """
 
     id: str
     title: str | None = None
     participants: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    space: str | None = None
     on_bad_text: Literal["refuse", "replace"] = "refuse"
+    space_known: bool = field(default=False, compare=False, repr=False)
     last_config: str | None = field(default=None, compare=False, repr=False)
     last_state: tuple[str, SessionState] | None = field(default=None, compare=False, repr=False)
 
     def of_fork(self, session_id: str) -> About:
         """Return the description of a new session, of which no record is known yet."""
         return replace(self, id=session_id, last_config=None, last_state=None)
+
+    def check_space(self, record: SessionRecord) -> None:
+        """Refuse a session of another space than the application says. Raises UsageError."""
+        if self.space not in (None, record.space):
+            where = "no space" if record.space is None else f"space {record.space!r}"
+            raise errors.UsageError(
+                f"session {record.id!r} is in {where}, not in {self.space!r}; "
+                "leave space out, or use leave() and join()"
+            )
 
 
 #: Makes of a message's index what the store keeps of it, and what the fold looks at.
@@ -237,6 +249,7 @@ class _Append:
                 title=self.about.title,
                 participants=self.about.participants,
                 metadata=self.about.metadata,
+                space=self.about.space,
             )
 
     def _prepared(
@@ -276,6 +289,7 @@ class _Append:
         record = self.found or self.new
         if record is None:
             return Changes(None)
+        self.about.check_space(record)
         if self.found is not None:
             # Equal texts need no parsing.
             if record.config != self.stored or record.counter != self.handle.counter.name:

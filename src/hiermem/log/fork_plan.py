@@ -100,6 +100,7 @@ def fork(
         forked_from=source.id,
         forked_at=stop,
         metadata=source.metadata,
+        space=source.space,
     )
     copied = (_copied(node, rest.parents.get(node.id, node.parent)) for node in nodes.values())
     changes: Changes[None] = Changes(

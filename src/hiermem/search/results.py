@@ -24,6 +24,7 @@ class Hit(Brief):
     spoke of that; with an embedder it is 1. The others are relative to it. ``found`` are the
     messages that the hit rests on, best first: a message itself, or the messages below a summary
     that answer best. ``message`` or ``summary`` is the whole message or summary that was found.
+    ``space`` is the session's, in a search over all sessions.
     """
 
     _brief = "session_id id role score text"
@@ -40,6 +41,7 @@ class Hit(Brief):
     found: tuple[int, ...] = ()
     message: StoredMessage | None = None
     summary: Summary | None = None
+    space: str | None = None
 
     @property
     def id(self) -> str:

@@ -30,6 +30,7 @@ from hiermem.search.vectors import compare, compare_summaries
 from hiermem.text.measure import body
 from hiermem.tracing import span
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
+from hiermem.types.tree import EVERY, SessionFilter
 
 T = TypeVar("T", bound=Sized)
 #: How often a search is repeated because the session changed meanwhile.
@@ -44,14 +45,13 @@ _GAP: Final = 4
 class Question:
     """A question, with the filters for its answers: to one session, or to all of a tenant.
 
-    ``session_id`` is "" for all sessions. Only there ``metadata`` selects among them: the sessions
-    whose metadata hold all of these pairs.
+    ``session_id`` is "" for all sessions; only there ``sessions`` selects among them.
     """
 
     session_id: str
     text: str
     filters: Filters = field(default_factory=Filters)
-    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    sessions: SessionFilter = EVERY
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):

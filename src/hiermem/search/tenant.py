@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from hiermem import arguments
@@ -28,6 +28,7 @@ from hiermem.search.summary_index import SummaryIndex
 from hiermem.search.tenant_index import consult, placed_blocks
 from hiermem.tracing import span
 from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types.tree import SessionFilter
 
 Answer = TypeVar("Answer", list[Hit], Evidence)
 #: How often a search is repeated because a session changed meanwhile.
@@ -39,7 +40,7 @@ _TOKENS: Final = 32
 _CHOICE: Final = 2
 #: Hits read beyond those that are returned.
 _MORE: Final = 20
-#: At most this many sessions are selected by metadata beforehand; otherwise blocks are, once read.
+#: At most this many sessions are selected by labels beforehand; otherwise blocks are, once read.
 _FEW_SESSIONS: Final = 256
 
 
@@ -72,7 +73,10 @@ async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
     async def answer(ranked: _Ranked) -> list[Hit]:
         chosen = units(ranked)
         read = await _read(handle, ranked, numbers_of(ranked.scored, chosen))
-        hits = message_hits(handle, ranked.scored, chosen, read, ranked.session_of)
+        hits = [
+            replace(hit, space=ranked.records[hit.session_id].space)
+            for hit in message_hits(handle, ranked.scored, chosen, read, ranked.session_of)
+        ]
         return select.with_phrase_first(hits, question.text)[:limit]
 
     def enough(ranked: _Ranked) -> bool:
@@ -148,11 +152,10 @@ async def _ranked(
     Raises SessionChangedError if a session was changed meanwhile.
     """
     parts, in_memory = await consult(handle, query)
-    sessions = await _selected(handle, question.metadata)
+    sessions = await _selected(handle, question.sessions)
     corpus, ranking = await asyncio.to_thread(
         candidates, parts, query, sessions=sessions, between=question.filters.between
     )
-    labels = question.metadata.items()
     blocks: list[tuple[Member, Postings]] = []
     records: dict[str, SessionRecord] = {}
     read = 0
@@ -160,7 +163,7 @@ async def _ranked(
         part = ranking[read : max(many, 2 * read)]
         read += len(part)
         for record, member, content in await placed_blocks(handle, in_memory, part):
-            if labels <= record.metadata.items():
+            if question.sessions.admits(record):
                 blocks.append((member, content))
                 records[record.id] = record
 
@@ -174,11 +177,12 @@ async def _ranked(
             return ranked
 
 
-async def _selected(handle: Handle, metadata: Mapping[str, str]) -> frozenset[str] | None:
-    """Return the ids of the sessions with these metadata; None if they are many, or all."""
-    if not metadata or await handle.store.count_sessions(metadata=metadata) > _FEW_SESSIONS:
+async def _selected(handle: Handle, chosen: SessionFilter) -> frozenset[str] | None:
+    """Return the ids of the sessions that are ``chosen``; None if they are many, or all."""
+    labels = chosen.labels
+    if not labels or await handle.store.count_sessions(metadata=labels) > _FEW_SESSIONS:
         return None
-    return frozenset([record.id async for record in every_session(handle.store, metadata=metadata)])
+    return frozenset([record.id async for record in every_session(handle.store, chosen)])
 
 
 async def _read(

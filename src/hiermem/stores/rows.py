@@ -18,6 +18,7 @@ from hiermem import types
 from hiermem.stores import contract as codec
 from hiermem.stores.contract import Format, Shape, check, shape
 from hiermem.types import transaction as tx
+from hiermem.types.tree import split_labels
 
 #: A message's key is its session's number, shifted by this many bits, plus its index.
 INDEX_BITS = 32
@@ -40,19 +41,20 @@ def _make_session(*columns: Any) -> tuple[int, types.SessionRecord]:
     number, id_, title, participants, config, counter, created_at, *more = columns
     (
         forked_from, forked_at, messages, closed, version, state, epoch, tree, build, last_activity,
-        metadata,
+        labels,
     ) = more  # fmt: skip
-    if not all(type(value) is str for value in metadata.values()):
+    if not all(type(value) is str for value in labels.values()):
         raise TypeError
     if messages < 0:
         raise ValueError
+    metadata, space = split_labels(labels)
     return number, types.SessionRecord(
         id_, title, participants, config, counter, created_at, last_activity, messages, state,
-        closed, version, epoch, tree, build, forked_from, forked_at, metadata,
+        closed, version, epoch, tree, build, forked_from, forked_at, metadata, space,
     )  # fmt: skip
 
 
-#: The fields of a record that every append rewrites, and those, but metadata, that it leaves. They
+#: The fields of a record that every append rewrites, and those, but labels, that it leaves. They
 #: are written apart, and read together as SESSIONS.
 HEADS: Final[Format[types.SessionRecord]] = Format(
     "heads",
@@ -67,13 +69,13 @@ FIXED: Final[Format[types.SessionRecord]] = Format(
     "SlsstSi",
     types.SessionRecord,
 )
-#: (The session's number, its record), of SESSION and its metadata.
+#: (The session's number, its record), of SESSION and its labels.
 SESSIONS: Final = Format(
     "sessions", "", f"is{FIXED.letters}{HEADS.letters}m", _make_session, lambda _: ()
 )
 SESSION: Final = f"s.session, s.id, {prefixed('s', FIXED.columns)}, {prefixed('h', HEADS.columns)}"
 _NAMED: Final = shape("is")
-_all_fixed: Final = attrgetter(*FIXED.columns.split(", "), "metadata")
+_all_fixed: Final = attrgetter(*FIXED.columns.split(", "), "metadata", "space")
 
 
 def same_fixed(one: types.SessionRecord, other: types.SessionRecord) -> bool:

@@ -29,6 +29,7 @@ from hiermem.testing.samples import (
 from hiermem.testing.segment_conditions import Conditions, condition, store_condition
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types.transaction import DueSession, NodeWrite, RecordWrite, StoredRow, ViewRecord
+from hiermem.types.tree import MEMBER, member_of
 
 #: Pairs that a store confuses if it compares keys with values, by prefix, by case or as JSON.
 _LABELS: tuple[Mapping[str, str], ...] = (
@@ -162,6 +163,26 @@ class ListingConditions(Conditions):
                 id_ for id_ in holding if int(id_[1:]) > 5
             ]  # fmt: skip
             assert await _ids(tenant, after="s5", metadata=wanted) == after
+
+    @condition
+    async def test_the_members_of_a_space_are_listed_by_its_labels(
+        self, tenant: TenantStore
+    ) -> None:
+        """A session's space is kept beside its metadata, and selects like them."""
+        for name, space in (("a", "ada"), ("b", None), ("c", "bela"), ("d", "ada")):
+            await write(tenant, name, record={"space": space, "metadata": {"app": "web"}})
+        await write(tenant, "d", ["appended"])
+        ada = member_of("ada")
+        assert await _ids(tenant, metadata=ada) == ["a", "d"]
+        assert await _ids(tenant, metadata=MEMBER) == ["a", "c", "d"]
+        assert await tenant.count_sessions(metadata=ada | {"app": "web"}) == 2
+        records = await tenant.sessions()
+        assert [(one.space, dict(one.metadata)) for one in records] == [
+            (space, {"app": "web"}) for space in ("ada", None, "bela", "ada")
+        ]
+        await write(tenant, "a", record={"space": None})
+        await write(tenant, "c", record={"space": "ada"})
+        assert await _ids(tenant, metadata=ada) == ["c", "d"]
 
     @condition
     async def test_metadata_are_replaced_as_a_whole(self, tenant: TenantStore) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from enum import Enum
+from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.types.brief import Brief, FrozenDict
 from hiermem.types.message import Content, Message, Role, ToolCall
@@ -354,6 +355,69 @@ class Summary(Brief):
         return self.revision.fidelity if self.revision else None
 
 
+class Sessions(Enum):
+    """Which sessions of a tenant a call is about, besides those of one space or of none."""
+
+    ALL = "all"
+    UNSAID = "unsaid"
+
+
+#: The name of a space, None for the sessions in no space, ``ALL`` for the sessions of the tenant.
+Scope: TypeAlias = str | Sessions | None
+#: All sessions of a tenant, whatever space they are in.
+ALL: Final = Sessions.ALL
+UNSAID: Final = Sessions.UNSAID
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFilter:
+    """Which sessions are meant: those with all ``labels`` and, with ``alone``, in no space."""
+
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    alone: bool = False
+
+    def admits(self, record: SessionRecord) -> bool:
+        """Return whether the session of a record is meant."""
+        if self.alone and record.space is not None:
+            return False
+        return self.labels.items() <= record.labels.items()
+
+    def __bool__(self) -> bool:
+        """Return whether any session is left out."""
+        return bool(self.labels) or self.alone
+
+
+EVERY: Final = SessionFilter()
+
+
+#: Names of labels that begin so are the library's own; an application's metadata have none.
+OWN_LABELS: Final = "hiermem/"
+#: The label of every member of any space.
+MEMBER: Final = {f"{OWN_LABELS}member": ""}
+_SPACE: Final = f"{OWN_LABELS}space"
+
+
+def member_of(space: str) -> dict[str, str]:
+    """Return the labels of the members of a space, by which a store lists them.
+
+    >>> member_of("ada")
+    {'hiermem/member': '', 'hiermem/space': 'ada'}
+    """
+    return {**MEMBER, _SPACE: space}
+
+
+def split_labels(labels: Mapping[str, str]) -> tuple[Mapping[str, str], str | None]:
+    """Return the metadata and the space that ``SessionRecord.labels`` are made of.
+
+    >>> split_labels({"user": "7", **member_of("ada")})
+    ({'user': '7'}, 'ada')
+    """
+    if _SPACE not in labels:
+        return labels, None
+    own = {name: value for name, value in labels.items() if not name.startswith(OWN_LABELS)}
+    return own, labels[_SPACE]
+
+
 @dataclass(frozen=True, slots=True)
 class SessionRecord(Brief):
     """The stored data of a session besides its log.
@@ -367,10 +431,10 @@ class SessionRecord(Brief):
     another tree, "" while there is none. A fork names the session it was ``forked_from`` and shares
     its first ``forked_at`` messages. ``last_activity`` is the time of the last append, by the clock
     of the memory that appended; it never goes back. ``metadata`` are the application's own labels,
-    by which sessions are listed.
+    by which sessions are listed. ``space`` is the space that the session is a member of.
     """
 
-    _brief = "id title messages created_at last_activity forked_from metadata"
+    _brief = "id title messages created_at last_activity forked_from space metadata"
 
     id: str
     title: str | None
@@ -389,6 +453,12 @@ class SessionRecord(Brief):
     forked_from: str | None = None
     forked_at: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    space: str | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return all labels by which stores list the session: its metadata and its membership."""
+        return {**self.metadata, **({} if self.space is None else member_of(self.space))}
 
     def __post_init__(self) -> None:
         # Every append makes a record from the one before; its metadata is shared, not copied again.

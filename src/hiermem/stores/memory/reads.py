@@ -240,14 +240,14 @@ def sessions(
             records = records[place + 1 :]
             break
     wanted = (metadata or {}).items()
-    held = [one for one in records if wanted <= one.metadata.items()]
+    held = [one for one in records if wanted <= one.labels.items()]
     return held[: max(limit, 0)]
 
 
 def count_sessions(kept: TenantData, *, metadata: Mapping[str, str] | None = None) -> int:
     """Return the number of sessions that hold all of ``metadata``."""
     wanted = (metadata or {}).items()
-    return sum(wanted <= session.record.metadata.items() for session in kept.sessions.values())
+    return sum(wanted <= session.record.labels.items() for session in kept.sessions.values())
 
 
 def forks(kept: TenantData, session_id: str) -> list[SessionRecord]:

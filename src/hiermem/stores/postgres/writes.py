@@ -85,7 +85,7 @@ def record(before: SessionRecord | None, after: SessionRecord) -> Iterator[State
     if rows.same_fixed(before, after):
         return
     yield Statement(_REPLACE_FIXED, (after.id, *rows.FIXED.row(after)))
-    if before.metadata == after.metadata:
+    if before.labels == after.labels:
         return
     yield _of_session("DELETE FROM session_metadata m", after.id)
     yield from _metadata(after)
@@ -98,8 +98,8 @@ def record_of(after: SessionRecord) -> Iterator[Statement]:
 
 
 def _metadata(after: SessionRecord) -> Iterator[Statement]:
-    if after.metadata:
-        yield tables.METADATA.put(after.metadata.items(), after.id)
+    if after.labels:
+        yield tables.METADATA.put(after.labels.items(), after.id)
 
 
 def _of_session(delete: str, session_id: str, where: str = "", *values: Any) -> Statement:

@@ -240,7 +240,7 @@ def write_record(
     assert number is not None
     if not rows.same_fixed(before, after):
         connection.execute(_SESSION, (*rows.FIXED.row(after), number))
-        if before.metadata != after.metadata:
+        if before.labels != after.labels:
             connection.execute("DELETE FROM session_metadata WHERE session = ?", (number,))
             _write_metadata(connection, tenant, number, after)
     connection.execute(_HEAD, (*head, number))
@@ -250,7 +250,7 @@ def write_record(
 def _write_metadata(
     connection: sqlite3.Connection, tenant: str, number: int, record: SessionRecord
 ) -> None:
-    rows_of = [(number, tenant, key, value) for key, value in record.metadata.items()]
+    rows_of = [(number, tenant, key, value) for key, value in record.labels.items()]
     connection.executemany(_METADATA, rows_of)
 
 

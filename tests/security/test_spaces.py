@@ -1,0 +1,148 @@
+"""A space's conversations see one another; nothing else sees them, and they see nothing else."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sampling import drawn
+
+from hiermem import ALL, Memory, Message, NotFoundError, UsageError
+
+RULES = "# Files\n- person.md: who\n"
+SPACES = (None, "ada", "a.", "a%")
+TENANTS = ("default", "other")
+_SESSIONS = st.sampled_from(["s", "t", "u", "v"])
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "append", "append", "fork", "join", "leave", "delete", "erase"]),
+        st.sampled_from(TENANTS),
+        _SESSIONS,
+        st.sampled_from(SPACES),
+    ),
+    min_size=8,
+    max_size=30,
+)
+
+
+class Histories:
+    """What each session holds, in plain dicts: the words of its live messages, and its space."""
+
+    def __init__(self) -> None:
+        self.words: dict[tuple[str, str], list[str | None]] = {}
+        self.spaces: dict[tuple[str, str], str | None] = {}
+        self.number = 0
+
+    def members(self, tenant: str, space: object) -> set[str]:
+        """Return the words that a scope of a tenant may show."""
+        return {
+            word
+            for (of, name), words in self.words.items()
+            if of == tenant and (space is ALL or self.spaces[of, name] == space)
+            for word in words
+            if word
+        }
+
+    def step(self, memory: Memory, what: str, tenant: str, name: str, space: str | None) -> None:
+        """Do one step on both sides."""
+        session, key = memory.session(name), (tenant, name)
+        exists = key in self.words
+        if what == "append":
+            self.number += 1
+            word = f"zebra{self.number}"
+            member = memory.session(name, space=space)
+            if exists and space not in (None, self.spaces[key]):
+                with pytest.raises(UsageError):
+                    member.append(Message.user("never"))
+                return
+            member.append(Message.user(f"My animal is {word}."))
+            self.words.setdefault(key, []).append(word)
+            self.spaces.setdefault(key, space)
+        elif not exists:
+            with pytest.raises((NotFoundError, UsageError)):
+                session.join(space or "none such")
+        elif what == "fork" and (tenant, f"{name}{name}") not in self.words:
+            session.fork(f"{name}{name}")
+            self.words[tenant, f"{name}{name}"] = list(self.words[key])
+            self.spaces[tenant, f"{name}{name}"] = self.spaces[key]
+        elif what == "join" and space is not None:
+            if self.spaces[key] not in (None, space):
+                with pytest.raises(UsageError):
+                    session.join(space)
+                return
+            session.join(space)
+            self.spaces[key] = space
+        elif what == "leave":
+            session.leave()
+            self.spaces[key] = None
+        elif what == "delete" and space is not None:
+            memory.space(space).delete()
+            memory.space(space, rules=RULES).files()
+            self.spaces |= {
+                place: None if place[0] == tenant and held == space else held
+                for place, held in self.spaces.items()
+            }
+        elif what == "erase" and self.words[key][-1]:
+            session.erase([len(self.words[key]) - 1], forks="keep")
+            self.words[key][-1] = None
+
+
+def words_of(text: str) -> set[str]:
+    return {word.strip(".") for word in text.split() if word.startswith("zebra")}
+
+
+@drawn(1_000, plain=40)
+@given(_STEPS)
+def test_no_scope_shows_a_word_of_another(steps):
+    """Random histories of tenants, spaces, forks, joins: each search shows its members' words."""
+    with tempfile.TemporaryDirectory() as folder, Memory.open(Path(folder, "a.db")) as own:
+        tenants = {"default": own, "other": own.for_tenant("other")}
+        for memory in tenants.values():
+            for space in filter(None, SPACES):
+                memory.space(space, rules=RULES).files()
+        histories = Histories()
+        for step in steps:
+            what, tenant, name, space = step
+            histories.step(tenants[tenant], what, tenant, name, space)
+        for tenant, memory in tenants.items():
+            for space in (*SPACES, ALL):
+                allowed = histories.members(tenant, space)
+                hits = memory.search("animal", limit=100, space=space, semantic_dedup=False)
+                assert {word for hit in hits for word in words_of(hit.text)} == allowed
+                assert all(space in (ALL, hit.space) for hit in hits)
+                assert words_of(memory.recall("animal", 4_000, space=space).text) == allowed
+                listed = [record.id for record in memory.sessions(space=space)]
+                assert len(listed) == memory.count_sessions(space=space)
+            if any(of == tenant and space for (of, _), space in histories.spaces.items()):
+                with pytest.raises(UsageError, match="space=ALL"):
+                    memory.search("animal")
+                with pytest.raises(UsageError, match="space=ALL"):
+                    memory.recall("animal")
+            else:
+                memory.search("animal")
+
+
+def test_a_space_that_does_not_exist_makes_no_person(tmp_path):
+    """Broken, a typo in a name begins a memory of its own, and nobody notices."""
+    with Memory.open(tmp_path / "chat.db") as memory:
+        memory.session("s").append(Message.user("Hi."))
+        for call in (
+            lambda: memory.session("new", space="adda").append(Message.user("Hi.")),
+            lambda: memory.session("new", space="adda").context(),
+            lambda: memory.session("s").join("adda"),
+        ):
+            with pytest.raises(NotFoundError, match="adda"):
+                call()
+        assert memory.spaces() == []
+
+
+def test_an_application_has_no_label_of_a_space(tmp_path):
+    """Broken, metadata that users fill in make a session a member of any space."""
+    with Memory.open(tmp_path / "chat.db") as memory:
+        session = memory.session("s")
+        session.append(Message.user("Hi."))
+        with pytest.raises(UsageError, match="hiermem"):
+            session.set_metadata({"hiermem/space": "ada"})
+        with pytest.raises(UsageError, match="hiermem"):
+            memory.session("t", metadata={"hiermem/member": ""})
