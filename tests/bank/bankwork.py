@@ -7,7 +7,7 @@ from typing import Any
 
 from hiermem.bank.batches import BatchSettings, next_batch
 from hiermem.bank.prompt import NoteBatch
-from hiermem.bank.record import BankState, note_key
+from hiermem.bank.records import BankState, note_key
 from hiermem.bank.rules import read_rules
 from hiermem.prompts import load_named
 from hiermem.protocols import LLMResponse

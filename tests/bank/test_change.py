@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem.bank import change
-from hiermem.bank import record as kept
+from hiermem.bank import records as kept
 from hiermem.bank.batches import judge, next_batch
 from hiermem.bank.change import in_order, leading
 from hiermem.bank.files import Applied
 from hiermem.bank.prompt import NoteBatch
-from hiermem.bank.record import BankState, read_journal
+from hiermem.bank.records import BankState, read_journal
 from hiermem.calls.failures import Accepted
 from hiermem.errors import StoreCorruptError
 from hiermem.stores.memory import MemoryStore

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from hiermem import AsyncMemory
-from hiermem.bank import record as kept
+from hiermem.bank import records as kept
 from hiermem.bank.store import SpaceContext
 from hiermem.stores.memory import MemoryStore
 from hiermem.types.transaction import RecordWrite

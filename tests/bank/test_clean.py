@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.bank.rules import folded, tidy, visible
+from hiermem.bank.sections import folded, tidy, visible
 
 #: Texts that need what hides elsewhere: joiners, selectors, flags, marks of other scripts.
 NEEDED = (

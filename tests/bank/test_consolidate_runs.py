@@ -9,8 +9,8 @@ from sampling import params
 from stand_ins import Clock
 
 from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
-from hiermem.bank import record as kept
-from hiermem.bank.record import subject_of
+from hiermem.bank import records as kept
+from hiermem.bank.records import subject_of
 from hiermem.calls import call as calling
 from hiermem.calls import run as frame
 from hiermem.calls.ask import RecordClaim

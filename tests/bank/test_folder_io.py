@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hiermem import AsyncMemory, FolderError, UsageError
-from hiermem.bank import exchange as folder_io
+from hiermem.bank import folder_io
 from hiermem.bank import space as space_engine
 from hiermem.bank.exchange import META, SYNTHESIS, text_hash
 from hiermem.stores.memory import MemoryStore

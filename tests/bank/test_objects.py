@@ -14,14 +14,15 @@ from sampling import drawn
 
 from hiermem import UsageError
 from hiermem.bank import object_io
-from hiermem.bank.bank_url import read_options, read_url
 from hiermem.bank.exchange import (
     META,
     SYNTHESIS,
     ExchangedBank,
     Pointer,
     load,
+    read_options,
     read_pointer,
+    read_url,
     text_hash,
 )
 from hiermem.bank.object_io import ObjectPlace, StoredObject

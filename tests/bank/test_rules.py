@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.bank.rules import MAX_RULES, check_file_name, read_rules, sections
+from hiermem.bank.rules import MAX_RULES, check_file_name, read_rules
+from hiermem.bank.sections import sections
 from hiermem.errors import InvalidTextError, UsageError
 
 BANK = """\

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from sampling import drawn
 
-from hiermem.bank.rules import front_matter, plain, sections, unclosed
+from hiermem.bank.sections import front_matter, plain, sections, unclosed
 
 #: Lines on which CommonMark and this reading agree whatever surrounds them.
 PIECES = (

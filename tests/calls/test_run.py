@@ -16,7 +16,7 @@ from hiermem import (
     Message,
     UpdatePolicy,
 )
-from hiermem.bank import record as bank_record
+from hiermem.bank import records
 from hiermem.calls.run import JournalledRun
 from hiermem.extraction.chunk import CLAIM
 from hiermem.stores.memory import MemoryStore
@@ -107,7 +107,7 @@ async def claims(store: MemoryStore) -> list[str]:
     tenant = store.tenant("default")
     entries = await store.claim_due(9, lease=0.0, ahead=None)
     found = [one.session_id for one in entries if one.claimed]
-    for kind in (CLAIM, bank_record.kind_of(bank_record.CLAIM, "work")):
+    for kind in (CLAIM, records.kind_of(records.CLAIM, "work")):
         found += [record.kind for record in await tenant.records(kind)]
     return found
 

@@ -17,7 +17,7 @@ import pytest
 from stand_ins import Clock
 
 from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
-from hiermem.bank import record as kept
+from hiermem.bank import records as kept
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import SITES, DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import BANK_FAULTS, RETURNING, FaultyLLM, ScriptedLLM

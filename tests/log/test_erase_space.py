@@ -15,7 +15,7 @@ from hiermem import (
     StoreBusyError,
     UsageError,
 )
-from hiermem.bank import record as kept
+from hiermem.bank import records as kept
 from hiermem.bank import space as space_engine
 from hiermem.bank.store import SpaceContext, bank_claim
 from hiermem.remote.object_storage import open_storage

@@ -14,7 +14,7 @@ import pytest
 from sampling import params
 
 from hiermem import FolderError, Memory
-from hiermem.bank import exchange as folder_io
+from hiermem.bank import folder_io
 from hiermem.bank.exchange import META, ExchangedBank, Pointer, plan, text_hash
 from hiermem.bank.rules import check_file_name, fold, names_in
 from hiermem.errors import HiermemError

@@ -233,7 +233,7 @@ class AsyncSpace(Brief):
 
     async def runs(self, *, limit: int = 100) -> list[transaction.RunRecord]:
         """Return the journalled runs of this space, newest first."""
-        from hiermem.bank.record import subject_of
+        from hiermem.bank.records import subject_of
         from hiermem.context import read
 
         return await read.runs(self._resources.opened(), limit, subject=subject_of(self._name))

@@ -44,9 +44,9 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Final, TypeAlias
 
-from hiermem.bank import record as kept
+from hiermem.bank import records
 from hiermem.bank.files import Applied
-from hiermem.bank.record import BankState, write_of
+from hiermem.bank.records import BankState, write_of
 from hiermem.types.bank import BankRevision, BlockedNote, Note, RevisionKind
 from hiermem.types.transaction import RecordWrite
 
@@ -116,7 +116,7 @@ def commit(
         failed_alone="",
     )
     keys = tuple(note.key for note in consumed)
-    entry = kept.JournalEntry(
+    entry = records.JournalEntry(
         meta.consolidations,
         run_id,
         now,
@@ -134,16 +134,16 @@ def commit(
         texts=applied.texts,
         synthesis=applied.synthesis,
     )
-    key = kept.number_key(entry.number)
-    writes = [write_of(kept.CONSOLIDATION, space, key, kept.journal_body(entry), expected=0)]
+    key = records.number_key(entry.number)
+    writes = [write_of(records.CONSOLIDATION, space, key, records.journal_body(entry), expected=0)]
     for note in consumed:
-        body = kept.note_body(replace(note, state="consumed", consolidation=number))
+        body = records.note_body(replace(note, state="consumed", consolidation=number))
         writes += (
-            write_of(kept.NOTE, space, note.key, expected=1),
-            write_of(kept.CONSUMED, space, note.key, body, expected=0),
+            write_of(records.NOTE, space, note.key, expected=1),
+            write_of(records.CONSUMED, space, note.key, body, expected=0),
         )
         if note.failures or note.unplaced:
-            writes.append(write_of(kept.BLOCKED, space, note.key))
+            writes.append(write_of(records.BLOCKED, space, note.key))
     writes += _left_out(space, applied.unplaced)
     return after, (*revised, *writes)
 
@@ -176,8 +176,8 @@ def put(
     for note in restored:
         live = replace(note, state="live", consolidation=None, files=(), dropped_for="")
         writes += (
-            write_of(kept.CONSUMED, space, note.key, expected=1),
-            write_of(kept.NOTE, space, note.key, kept.note_body(live), expected=0),
+            write_of(records.CONSUMED, space, note.key, expected=1),
+            write_of(records.NOTE, space, note.key, records.note_body(live), expected=0),
         )
     return after, tuple(writes)
 
@@ -219,7 +219,7 @@ def set_aside(space: str, note: Note, reason: str) -> RecordWrite:
 
 
 def _trouble(space: str, note: Note) -> RecordWrite:
-    return write_of(kept.BLOCKED, space, note.key, kept.trouble_body(note))
+    return write_of(records.BLOCKED, space, note.key, records.trouble_body(note))
 
 
 def _left_out(space: str, notes: Sequence[Note]) -> list[RecordWrite]:
@@ -235,7 +235,7 @@ def expired(
     ``at`` is the time of each revision.
     """
     return tuple(
-        write_of(kept.CONSUMED, space, note.key)
+        write_of(records.CONSUMED, space, note.key)
         for note in consumed
         if note.consolidation is not None
         and (when := at.get(note.consolidation)) is not None
@@ -245,7 +245,7 @@ def expired(
 
 def _meta_write(state: BankState) -> RecordWrite:
     return write_of(
-        kept.META, state.space, body=kept.meta_body(state.meta), expected=state.meta_version
+        records.META, state.space, body=records.meta_body(state.meta), expected=state.meta_version
     )
 
 
@@ -259,18 +259,18 @@ def _revise(
     for name, text in sorted(texts.items()):
         version = versions.pop(name, 0)
         held.pop(name, None)
-        writes.append(write_of(kept.BANK, space, name, text, expected=version))
+        writes.append(write_of(records.BANK, space, name, text, expected=version))
         kinds[name] = "removed" if text is None else "updated" if version else "created"
         if text is not None:
             held[name], versions[name] = text, version + 1
     version = state.synthesis_version
     if synthesis != state.synthesis or not version:
-        writes.append(write_of(kept.SYNTHESIS, space, body=synthesis, expected=version))
+        writes.append(write_of(records.SYNTHESIS, space, body=synthesis, expected=version))
         version += 1
-    body = kept.revision_body(replace(revision, files=kinds), texts=texts, synthesis=synthesis)
+    body = records.revision_body(replace(revision, files=kinds), texts=texts, synthesis=synthesis)
     state = replace(state, meta=replace(state.meta, revision=revision.number))
     writes += (
-        write_of(kept.REVISION, space, kept.number_key(revision.number), body, expected=0),
+        write_of(records.REVISION, space, records.number_key(revision.number), body, expected=0),
         _meta_write(state),
     )
     after = replace(

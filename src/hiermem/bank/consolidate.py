@@ -23,13 +23,11 @@ from typing import Any, Final
 
 from hiermem import errors
 from hiermem import prompts as shipped
-from hiermem.bank import batches as consolidation
-from hiermem.bank import change
-from hiermem.bank import files as result
-from hiermem.bank import record as bank_record
-from hiermem.bank.files import Applied, ConsolidationTally
+from hiermem.bank import batches, change, records, result
+from hiermem.bank.files import Applied
 from hiermem.bank.prompt import NoteBatch
-from hiermem.bank.record import subject_of
+from hiermem.bank.records import subject_of
+from hiermem.bank.result import ConsolidationTally
 from hiermem.bank.store import SpaceContext, bank_claim
 from hiermem.calls import run_report as request_limits
 from hiermem.calls.ask import RecordClaim, ask_until_fit
@@ -44,7 +42,7 @@ from hiermem.protocols import LLM
 from hiermem.types.bank import BlockedNote, ConsolidationResult, Note
 from hiermem.types.transaction import Attempt, RecordWrite, RunRecord
 
-#: The name of the prompt of a consolidation.
+#: The name of the prompt of a batches.
 TEMPLATE: Final = "consolidate"
 #: Tokens reserved for the answer of a remote model (six files of a page each), and the most of them
 #: where the notes of one request need more.
@@ -100,7 +98,7 @@ async def consolidate(
         call_timeout=policy.call_timeout,
         retries=handle.update_policy.retries,
         policy=policy,
-        settings=consolidation.BatchSettings(
+        settings=batches.BatchSettings(
             shipped.load_named(TEMPLATE, prompts),
             handle.counter,
             answer=answer(remote=_ANSWER),
@@ -124,7 +122,7 @@ class _Consolidation(Run[NoteBatch]):
     """
 
     policy: BankPolicy
-    settings: consolidation.BatchSettings
+    settings: batches.BatchSettings
     claim: RecordClaim | None
     space: SpaceContext
     tally: ConsolidationTally = field(init=False)
@@ -225,7 +223,7 @@ class _Consolidation(Run[NoteBatch]):
         queue = self.live_notes[: self.policy.max_notes]
         while queue and not self.tally.stopped:
             batch = await asyncio.to_thread(
-                consolidation.next_batch,
+                batches.next_batch,
                 self.tally.state,
                 queue,
                 self.settings,
@@ -280,7 +278,7 @@ class _Consolidation(Run[NoteBatch]):
     async def _ask_model(self, state: CallState[NoteBatch]) -> tuple[Applied | None, str]:
         """Ask, and again where the answer can be repaired; None where nothing in it can be used."""
         batch, tally = state.node, self.tally
-        judge = partial(consolidation.judge, batch, policy=self.policy)
+        judge = partial(batches.judge, batch, policy=self.policy)
         try:
             # All tries of one request together have the time of one call.
             verdict = await ask_until_fit(
@@ -295,14 +293,14 @@ class _Consolidation(Run[NoteBatch]):
             smaller = None
             if isinstance(error, errors.ModelOverflowError):
                 smaller = await asyncio.to_thread(
-                    consolidation.reduced_limits, tally.state, batch, self.settings
+                    batches.reduced_limits, tally.state, batch, self.settings
                 )
             if smaller is None:
                 await self._failed(batch, f"the model call failed: {cause_of(error)[1]}")
             else:
                 self.settings = smaller
         except errors.ModelError as error:
-            usual = consolidation.usual_answer(batch, self.settings)
+            usual = batches.usual_answer(batch, self.settings)
             if isinstance(error, errors.PermanentModelError) and usual is not None:
                 self.settings = usual
             else:
@@ -351,7 +349,7 @@ class _Consolidation(Run[NoteBatch]):
             if self.policy.retention is not None:
                 before = self.now() - self.policy.retention
                 consumed = await space.consumed_notes()
-                found = bank_record.read_revisions(await space.of_kind(bank_record.REVISION))
+                found = records.read_revisions(await space.of_kind(records.REVISION))
                 at = {revision.number: revision.at for revision in found}
                 if writes := change.expired(space.name, consumed, at=at, before=before):
                     await self._commit(*writes)

@@ -9,35 +9,20 @@ What a person changed in a folder is loaded back as a new revision. Nothing is m
 control does that. But no side is overwritten silently by what never knew its text: an export is
 refused over a file that is not the last export's, and a load over a file that a consolidation
 changed since the export.
-
-Reads and writes the files of a bank in a plain folder, such as one under version control.
-
-Only the names that the caller passes are ever touched, each as an entry of the one folder that was
-opened, and no link is followed. A file is written under a temporary name and moved into place
-whole. ``bank.exchange`` decides which files are written; ``bank.rules`` has checked
-the names.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
-import os
 import re
-import stat
-import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from os import PathLike
 from typing import Any, Final, TypeAlias
 
-from hiermem import process
-from hiermem.bank.record import BankState, RevisionTexts
-from hiermem.bank.rules import MAX_FILE
-from hiermem.errors import FolderError, InvalidTextError, UsageError
+from hiermem.bank.records import BankState, RevisionTexts
+from hiermem.bank.sections import MAX_FILE
+from hiermem.errors import InvalidTextError, UsageError
 from hiermem.text.policy import check, check_json
 from hiermem.types.bank import ExportReport, LoadReport
 
@@ -184,7 +169,7 @@ def superseding(bank: ExchangedBank, held: Pointer | None, *, place: str) -> int
     """Return the later revision of the same space that a place holds; None if it holds none.
 
     Raises UsageError for what is there of another space, or of another line of this one, unless
-    ``overwrite`` of the bank is set.
+    ``bank.overwrite`` is set.
     """
     ours = bank.pointer
     if held is None:
@@ -375,155 +360,100 @@ def conflict_marker(text: str) -> int | None:
     return text.count("\n", 0, found.start()) + 1 if found else None
 
 
-#: On systems without these flags, or without names relative to an open folder, whole paths are
-#: used, with a check before each step.
-_NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
-_NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-_HAS_DIR_FD: Final = {os.open, os.stat, os.unlink, os.rename} <= os.supports_dir_fd
-_NEW_FILE: Final = 0o666
+#: The schemes of URLs that name object storage; ``memory`` is the process's own, for trials.
+SCHEMES: Final = ("s3", "gs", "az", "memory")
+_MOST_URL: Final = 512
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)\Z", re.DOTALL)
+#: What a path makes of a URL: one slash of two.
+_URL_AS_PATH: Final = re.compile(rf"(?:{'|'.join(SCHEMES)}):[/\\]")
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+_PART: Final = re.compile(r"[\w .,()+&=!'-]+\Z")
+_OPTION: Final = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 
 
-def folder_path(folder: Any) -> str:
-    """Return a folder's path as text. Raises UsageError for anything else."""
-    if not isinstance(folder, (str, PathLike)):
-        raise UsageError(f"folder is {type(folder).__name__}; it must be a text or a path")
-    path = os.fspath(folder)
-    if not isinstance(path, str) or not path or "\0" in path:
-        raise UsageError("folder must be the path of a folder")
-    # With a slash at its end a link to a folder would be followed.
-    return path.rstrip("/" if os.sep == "/" else "/\\") or os.sep
+@dataclass(frozen=True, slots=True)
+class BankUrl:
+    """A place in object storage: a bucket (or container) and a prefix, which may be empty."""
+
+    scheme: str
+    bucket: str
+    prefix: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
+
+    def key(self, name: str) -> str:
+        """Return the key of what has this name below the prefix."""
+        return f"{self.prefix}/{name}" if self.prefix else name
 
 
-def absolute_path(path: str) -> str:
-    """Return the absolute path of a folder."""
-    return os.path.abspath(path)
+def read_url(folder: object) -> BankUrl | None:
+    """Return the place that a URL names; None for what is no URL, such as a path.
 
+    Raises UsageError for a URL of no use. The error repeats nothing but the scheme, because a URL
+    may hold credentials.
 
-def read_from(path: str, names: Collection[str], *, create: bool) -> tuple[dict[str, Entry], Entry]:
-    """Read the files of those names, as far as they exist, and the pointer's text.
-
-    Raises FolderError if the folder cannot be read, is missing and not to be created, or has one of
-    the names for something that is no plain file.
+    >>> str(read_url("s3://bank/team/x/"))
+    's3://bank/team/x'
+    >>> read_url("a/folder") is None
+    True
     """
-    with _folder_errors(path):
-        if create:
-            os.makedirs(path, exist_ok=True)
-        with _open_folder(path) as folder:
-            found = {name: folder.read(name) for name in sorted(names)}
-            return found, folder.read(META)
-
-
-def write_to(path: str, bank: ExchangedBank, plan: Plan, held: Pointer | None) -> None:
-    """Write and remove files as planned, then the pointer. Raises FolderError.
-
-    Wherever this ends, each file is whole.
-    """
-    with _folder_errors(path), _open_folder(path) as folder:
-        for name in plan.write:
-            folder.write(name, bank.texts[name])
-        for name in plan.remove:
-            folder.remove(name)
-        if held != bank.pointer:
-            folder.write(META, write_pointer(bank))
-
-
-@contextmanager
-def _folder_errors(path: str) -> Iterator[None]:
-    """Turn the system's errors into ours."""
-    try:
-        yield
-    except OSError as error:
-        raise FolderError(f"{path}: {error.strerror or type(error).__name__}") from None
-
-
-@contextmanager
-def _open_folder(path: str) -> Iterator[_Folder]:
-    """Open the folder itself; do not follow a link."""
-    no_folder = FolderError(f"{path} is not a folder, or a link to one; give the folder itself")
-    if not _HAS_DIR_FD:
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            raise no_folder
-        yield _Folder(path, None)
-        return
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _NO_LINK)
-    except OSError as error:
-        if error.errno in (errno.ENOTDIR, errno.ELOOP):
-            raise no_folder from None
-        raise
-    try:
-        yield _Folder(path, handle)
-    finally:
-        os.close(handle)
-
-
-class _Folder:
-    """One open folder; its entries are named, never reached by a path with parts."""
-
-    def __init__(self, path: str, handle: int | None) -> None:
-        self._path, self._handle = path, handle
-
-    def write(self, name: str, text: str) -> None:
-        """Write a file under a temporary name and move it into place; it keeps its permissions."""
-        temporary = f".hiermem-{uuid.uuid4().hex}.tmp"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | getattr(os, "O_BINARY", 0)
-        handle = self._open(temporary, flags, _NEW_FILE)
-        try:
-            with open(handle, "wb") as file:
-                file.write(text.encode("utf-8"))
-                file.flush()
-                before = self._stat(name)
-                if before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
-                    os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
-                process.sync(file.fileno())
-            os.replace(
-                self._at(temporary), self._at(name),
-                src_dir_fd=self._handle, dst_dir_fd=self._handle,
-            )  # fmt: skip
-            if self._handle is not None:
-                process.sync(self._handle)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                self.remove(temporary)
-            raise
-
-    def remove(self, name: str) -> None:
-        """Remove an entry; a link itself, not its target."""
-        os.unlink(self._at(name), dir_fd=self._handle)
-
-    def read(self, name: str) -> Entry:
-        """Read one file; None if there is none. Raises FolderError if it is no plain file."""
-        if (before := self._stat(name)) is None:
-            return None
-        # Not opened first: opening a pipe would wait for its writer.
-        if not stat.S_ISREG(before.st_mode):
-            raise self._no_plain_file(name)
-        try:
-            handle = self._open(name, os.O_RDONLY | _NO_LINK | _NO_WAIT)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise self._no_plain_file(name) from None
-            raise
-        with open(handle, "rb") as file:
-            # Checked again: the entry may have changed since the first check.
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise self._no_plain_file(name)
-            data = file.read(MAX_BYTES + 1)
-        return read_entry(name, data, place=self._path)
-
-    def _no_plain_file(self, name: str) -> FolderError:
-        return FolderError(f"{name} in {self._path} is no plain file; remove it")
-
-    def _open(self, name: str, flags: int, mode: int = 0o777) -> int:
-        return os.open(self._at(name), flags, mode, dir_fd=self._handle)
-
-    def _stat(self, name: str) -> os.stat_result | None:
-        with contextlib.suppress(FileNotFoundError):
-            return os.stat(self._at(name), dir_fd=self._handle, follow_symlinks=False)
+    found = _URL.match(folder) if isinstance(folder, str) else None
+    if not isinstance(folder, str) and _URL_AS_PATH.match(str(folder)):
+        raise UsageError("a URL of object storage is a text; a path makes one slash of its two")
+    if found is None:
         return None
+    scheme, rest = found[1].lower(), found[2]
+    if scheme not in SCHEMES:
+        raise UsageError(
+            f"there is no object storage {scheme}://; it may be "
+            f"{', '.join(f'{each}://' for each in SCHEMES)}, or the path of a folder"
+        )
+    bucket, _, prefix = rest.partition("/")
+    prefix = prefix.strip("/")
+    if "@" in bucket or ":" in bucket:
+        raise UsageError(
+            f"a URL {scheme}:// holds no credentials and no port; give them in options, or in the "
+            "environment"
+        )
+    parts = prefix.split("/") if prefix else []
+    if (
+        len(rest) > _MOST_URL - len(scheme) - 3
+        or not _BUCKET.match(bucket)
+        or not all(_PART.match(part) and part.strip(".") and part == part.strip() for part in parts)
+    ):
+        raise UsageError(
+            f"a URL of object storage is {scheme}://BUCKET/PREFIX, of at most {_MOST_URL} "
+            "characters; a prefix holds letters, digits, spaces, the marks _.,()+&=!'- and single "
+            "slashes"
+        )
+    return BankUrl(scheme, bucket, prefix)
 
-    def _at(self, name: str) -> str:
-        """Return the path of an entry: relative to the open folder, where there is one."""
-        return name if self._handle is not None else os.path.join(self._path, name)
+
+def read_options(options: object) -> dict[str, str]:
+    """Return the options of a storage as texts. Raises UsageError; no value is ever repeated.
+
+    >>> read_options({"region": "eu-1", "allow_http": True})
+    {'region': 'eu-1', 'allow_http': 'true'}
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise UsageError("options must be a mapping of names to values, such as {'endpoint': URL}")
+    read: dict[str, str] = {}
+    for name, value in options.items():
+        if not isinstance(name, str) or not _OPTION.match(name):
+            raise UsageError(
+                "options: a name is no option of object storage; names are lower-case letters, "
+                "digits and _, such as endpoint"
+            )
+        if isinstance(value, bool):
+            read[name] = "true" if value else "false"
+        elif isinstance(value, (str, int)):
+            read[name] = str(value)
+        else:
+            raise UsageError(
+                f"options: {name} is {type(value).__name__}; it must be a text, a whole number or "
+                "a truth value"
+            )
+    return read

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from hiermem.bank import exchange
-from hiermem.bank.bank_url import BankUrl
-from hiermem.bank.exchange import Entry, ExchangedBank, Pointer
+from hiermem.bank.exchange import BankUrl, Entry, ExchangedBank, Pointer
 from hiermem.calls.budget import backing_off
 from hiermem.calls.run_report import Pauses
 from hiermem.errors import FolderError

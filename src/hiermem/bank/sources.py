@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hiermem.bank.record import CONSOLIDATION, EXPORT, SPACE_SCOPE, kind_of, read_journal
+from hiermem.bank.records import CONSOLIDATION, EXPORT, SPACE_SCOPE, kind_of, read_journal
 from hiermem.types.bank import Note
 from hiermem.types.transaction import Asking, NeedRecords, Record, RecordWrite
 

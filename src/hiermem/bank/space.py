@@ -17,16 +17,12 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from hiermem import arguments
-from hiermem.bank import change, exchange, object_io
-from hiermem.bank import exchange as folder_io
-from hiermem.bank import record as bank_record
+from hiermem.bank import change, exchange, folder_io, object_io, records
 from hiermem.bank import sources as source_links
-from hiermem.bank.bank_url import BankUrl, read_options, read_url
-from hiermem.bank.check import KINDS, faults
-from hiermem.bank.exchange import ExchangedBank, Pointer
+from hiermem.bank.exchange import BankUrl, ExchangedBank, Pointer, read_options, read_url
 from hiermem.bank.files import diff
 from hiermem.bank.object_io import ObjectPlace
-from hiermem.bank.record import RevisionTexts, subject_of
+from hiermem.bank.records import RevisionTexts, subject_of
 from hiermem.bank.rules import check_file_name
 from hiermem.bank.sources import SourceLink
 from hiermem.bank.store import SpaceContext, bank_claim
@@ -57,7 +53,7 @@ OpenStorage: TypeAlias = Callable[[BankUrl, Mapping[str, str]], ObjectPlace]
 
 async def spaces(handle: Handle) -> list[str]:
     """List the names of a tenant's spaces."""
-    found = await handle.store.records(bank_record.SPACE, scope=bank_record.SPACE_SCOPE, limit=_ALL)
+    found = await handle.store.records(records.SPACE, scope=records.SPACE_SCOPE, limit=_ALL)
     return [record.key for record in found]
 
 
@@ -87,12 +83,12 @@ async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[s
             continue
         found = None
         for _ in range(_AGAIN):
-            if (found := await space.settled(KINDS)) is not None:
+            if (found := await space.settled(records.CHECKED)) is not None:
                 break
         if found is None:
             skipped.append(f"space {name!r} was written to all the time: it was not compared")
             continue
-        wrong = await asyncio.to_thread(list, faults(name, header, found))
+        wrong = await asyncio.to_thread(list, records.faults(name, header, found))
         findings += [Finding("bank", subject_of(name), "the space", what) for what in wrong]
     return subjects, findings, skipped
 
@@ -156,8 +152,8 @@ async def note(
                 # The space may have been erased: then the note is for the space that exists now.
                 await space.rules(reread=True)
             epochs = await _epochs(space, draft.sources)
-            counter = await space.one(bank_record.SEQUENCE)
-            new, writes = bank_record.new_note(space.name, draft, counter=counter, mark=mark)
+            counter = await space.one(records.SEQUENCE)
+            new, writes = records.new_note(space.name, draft, counter=counter, mark=mark)
             for session_id, index in new.sources:
                 link = SourceLink(index, space.name, new.key)
                 writes += source_links.writes_of(session_id, link)
@@ -172,7 +168,7 @@ def _note_exists(space: SpaceContext, new: Note) -> Callable[[], Awaitable[bool]
     """Return the check that finds a note of unknown outcome, live or consumed."""
 
     async def exists() -> bool:
-        for kind in (bank_record.NOTE, bank_record.CONSUMED):
+        for kind in (records.NOTE, records.CONSUMED):
             if await space.one(kind, new.key) is not None:
                 return True
         return False
@@ -219,9 +215,7 @@ async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
 async def unblock(space: SpaceContext) -> int:
     """Make blocked notes eligible again; return how many there were."""
     blocked = await notes(space, "blocked")
-    await space.put(
-        [bank_record.write_of(bank_record.BLOCKED, space.name, each.key) for each in blocked]
-    )
+    await space.put([records.write_of(records.BLOCKED, space.name, each.key) for each in blocked])
     return len(blocked)
 
 
@@ -235,7 +229,7 @@ async def read(space: SpaceContext, name: Any, revision: Any) -> str:
         raise UsageError(f"name is no name of a bank file: {wrong}")
     if revision is None:
         await space.rules()
-        found = await space.one(bank_record.BANK, name)
+        found = await space.one(records.BANK, name)
         text = found.body if found else None
     else:
         text = (await _texts(space, revision))[0].get(name)
@@ -250,7 +244,7 @@ async def _texts(space: SpaceContext, revision: Any) -> tuple[dict[str, str], st
     number = arguments.whole(revision, "the revision")
     if number > await _newest(space):
         raise NotFoundError(f"the bank of space {space.name!r} has no revision {number}")
-    return bank_record.texts_at(await space.of_kind(bank_record.REVISION), number)
+    return records.texts_at(await space.of_kind(records.REVISION), number)
 
 
 async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
@@ -258,19 +252,19 @@ async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
     most = arguments.whole(limit, "limit")
     newest = await _newest(space)
     if most >= newest:
-        return bank_record.read_revisions(await space.of_kind(bank_record.REVISION))[::-1][:most]
+        return records.read_revisions(await space.of_kind(records.REVISION))[::-1][:most]
     # A revision holds the texts that changed in it, so only the requested ones are read.
     found = [
-        await space.one(bank_record.REVISION, bank_record.number_key(number))
+        await space.one(records.REVISION, records.number_key(number))
         for number in range(newest, newest - most, -1)
     ]
-    return bank_record.read_revisions(record for record in found if record is not None)
+    return records.read_revisions(record for record in found if record is not None)
 
 
 async def _newest(space: SpaceContext) -> int:
     """Return the number of the newest revision, 0 for none."""
     await space.rules()
-    return bank_record.read_meta(await space.one(bank_record.META)).revision
+    return records.read_meta(await space.one(records.META)).revision
 
 
 async def diff_between(space: SpaceContext, since: Any, until: Any) -> str:
@@ -360,7 +354,7 @@ async def export(
     state = await space.state()
     # The target is on record before anything is written there, so that an erasure can name it.
     where = str(target) if isinstance(target, ObjectPlace) else folder_io.absolute_path(target)
-    write = bank_record.write_of(bank_record.EXPORT, space.name, where, str(state.meta.revision))
+    write = records.write_of(records.EXPORT, space.name, where, str(state.meta.revision))
     if not await space.put([write]):
         raise await space.refused()
     bank = exchange.exchanged(state, space.identity, overwrite=overwrite, export=True)
@@ -396,10 +390,10 @@ async def _since(
     """Return what the revisions after the one that a place holds wrote; all, if it holds none."""
     first = held.revision if held is not None and held.owner == bank.pointer.owner else 0
     found = [
-        await space.one(bank_record.REVISION, bank_record.number_key(number))
+        await space.one(records.REVISION, records.number_key(number))
         for number in range(bank.pointer.revision, first, -1)
     ]
-    return [bank_record.read_texts(record) for record in found if record is not None]
+    return [records.read_texts(record) for record in found if record is not None]
 
 
 async def load(

@@ -1,7 +1,7 @@
 """Reads and writes the records of one space, under the claim of whoever changes its bank.
 
 Each change of a bank is one write of all its records, which counts only while the claim is held. So
-a run that was paused until another one took over writes nothing. ``bank.record``
+a run that was paused until another one took over writes nothing. ``bank.records``
 decides what a record says, and which writes make one change.
 
 A write is retried while the store fails, and recognised where it took effect although the store
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hiermem import errors
-from hiermem.bank import record as bank_record
-from hiermem.bank.record import BankState
+from hiermem.bank import records
+from hiermem.bank.records import BankState
 from hiermem.bank.rules import Rules
 from hiermem.bank.sources import SOURCE, with_sources
 from hiermem.calls.ask import RecordClaim
@@ -54,7 +54,7 @@ class SpaceContext:
     def identity(self) -> str:
         """What tells the space from all others, also of its name, once its rules were read."""
         assert self.header is not None
-        return bank_record.identity(self.header)
+        return records.identity(self.header)
 
     async def rules(self, *, reread: bool = False) -> Rules:
         """Return the rules of the space; create it where rules were given and it does not exist.
@@ -65,12 +65,12 @@ class SpaceContext:
         Raises NotFoundError where there is no such space, RulesConflictError where it has others.
         """
         if self.header is not None and not reread:
-            return bank_record.read_space(self.header)[0]
+            return records.read_space(self.header)[0]
         self.header = None
         for _ in range(_LOOKS):
             found = await self.current_header()
             if found is not None:
-                rules, _ = bank_record.read_space(found)
+                rules, _ = records.read_space(found)
                 if self.requested is not None and self.requested.text != rules.text:
                     raise errors.RulesConflictError(self.name)
                 self.header = found
@@ -80,9 +80,7 @@ class SpaceContext:
                     f"space {self.name!r} does not exist; open it with rules once, which makes it"
                 )
             mark = secrets.token_hex(_MARK_BYTES)
-            write = bank_record.new_space(
-                self.name, self.requested, now=self.handle.clock(), mark=mark
-            )
+            write = records.new_space(self.name, self.requested, now=self.handle.clock(), mark=mark)
             # A created space is read like any other; it may be gone again.
             await self.put([write])
         raise errors.StoreBusyError(f"space {self.name!r} is being made and removed by others")
@@ -95,42 +93,40 @@ class SpaceContext:
 
     async def of_kind(self, kind: str) -> list[Record]:
         """Return the space's records of a kind, by key."""
-        stored = bank_record.kind_of(kind, self.name)
+        stored = records.kind_of(kind, self.name)
         return await retry_store(
-            lambda: self.handle.store.records(stored, scope=bank_record.SPACE_SCOPE, limit=_ALL),
+            lambda: self.handle.store.records(stored, scope=records.SPACE_SCOPE, limit=_ALL),
             sleep=asyncio.sleep,
         )
 
     async def with_sources(self, notes: Sequence[Note]) -> list[Note]:
         """Return notes with the messages that they came from."""
-        kind = bank_record.kind_of(SOURCE, self.name)
+        kind = records.kind_of(SOURCE, self.name)
         links = await self.handle.store.records(kind, limit=_ALL) if notes else []
         return with_sources(notes, self.name, links)
 
     async def live_notes(self) -> list[Note]:
         """Return the live notes, oldest first, including blocked ones; without their sources."""
-        notes = await self.of_kind(bank_record.NOTE)
-        return bank_record.live_notes(notes, await self.of_kind(bank_record.BLOCKED))
+        notes = await self.of_kind(records.NOTE)
+        return records.live_notes(notes, await self.of_kind(records.BLOCKED))
 
     async def consumed_notes(self) -> list[Note]:
         """Return the consumed notes, oldest first; without their sources."""
-        return bank_record.consumed_notes(await self.of_kind(bank_record.CONSUMED))
+        return records.consumed_notes(await self.of_kind(records.CONSUMED))
 
     async def one(self, kind: str, key: str = "") -> Record | None:
         """Return one record of the space, or None."""
-        return await self._one(bank_record.kind_of(kind, self.name), key)
+        return await self._one(records.kind_of(kind, self.name), key)
 
     async def current_header(self) -> Record | None:
         """Return the record that holds the space's rules; None where there is no such space."""
-        return await self._one(bank_record.SPACE, self.name)
+        return await self._one(records.SPACE, self.name)
 
     async def still_exists(self) -> bool:
         """Return whether the space has not been replaced since it was opened."""
         return self.header is None or await self.current_header() == self.header
 
-    async def _one(
-        self, kind: str, key: str, scope: str = bank_record.SPACE_SCOPE
-    ) -> Record | None:
+    async def _one(self, kind: str, key: str, scope: str = records.SPACE_SCOPE) -> Record | None:
         found = await retry_store(
             lambda: self.handle.store.records(kind, scope=scope, key=key), sleep=asyncio.sleep
         )
@@ -139,9 +135,9 @@ class SpaceContext:
     async def state(self) -> BankState:
         """Read the bank as it is now; again where it was changed while it was read."""
         rules = await self.rules()
-        while (found := await self.settled((bank_record.BANK, bank_record.SYNTHESIS))) is None:
+        while (found := await self.settled((records.BANK, records.SYNTHESIS))) is None:
             pass
-        return bank_record.read_state(self.name, rules, found)
+        return records.read_state(self.name, rules, found)
 
     async def settled(self, kinds: Sequence[str]) -> dict[str, list[Record]] | None:
         """Read the records of these kinds, and the figures, in one state of the bank.
@@ -149,11 +145,11 @@ class SpaceContext:
         The figures are read first and last: where they differ, the bank was changed in between, and
         None is returned.
         """
-        before = await self.one(bank_record.META)
+        before = await self.one(records.META)
         found = {kind: await self.of_kind(kind) for kind in kinds}
-        if before != await self.one(bank_record.META):
+        if before != await self.one(records.META):
             return None
-        return found | {bank_record.META: [before] if before else []}
+        return found | {records.META: [before] if before else []}
 
     async def put(
         self,
@@ -197,9 +193,9 @@ def bank_claim(space: SpaceContext, run_id: str) -> RecordClaim:
         run_id,
         space.policy.lease,
         space.handle.store_now,
-        read=lambda: space.one(bank_record.CLAIM),
+        read=lambda: space.one(records.CLAIM),
         put=lambda writes, attempts: space.put(writes, attempts=attempts),
-        place=lambda body, version: bank_record.write_of(
-            bank_record.CLAIM, space.name, body=body, expected=version
+        place=lambda body, version: records.write_of(
+            records.CLAIM, space.name, body=body, expected=version
         ),
     )

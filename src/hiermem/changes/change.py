@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hiermem import arguments
-from hiermem.bank.record import subject_of
+from hiermem.bank.records import subject_of
 from hiermem.bank.space import check_exists
 from hiermem.changes import erase as erasing
 from hiermem.changes import propagate as change

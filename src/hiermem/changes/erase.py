@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from hiermem.bank import record as spaces
+from hiermem.bank import records as spaces
 from hiermem.bank.sources import SOURCE, SourceLink, exported, links_in, named, of_space, places_of
 from hiermem.changes.propagate import (
     ForkHandling,

@@ -37,7 +37,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
-from hiermem.bank.bank_url import BankUrl
+from hiermem.bank.exchange import BankUrl
 from hiermem.bank.object_io import ObjectPlace, StoredObject
 from hiermem.errors import ConfigError, FolderError, UsageError
 from hiermem.remote.responses import IDENTITY, AnsweredError, limited, read_object

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from hiermem.bank.record import META, SEQUENCE, SPACE, subject_of
+from hiermem.bank.records import META, SEQUENCE, SPACE, subject_of
 from hiermem.changes.propagate import STORE_COPY
 from hiermem.errors import SessionDiffersError
 from hiermem.types import SessionRecord

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hiermem.bank import change
 from hiermem.bank.batches import judge
 from hiermem.bank.files import Applied
-from hiermem.bank.record import BankState
-from hiermem.bank.rules import sections
+from hiermem.bank.records import BankState
+from hiermem.bank.sections import sections
 from hiermem.calls.failures import Accepted
 from hiermem.models.offline.notes import consolidate, write
 from hiermem.protocols import LLMResponse

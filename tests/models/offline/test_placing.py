@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.bank.rules import read_rules, sections
+from hiermem.bank.rules import read_rules
+from hiermem.bank.sections import sections
 from hiermem.models.offline.notes import place, places_of
 from hiermem.types.bank import BankText
 

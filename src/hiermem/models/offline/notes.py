@@ -25,16 +25,8 @@ from datetime import UTC
 from typing import Final, TypeAlias
 
 from hiermem.bank.prompt import BankAnswer, DropAnswer, FileAnswer
-from hiermem.bank.rules import (
-    Rules,
-    folded,
-    lines_of,
-    read_rules,
-    sections,
-    tidy,
-    unclosed,
-    visible,
-)
+from hiermem.bank.rules import Rules, read_rules
+from hiermem.bank.sections import folded, lines_of, sections, tidy, unclosed, visible
 from hiermem.data import word_lists
 from hiermem.summaries import salience
 from hiermem.summaries.inputs import Count

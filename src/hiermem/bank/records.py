@@ -27,7 +27,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -467,3 +468,60 @@ def subject_of(space: str) -> str:
     'space:project-x'
     """
     return f"space:{space}"
+
+
+#: The kinds of record that are read beside the figures, in this order: a note that arrives
+#: meanwhile is not missed.
+CHECKED: Final = (
+    SEQUENCE, NOTE, BLOCKED, CONSUMED, BANK, SYNTHESIS,
+    REVISION, CONSOLIDATION,
+)  # fmt: skip
+
+
+def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
+    """Yield what is wrong; ``records`` are all records of the space, by kind, read in one state."""
+    try:
+        rules, _ = read_space(header)
+        state = read_state(space, rules, records)
+        live = live_notes(records[NOTE], records[BLOCKED])
+        consumed = consumed_notes(records[CONSUMED])
+        revisions = read_revisions(records[REVISION])
+        texts = texts_at(records[REVISION], len(revisions))
+        arrived = arrivals(next(iter(records[SEQUENCE]), None))
+        nowhere = placed_nowhere(records[CONSUMED])
+    except StoreCorruptError as error:
+        yield str(error)
+        return
+    journal: list[JournalEntry] = []
+    for record in records[CONSOLIDATION]:
+        entry = read_journal(record)
+        if entry is None:
+            yield f"the entry {record.key} of its journal is damaged"
+        else:
+            journal.append(entry)
+    # A consumed note that the journal names may be gone, for its retention may be over.
+    entered = Counter(key for entry in journal for key in entry.notes)
+    entered.subtract(key for revision in revisions for key in revision.restored)
+    entered = +entered
+    waiting = {note.key for note in live}
+    yield from (f"note {key} went in more than once" for key, count in entered.items() if count > 1)
+    yield from (f"note {key} went in and still waits" for key in sorted(waiting & entered.keys()))
+    for note in consumed:
+        if note.key in waiting or note.key not in entered:
+            yield f"note {note.key} is among the consumed and no journal says so"
+    found = set(map(arrival_of, {*waiting, *entered, *(note.key for note in consumed)}))
+    for number in range(1, arrived + 1):
+        if number not in found:
+            yield f"note number {number} arrived, and is neither live nor consumed"
+    yield from (f"note {key} is among the consumed and went into no file" for key in nowhere)
+    meta = state.meta
+    said = (meta.consolidations, meta.notes_processed, meta.revision)
+    notes = sum(len(entry.notes) for entry in journal)
+    notes -= sum(len(revision.restored) for revision in revisions)
+    summed = (len(journal), notes, len(revisions))
+    if said != summed:
+        yield f"its figures say {said}, its records {summed}"
+    if [each.number for each in revisions] != list(range(1, len(revisions) + 1)):
+        yield "its revisions are not numbered one after another"
+    if texts != (state.texts, state.synthesis):
+        yield "the files, or the synthesis, are not those that its history gives"

@@ -1,0 +1,202 @@
+"""Builds the result of a consolidation: its status, its message, its figures, its journal entry.
+
+Several answers of one run are reported as one change: a file that the first of them made and the
+second changed was created.
+
+A result holds counts, names of files and keys of notes. Only the diff and the reasons for which a
+model dropped notes hold text, and neither the journal nor the log holds those.
+
+A space that was erased and opened again is another space, even under the same name; the two are
+told apart by their headers. For an erased space no file name and no note key is written down any
+more, only that a run took place, when, and with which model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from hiermem.bank.files import Applied, diff
+from hiermem.bank.records import SPACE, SPACE_SCOPE, BankState
+from hiermem.types import bank
+from hiermem.types.brief import FrozenDict
+from hiermem.types.transaction import Batch, Deciding, NeedRecords, Record, RunRecord
+
+#: Why a run of an erased space ended.
+ERASED: Final = "the space was erased; nothing of it was kept"
+
+#: The names of the figures in the result and in the log.
+_PUBLISHED = (
+    "notes_processed", "notes_remaining", "bank_files_updated", "bank_files_created",
+    "bank_files_unchanged", "synthesis_size", "llm_tokens_used", "llm_prompt_tokens",
+    "llm_completion_tokens", "duration_seconds",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class ConsolidationTally:
+    """The running totals of a run.
+
+    ``before`` and ``state`` are the bank when the run began and now. ``stopped`` says why it ended
+    before all its notes were consumed, "" if it did not.
+    """
+
+    before: BankState
+    state: BankState
+    taken: list[Applied] = field(default_factory=list[Applied])
+    unplaced: tuple[bank.Note, ...] = ()
+    blocked: list[bank.BlockedNote] = field(default_factory=list[bank.BlockedNote])
+    stopped: str = ""
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    @property
+    def processed(self) -> int:
+        """Return how many notes were consumed."""
+        return sum(len(each.consumed) for each in self.taken)
+
+
+def result_of(
+    tally: ConsolidationTally,
+    *,
+    remaining: int,
+    dry_run: bool,
+    seconds: float = 0.0,
+    run_id: str = "",
+) -> bank.ConsolidationResult:
+    """Return the result of a run; ``remaining`` notes are live and wait for the next."""
+    before, after = tally.before.texts, tally.state.texts
+    created = tuple(sorted(after.keys() - before.keys()))
+    updated = tuple(
+        sorted(name for name in after.keys() & before.keys() if after[name] != before[name])
+    )
+    unchanged = tuple(sorted(after.keys() - {*created, *updated}))
+    removed = Counter[str]()
+    for applied in tally.taken:
+        removed.update(applied.removed)
+    failed = [each for applied in tally.taken for each in applied.failed]
+    status: bank.ConsolidationStatus = "ok"
+    if failed or tally.stopped or tally.blocked or tally.unplaced:
+        status = "partial" if tally.processed else "error"
+    numbers = (
+        tally.processed, remaining, len(updated), len(created), len(unchanged),
+        len(tally.state.synthesis), tally.tokens_in + tally.tokens_out, tally.tokens_in,
+        tally.tokens_out, round(seconds, 3),
+    )  # fmt: skip
+    return bank.ConsolidationResult(
+        tally.state.space,
+        status,
+        _message(tally, status, failed, remaining, dry_run=dry_run),
+        notes_processed=tally.processed,
+        notes_remaining=remaining,
+        files_created=created,
+        files_updated=updated,
+        files_unchanged=unchanged,
+        lines_removed=removed.total(),
+        changes=tuple(
+            bank.FileChange(
+                name,
+                "created" if name in created else "updated",
+                removed[name],
+                diff(name, before.get(name, ""), after[name]),
+            )
+            for name in sorted((*created, *updated))
+        ),
+        dropped=tuple(
+            bank.DroppedNote(note.key, note.agent, note.dropped_for)
+            for applied in tally.taken
+            for note in applied.dropped
+        ),
+        unplaced=tuple(note.key for note in tally.unplaced),
+        blocked=tuple(tally.blocked),
+        failed=tuple(failed),
+        revision=tally.state.meta.revision,
+        dry_run=dry_run,
+        run_id=run_id,
+        metrics=FrozenDict(zip(_PUBLISHED, numbers, strict=True)),
+    )
+
+
+def idle(tally: ConsolidationTally, *, blocked: int, dry_run: bool) -> bank.ConsolidationResult:
+    """Return the result when no note is waiting; ``blocked`` notes are blocked."""
+    aside = f"; {_count(blocked, 'note')} set aside" if blocked else ""
+    message = f"No new notes to consolidate{aside}"
+    result = result_of(tally, remaining=0, dry_run=dry_run)
+    return replace(result, status="nothing_to_do", message=message)
+
+
+def busy(tally: ConsolidationTally, *, remaining: int) -> bank.ConsolidationResult:
+    """Return the result when another run is consolidating the space."""
+    message = "Another run is writing this bank; nothing was done"
+    result = result_of(tally, remaining=remaining, dry_run=False)
+    return replace(result, status="busy", message=message)
+
+
+def detail(result: bank.ConsolidationResult, *, model: str, unknown: int) -> dict[str, Any]:
+    """Return the detail of the run's journal record."""
+    return {
+        "model": model,
+        "status": result.status,
+        "message": result.message,
+        "revision": result.revision,
+        "files_created": list(result.files_created),
+        "files_updated": list(result.files_updated),
+        "lines_removed": result.lines_removed,
+        "dropped": [each.note for each in result.dropped],
+        "unplaced": list(result.unplaced),
+        "blocked": [each.key for each in result.blocked],
+        "failed": list(result.failed),
+        "dry_run": result.dry_run,
+        "unknown": unknown,
+        **result.metrics,
+    }
+
+
+def log_line(result: bank.ConsolidationResult) -> str:
+    """Return the line that is logged: the status and the published figures.
+
+    >>> log_line(bank.ConsolidationResult("x", "ok", "", metrics={"notes_processed": 2}))
+    "space 'x': ok, notes_processed=2"
+    """
+    figures = [f"{name}={value}" for name, value in result.metrics.items()]
+    return ", ".join([f"space {result.space!r}: {result.status}", *figures])
+
+
+def end_of_run(header: Record | None, run: RunRecord) -> Deciding[None]:
+    """Journal the end of a run, in the transaction that checks that its space still exists.
+
+    ``header`` is the space's header as the run found it.
+    """
+    headers: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(SPACE)
+    if header is None or header in headers:
+        return Batch(None, runs=(run,))
+    bare = {"model": run.detail.get("model", ""), "reason": ERASED}
+    return Batch(None, runs=(replace(run, detail=bare),))
+
+
+def _message(
+    tally: ConsolidationTally, status: str, failed: Sequence[str], remaining: int, *, dry_run: bool
+) -> str:
+    """Say in one sentence what was done, and what was not and why."""
+    done = "would be consolidated" if dry_run else "consolidated"
+    parts = [f"{_count(tally.processed, 'note')} {done}"]
+    if dropped := sum(len(each.dropped) for each in tally.taken):
+        parts.append(f"{dropped} dropped of these")
+    if remaining:
+        parts.append(f"{remaining} remain live")
+    if tally.unplaced:
+        parts.append(f"{len(tally.unplaced)} unplaced by the model")
+    if tally.blocked:
+        parts.append(f"{len(tally.blocked)} set aside")
+    if tally.stopped:
+        parts.append(f"stopped: {tally.stopped}")
+    elif failed and status != "ok":
+        parts.append(f"not taken: {'; '.join(failed)}")
+    return "; ".join(parts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
