@@ -559,7 +559,7 @@ async def test_row_a_refused_file_keeps_its_notes_live_and_says_which(opened):
     assert [note.key for note in await space.notes()] == left
     assert told.unplaced == (left[1],)
     (failed,) = told.failed
-    assert failed.startswith("techContext.md: nothing would be left")
+    assert failed.startswith("techContext.md: it would become empty")
     assert "- good" in await space.read("progress.md")
 
 

@@ -93,12 +93,12 @@ def test_a_blank_synthesis_leaves_the_one_before() -> None:
         (whole("../out.md", "# x"), "file 1: its name cannot be used"),
         (whole("other.md", "# x"), "rules name no such file"),
         (whole("Progress.md", "# x"), "rules name no such file"),
-        (whole("progress.md", " \n\u200b"), "no file is ever emptied"),
+        (whole("progress.md", " \n\u200b"), "files are never emptied"),
         (whole("progress.md", f"---\ntitle: x\n---\n{PROGRESS}"), "front matter"),
-        (whole("progress.md", f"{PROGRESS}\n```\nopen"), "does not close it"),
+        (whole("progress.md", f"{PROGRESS}\n```\nopen"), "comment open"),
         (whole("progress.md", PROGRESS + "x" * 300_000), "characters"),
-        (whole("progress.md", PROGRESS, notes=(4,)), "number of a note"),
-        ({"filename": "progress.md", "notes": [1]}, "no file is ever emptied"),
+        (whole("progress.md", PROGRESS, notes=(4,)), "that was not shown"),
+        ({"filename": "progress.md", "notes": [1]}, "files are never emptied"),
     ],
 )
 def test_what_cannot_be_taken_is_asked_for_again_and_then_refused(file: Any, why: str) -> None:
@@ -107,7 +107,7 @@ def test_what_cannot_be_taken_is_asked_for_again_and_then_refused(file: Any, why
 
 def test_a_file_answered_twice_is_taken_neither_time() -> None:
     once = whole("decisions.md", MORE)
-    assert "answered twice" in wrong(once, once)
+    assert "duplicate file" in wrong(once, once)
 
 
 def test_a_whole_file_in_a_code_block_is_taken_out_of_it() -> None:

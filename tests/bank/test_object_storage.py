@@ -81,7 +81,7 @@ async def test_a_bank_goes_there_and_comes_back(space, options):
     assert (await space.export(url, options=options)).written == ()
     assert (await other.load(url, options=options)).updated == ("progress.md",)
     assert await texts(other) == await texts(space)
-    with pytest.raises(UsageError, match="another store"):
+    with pytest.raises(UsageError, match="another space"):
         await other.export(url, options=options)
     with pytest.raises(UsageError, match="'x'"):
         await AsyncMemory(store=MemoryStore()).space("y", rules=RULES).load(url, options=options)
@@ -255,7 +255,7 @@ async def test_memory_lasts_as_long_as_the_process(space, tmp_path):
     await space.export("memory://trial/x")
     other = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
     assert (await other.load("memory://trial/x")).created == ("decisions.md", "progress.md")
-    with pytest.raises(FolderError, match="holds no bank"):
+    with pytest.raises(FolderError, match="has no bank"):
         await other.load("memory://another/x")
     for place in ("memory://trial/x", str(tmp_path)):
         with pytest.raises(UsageError, match="options"):

@@ -181,7 +181,7 @@ def test_exporters_that_come_between_each_other_and_die_end_right(seed, revision
                 try:
                     found = await loaded(shelf.client(loses=loses))
                 except FolderError as error:
-                    assert "holds no bank" in str(error)
+                    assert "has no bank" in str(error)
                     return
                 assert found in [texts(number) for number in revisions]
 
@@ -236,9 +236,9 @@ async def test_the_bank_of_another_store_is_not_replaced():
     shelf = Shelf(Random(1))
     await exported(shelf.client(), 7)
     for number in (7, 9):
-        with pytest.raises(UsageError, match="another store"):
+        with pytest.raises(UsageError, match="another space"):
             await exported(shelf.client(), number, owner="restored elsewhere")
-    with pytest.raises(UsageError, match="another revision 7"):
+    with pytest.raises(UsageError, match="different revision 7"):
         await exported(shelf.client(), 7, bank=texts(8))
     assert pointer_of(shelf).revision == 7
     assert (await exported(shelf.client(), 6, overwrite=True)).superseded_by == 7
@@ -374,7 +374,7 @@ def test_a_path_is_no_url(path):
 
 def test_a_url_that_became_a_path_is_no_folder():
     """Broken if a bank were exported into a folder "s3:" beside the program."""
-    with pytest.raises(UsageError, match="a path makes one slash"):
+    with pytest.raises(UsageError, match="loses a slash"):
         read_url(Path("s3://bank/x"))
 
 

@@ -1,13 +1,13 @@
-"""Decides which notes go into one request, which files it shows, and what an answer leads to.
+"""Decides which notes and files go into one request, and what follows from its answer.
 
 Everything that a request takes is counted: prompt, rules, synthesis, files, notes, the schema, a
-repair and the answer. If all files fit beside the notes, all are shown. Otherwise those are shown
-that share words with the notes.
+repair and the answer. If all files fit beside the notes, all are shown; otherwise only those that
+share words with the notes.
 
-An answer writes a file anew, so it must have room for every file that it may write, beside what the
-notes say. Where the longest answer has not, the files that share most words with the notes come
+An answer writes a file anew, so it needs room for every file that it may write and for the notes.
+If the longest answer has too little room, the files that share most words with the notes come
 first; the others can only be added to. So a bank may be larger than a request, and a file longer
-than an answer. A longer answer than usual is asked for only where notes and files need one.
+than an answer. A longer answer than usual is asked for only if notes and files need one.
 
 Nothing is ever cut: what does not fit waits for the next request, or is reported.
 """
@@ -46,14 +46,19 @@ _LEAST_ROOM: Final = 64
 #: After a request that was too large for a model, the size of the next one in relation to it.
 _LEARNED_SHARE: Final = 0.75
 _USUAL: Final = BankPolicy()
+_FINISHED: Final = {
+    "length": "the answer was cut off at its token limit; write less",
+    "refusal": "the model declined",
+    "error": "the model reported an error",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """How requests are made, and what one may take, in tokens; ``notes`` is its most notes.
+    """How requests are made, and their limits in tokens; ``notes`` bounds the notes of one.
 
     ``tokens`` is the limit of the whole request, None for no limit; ``answer`` of them are reserved
-    for the answer, and up to ``longest_answer`` where the notes need it.
+    for the answer, and up to ``longest_answer`` if the notes need it.
     """
 
     template: PromptTemplate
@@ -65,28 +70,24 @@ class BatchSettings:
     temperature: float = 0.0
 
 
-# ---------------------------------------------------------------------------------------------
-# What goes into a request
-
-
 def next_batch(
     state: BankState, notes: Sequence[Note], settings: BatchSettings, *, behind: int = 1
 ) -> NoteBatch | Note | str:
-    """Decide the next request, or return the oldest note where it fits none, even alone.
+    """Decide the next request; return the oldest note if it fits no request, even alone.
 
-    Where there is no room for any note, return what takes it.
-    ``notes`` are live and not blocked, in their order (``change.in_order``), at least one.
-    ``behind`` is the most of one request that wait behind others.
+    Returns a text that names the cause if there is no room for any note. ``notes``, at least one,
+    are live and not blocked, in their order (``change.in_order``). ``behind`` bounds the notes of
+    one request that wait behind others.
     """
     planner = _BatchPlanner(state, settings)
     most = min(settings.notes, state.meta.batch_notes or settings.notes)
     notes = planner.answerable(leading(notes, behind=behind)[:most])
     if settings.tokens is None:
         return planner.batch(notes, planner.texts)
-    made = planner.fitted(notes, settings.tokens)
-    if isinstance(made, NoteBatch) or not settings.longest_answer:
-        return made
-    # A note must not be blocked because of the room that a longer answer than usual would take.
+    batch = planner.fitted(notes, settings.tokens)
+    if isinstance(batch, NoteBatch) or not settings.longest_answer:
+        return batch
+    # The room of a longer answer than usual must not block a note.
     usual = _BatchPlanner(state, replace(settings, longest_answer=0))
     return usual.fitted(usual.answerable(notes), settings.tokens)
 
@@ -94,13 +95,11 @@ def next_batch(
 def reduced_limits(
     state: BankState, batch: NoteBatch, settings: BatchSettings
 ) -> BatchSettings | None:
-    """Return smaller limits after a model could not take ``batch``; None if none are possible.
+    """Return smaller limits after ``batch`` was too large; None if none are possible.
 
-    No longer answer than usual is asked for again.
-
-    The model's window is unknown, or is counted in another way, so the request itself is the
-    measure. The limit never falls below what the oldest note takes alone, without any file;
-    otherwise that note would be blocked because of a guess.
+    Answers are not longer than usual any more. The model's window is unknown, or is counted in
+    another way, so the request itself is the measure. The limit never falls below the size of the
+    oldest note alone, without any file; otherwise a guess would block that note.
     """
     least = _BatchPlanner(state, settings).alone(batch.notes[0]) + _LEAST_ROOM
     if batch.input_tokens <= least:
@@ -114,196 +113,13 @@ def reduced_limits(
 
 
 def usual_answer(batch: NoteBatch, settings: BatchSettings) -> BatchSettings | None:
-    """Return limits without longer answers after a model refused ``batch``; None if it had none.
+    """Return limits without longer answers after ``batch`` was refused; None if it had none.
 
-    A model may allow shorter answers than its window lets expect.
+    A model may allow shorter answers than its window suggests.
     """
     if batch.request.max_tokens <= settings.answer:
         return None
     return replace(settings, longest_answer=settings.answer)
-
-
-class _BatchPlanner:
-    """Plans one request. ``sizes`` are the tokens of the files."""
-
-    def __init__(self, state: BankState, settings: BatchSettings) -> None:
-        self.texts = state.texts
-        self._state, self._settings = state, settings
-        self._count = settings.counter.count
-        self._sizes = {name: self._count(text) for name, text in self.texts.items()}
-        self._answer = settings.answer
-        #: What an answer has for notes and files.
-        self._room = 0.0
-
-    def answerable(self, notes: Sequence[Note]) -> Sequence[Note]:
-        """Return as many of the notes as the longest answer has room for, at least one.
-
-        Missing files are written out in any case, and each note may add the frame of one more file.
-        From then on the answer is as long as notes and files need it.
-        """
-        limits = self._settings
-        new = [file for file in self._state.rules.files if file.name not in self.texts]
-        written = sum(self._frame(file.name, file.skeleton) for file in new)
-        frames = sorted((self._frame(name) for name in self.texts), reverse=True)
-        longest, files = max(limits.answer, limits.longest_answer), sum(self._sizes.values())
-        self._room = max(0.0, _ANSWER_SHARE * (longest - written))
-        beside = max(self._room - files, _NOTES_FIRST * self._room)
-        most, held = self._within(notes, beside, frames)
-        needed = math.ceil(min(self._room, held + files) / _ANSWER_SHARE) + written
-        self._answer = max(limits.answer, min(longest, needed))
-        return notes[:most]
-
-    def _frame(self, name: str, content: str = "") -> int:
-        """Return what an answer takes for one file, without the content of notes and files."""
-        return self._count(FileAnswer(filename=name, content=content).model_dump_json())
-
-    def _within(
-        self, notes: Sequence[Note], room: float, frames: Sequence[int] = ()
-    ) -> tuple[int, int]:
-        """Return how many of the notes fit, at least one, and what they take.
-
-        The first ones bring a frame each.
-        """
-        held = 0
-        for number, note in enumerate(notes, start=1):
-            more = self._count(prompt.note_line(number, note))
-            more += frames[number - 1] if number <= len(frames) else 0
-            if number > 1 and held + more > room:
-                return number - 1, held
-            held += more
-        return len(notes), held
-
-    def alone(self, note: Note) -> int:
-        """Return what a prompt with this note takes if no file is shown."""
-        return self.batch((note,), ()).input_tokens
-
-    def batch(self, notes: Sequence[Note], shown: Collection[str]) -> NoteBatch:
-        """Make the request for these notes, which shows these files."""
-        state = self._state
-        # In their order in the queue, notes that were left out may not be the oldest first.
-        notes = sorted(notes, key=lambda note: note.key)
-        anew = self._written_anew(notes, shown)
-        bank = BankText(
-            rules=state.rules.text,
-            synthesis=state.synthesis,
-            files=tuple((name, text) for name, text in self.texts.items() if name in anew),
-            append_only=tuple(
-                (name, text if name in shown else "")
-                for name, text in self.texts.items()
-                if name not in anew
-            ),
-            missing=tuple(
-                (file.name, file.skeleton)
-                for file in state.rules.files
-                if file.name not in self.texts
-            ),
-            notes=tuple(notes),
-        )
-        settings = self._settings
-        request = prompt.request(
-            settings.template,
-            bank,
-            counter=settings.counter,
-            max_tokens=self._answer,
-            temperature=settings.temperature,
-        )
-        # The limit is part of it: one run may ask about the same notes again, with fewer files.
-        named = "\n".join([str(settings.tokens), *(note.key for note in notes)])
-        digest = hashlib.sha256(named.encode("utf-8")).hexdigest()
-        return NoteBatch(
-            id=f"notes:{digest[:16]}",
-            notes=bank.notes,
-            request=request,
-            input_tokens=prompt.tokens(request.messages, self._count),
-            rules=state.rules,
-            texts=self.texts,
-            append_only=frozenset(name for name, _ in bank.append_only),
-            synthesis=bank.synthesis,
-            limit=None if settings.tokens is None else settings.tokens - self._answer,
-        )
-
-    def fitted(self, notes: Sequence[Note], limit: int) -> NoteBatch | Note | str:
-        """Make the largest request that fits: notes first, then the files that they concern.
-
-        Return the oldest note where it fits no request, a text where no note fits any.
-        """
-        most = limit - self._answer - prompt.REPAIR_ROOM
-        room = most - self.batch((), ()).input_tokens
-        if room < _LEAST_ROOM:
-            return (
-                f"rules, synthesis and names of files alone take {limit - room:,} tokens of the "
-                f"{limit:,} that a request may have"
-            )
-        files = sum(self._sizes.values())
-        beside = room - files
-        if files > _FILES_SHARE * room:
-            beside = max(beside, int(_NOTES_FIRST * room))
-        chosen = notes[: self._within(notes, beside)[0]]
-        shown = self._shown_for(chosen, room)
-        while True:
-            batch = self.batch(chosen, shown)
-            if batch.input_tokens <= most:
-                return batch
-            if len(chosen) > 1:
-                chosen = chosen[: max(1, len(chosen) * 4 // 5)]
-            elif shown:
-                shown = shown[:-1]
-            else:
-                return chosen[0]
-
-    def _shown_for(self, notes: Sequence[Note], room: int) -> list[str]:
-        """Return the files to show, those first that share most with the notes."""
-        left = room - self._within(notes, math.inf)[1]
-        return self._fitting(notes, self.texts, left, rest=())
-
-    def _written_anew(self, notes: Sequence[Note], shown: Collection[str]) -> list[str]:
-        """Return the shown files for which an answer has room beside the notes."""
-        left = self._room - self._within(notes, math.inf)[1]
-        return self._fitting(notes, shown, left, rest=self.texts)
-
-    def _fitting(
-        self, notes: Sequence[Note], names: Collection[str], room: float, rest: Collection[str]
-    ) -> list[str]:
-        """Return the files that fit: all, or those that the notes concern, then those of ``rest``.
-
-        The best match comes first.
-        """
-        sizes = self._sizes
-        if sum(sizes[name] for name in names) <= room:
-            return list(names)
-        found: list[str] = []
-        for name in dict.fromkeys((*self._touched(notes), *rest)):
-            if name in names and sizes[name] <= room:
-                found.append(name)
-                room -= sizes[name]
-        return found
-
-    def _touched(self, notes: Sequence[Note]) -> list[str]:
-        """Return the files that share words with the notes, the best match first.
-
-        A word counts for more, the fewer files hold it.
-        """
-        about = {file.name: f"{file.title} {file.about}" for file in self._state.rules.files}
-        terms = {
-            name: set(terms_of(f"{about.get(name, name)}\n{text}"))
-            for name, text in self.texts.items()
-        }
-        held = Counter(term for found in terms.values() for term in found)
-        said: dict[str, int] = {}
-        for note in notes:
-            for term, kind in terms_of(
-                f"{note.category} {' '.join(note.tags)} {note.text}"
-            ).items():
-                said[term] = max(kind, said.get(term, 0))
-        scores = {
-            name: sum(said[term] / held[term] for term in found & said.keys())
-            for name, found in terms.items()
-        }
-        return sorted((name for name in scores if scores[name] > 0), key=lambda n: (-scores[n], n))
-
-
-# ---------------------------------------------------------------------------------------------
-# What follows from an answer
 
 
 def judge(
@@ -316,8 +132,7 @@ def judge(
     """Decide what follows from an answer.
 
     ``asked`` are the faults that the model was asked to mend, each at most ``policy.repairs``
-    times. If a fault was asked about often enough, the correct part of the answer is accepted
-    without it.
+    times. Afterwards the correct part of the answer is accepted without the faulty part.
     """
 
     def again(complaints: Sequence[str], faults: tuple[AnswerFault, ...]) -> Retry[Applied]:
@@ -352,8 +167,180 @@ def judge(
     return Accepted(applied, response.model)
 
 
-_FINISHED: Final = {
-    "length": "the answer was cut off at its token limit; write less",
-    "refusal": "the model declined",
-    "error": "the model reported an error",
-}
+class _BatchPlanner:
+    """Plans one request. ``sizes`` are the tokens of the files."""
+
+    def __init__(self, state: BankState, settings: BatchSettings) -> None:
+        self.texts = state.texts
+        self._state, self._settings = state, settings
+        self._count = settings.counter.count
+        self._sizes = {name: self._count(text) for name, text in self.texts.items()}
+        self._answer = settings.answer
+        #: The room of an answer for notes and files.
+        self._room = 0.0
+
+    def answerable(self, notes: Sequence[Note]) -> Sequence[Note]:
+        """Return the first notes that the longest answer has room for, at least one.
+
+        Missing files are always written out, and each note may add the frame of one more file.
+        Afterwards the answer is as long as notes and files need.
+        """
+        limits = self._settings
+        new = [file for file in self._state.rules.files if file.name not in self.texts]
+        written = sum(self._frame(file.name, file.skeleton) for file in new)
+        frames = sorted((self._frame(name) for name in self.texts), reverse=True)
+        longest, files = max(limits.answer, limits.longest_answer), sum(self._sizes.values())
+        self._room = max(0.0, _ANSWER_SHARE * (longest - written))
+        beside = max(self._room - files, _NOTES_FIRST * self._room)
+        most, note_tokens = self._within(notes, beside, frames)
+        needed = math.ceil(min(self._room, note_tokens + files) / _ANSWER_SHARE) + written
+        self._answer = max(limits.answer, min(longest, needed))
+        return notes[:most]
+
+    def _frame(self, name: str, content: str = "") -> int:
+        """Return the tokens of one file in an answer, without the content of notes and files."""
+        return self._count(FileAnswer(filename=name, content=content).model_dump_json())
+
+    def _within(
+        self, notes: Sequence[Note], room: float, frames: Sequence[int] = ()
+    ) -> tuple[int, int]:
+        """Return how many of the notes fit, at least one, and their tokens.
+
+        The first ones bring a frame each.
+        """
+        total = 0
+        for number, note in enumerate(notes, start=1):
+            more = self._count(prompt.note_line(number, note))
+            more += frames[number - 1] if number <= len(frames) else 0
+            if number > 1 and total + more > room:
+                return number - 1, total
+            total += more
+        return len(notes), total
+
+    def alone(self, note: Note) -> int:
+        """Return the tokens of a prompt with this note and no file."""
+        return self.batch((note,), ()).input_tokens
+
+    def batch(self, notes: Sequence[Note], shown: Collection[str]) -> NoteBatch:
+        """Make the request for these notes, which shows these files."""
+        state = self._state
+        # In the queue, notes that were left out may precede older ones.
+        notes = sorted(notes, key=lambda note: note.key)
+        anew = self._written_anew(notes, shown)
+        bank = BankText(
+            rules=state.rules.text,
+            synthesis=state.synthesis,
+            files=tuple((name, text) for name, text in self.texts.items() if name in anew),
+            append_only=tuple(
+                (name, text if name in shown else "")
+                for name, text in self.texts.items()
+                if name not in anew
+            ),
+            missing=tuple(
+                (file.name, file.skeleton)
+                for file in state.rules.files
+                if file.name not in self.texts
+            ),
+            notes=tuple(notes),
+        )
+        settings = self._settings
+        request = prompt.request(
+            settings.template,
+            bank,
+            counter=settings.counter,
+            max_tokens=self._answer,
+            temperature=settings.temperature,
+        )
+        # The limit is part of the id: one run may ask about the same notes again, with fewer files.
+        named = "\n".join([str(settings.tokens), *(note.key for note in notes)])
+        digest = hashlib.sha256(named.encode("utf-8")).hexdigest()
+        return NoteBatch(
+            id=f"notes:{digest[:16]}",
+            notes=bank.notes,
+            request=request,
+            input_tokens=prompt.tokens(request.messages, self._count),
+            rules=state.rules,
+            texts=self.texts,
+            append_only=frozenset(name for name, _ in bank.append_only),
+            synthesis=bank.synthesis,
+            limit=None if settings.tokens is None else settings.tokens - self._answer,
+        )
+
+    def fitted(self, notes: Sequence[Note], limit: int) -> NoteBatch | Note | str:
+        """Make the largest request that fits: notes first, then the files that they concern.
+
+        Return the oldest note if it fits no request, and a text if no note fits any.
+        """
+        most = limit - self._answer - prompt.REPAIR_ROOM
+        room = most - self.batch((), ()).input_tokens
+        if room < _LEAST_ROOM:
+            return (
+                f"rules, synthesis and names of files alone take {limit - room:,} tokens of the "
+                f"{limit:,} that a request may have"
+            )
+        files = sum(self._sizes.values())
+        beside = room - files
+        if files > _FILES_SHARE * room:
+            beside = max(beside, int(_NOTES_FIRST * room))
+        chosen = notes[: self._within(notes, beside)[0]]
+        shown = self._shown_for(chosen, room)
+        while True:
+            batch = self.batch(chosen, shown)
+            if batch.input_tokens <= most:
+                return batch
+            if len(chosen) > 1:
+                chosen = chosen[: max(1, len(chosen) * 4 // 5)]
+            elif shown:
+                shown = shown[:-1]
+            else:
+                return chosen[0]
+
+    def _shown_for(self, notes: Sequence[Note], room: int) -> list[str]:
+        """Return the files to show; those that share most with the notes come first."""
+        remaining = room - self._within(notes, math.inf)[1]
+        return self._fitting(notes, self.texts, remaining, rest=())
+
+    def _written_anew(self, notes: Sequence[Note], shown: Collection[str]) -> list[str]:
+        """Return the shown files for which an answer has room beside the notes."""
+        remaining = self._room - self._within(notes, math.inf)[1]
+        return self._fitting(notes, shown, remaining, rest=self.texts)
+
+    def _fitting(
+        self, notes: Sequence[Note], names: Collection[str], room: float, rest: Collection[str]
+    ) -> list[str]:
+        """Return the files that fit: all, or those that the notes concern, then those of ``rest``.
+
+        The best match comes first.
+        """
+        sizes = self._sizes
+        if sum(sizes[name] for name in names) <= room:
+            return list(names)
+        fitting: list[str] = []
+        for name in dict.fromkeys((*self._touched(notes), *rest)):
+            if name in names and sizes[name] <= room:
+                fitting.append(name)
+                room -= sizes[name]
+        return fitting
+
+    def _touched(self, notes: Sequence[Note]) -> list[str]:
+        """Return the files that share words with the notes, the best match first.
+
+        A word counts for more, the fewer files hold it.
+        """
+        about = {file.name: f"{file.title} {file.about}" for file in self._state.rules.files}
+        terms = {
+            name: set(terms_of(f"{about.get(name, name)}\n{text}"))
+            for name, text in self.texts.items()
+        }
+        holding = Counter(term for words in terms.values() for term in words)
+        asked: dict[str, int] = {}
+        for note in notes:
+            for term, kind in terms_of(
+                f"{note.category} {' '.join(note.tags)} {note.text}"
+            ).items():
+                asked[term] = max(kind, asked.get(term, 0))
+        scores = {
+            name: sum(asked[term] / holding[term] for term in words & asked.keys())
+            for name, words in terms.items()
+        }
+        return sorted((name for name in scores if scores[name] > 0), key=lambda n: (-scores[n], n))

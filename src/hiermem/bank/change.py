@@ -1,7 +1,7 @@
-"""Decides the writes of each change of a space's bank, and with them the life cycle of a note.
+"""Decides the writes of each change of a bank, and with them the life cycle of a note.
 
 ========  =============  =========================================  ========================
-state     record kinds   what happens                               next state
+state     record kinds   event                                      next state
 ========  =============  =========================================  ========================
 live      note           an answer took it in, or dropped it with   consumed
                          a reason (``commit``)
@@ -23,17 +23,17 @@ A live note that was left out or failed alone also has a record of kind ``blocke
 of both and no reason; the reason is what makes a note blocked.
 
 A lone failure counts only while the same model takes in other notes: its last answer was committed,
-and no other note failed alone since. Otherwise the fault may be the model's.
+and no other note failed alone since. Otherwise the model may be at fault.
 
 One change is one tuple of writes, which the store applies together or not at all. Each write names
-the version that it was worked out from, including that of the space's figures, so of two changes
-worked out from one state the second writes nothing. A consumed note leaves the live list in the
+the version that it expects, the figures' version included, so of two changes worked out from one
+state the second writes nothing. A consumed note leaves the live list in the
 same change that adds its texts, its revision and its journal entry: at no moment is a note in both
 or in neither.
 
 Notes are asked about oldest first (``in_order``). A note that answers left out, or that failed
-alone, waits behind all others, so that it holds up none of them; of such notes, those come first
-that were left out least often. They never share a request with others, which they could make fail.
+alone, waits behind all others, so that it holds up none of them; the least often left out come
+first. They never share a request with others, which they could make fail.
 """
 
 from __future__ import annotations
@@ -52,16 +52,10 @@ from hiermem.types.transaction import RecordWrite
 
 #: How often a note is left out before it waits behind the others.
 LEFT_OUT: Final = 2
-#: A note limit from which on there is no limit.
+#: From this many notes on, a halved limit is lifted.
 _UNBOUND = 10_000
-
-
 #: A change of a bank: the bank after it, and the writes that make it so.
 Change: TypeAlias = tuple[BankState, tuple[RecordWrite, ...]]
-
-
-# ---------------------------------------------------------------------------------------------
-# The order of notes
 
 
 def waits_behind(note: Note) -> bool:
@@ -75,13 +69,9 @@ def in_order(notes: Iterable[Note]) -> list[Note]:
 
 
 def leading(notes: Sequence[Note], *, behind: int) -> Sequence[Note]:
-    """Return the first notes that may share a request; ``behind`` is the most that wait behind."""
+    """Return the first notes that may share a request; ``behind`` bounds those that wait behind."""
     first = list(takewhile(lambda note: not waits_behind(note), notes))
     return first or notes[:behind]
-
-
-# ---------------------------------------------------------------------------------------------
-# Changes
 
 
 def commit(
@@ -96,10 +86,10 @@ def commit(
     tokens_in: int = 0,
     tokens_out: int = 0,
 ) -> Change:
-    """Make an answer part of the bank: texts, synthesis, notes, revision, journal, figures.
+    """Return the change that adds an answer to the bank, with its notes, journal and figures.
 
-    ``model`` is the name that the answer bears, ``llm`` that of the model as it was configured. The
-    cost includes repairs.
+    ``model`` is the name in the answer, ``llm`` that of the configured model. The cost includes
+    repairs.
     """
     meta, space, consumed = state.meta, state.space, applied.consumed
     number, most = meta.revision + 1, meta.batch_notes
@@ -158,20 +148,22 @@ def put(
     to: int | None = None,
     restored: Sequence[Note] = (),
 ) -> Change:
-    """Put texts into the bank that no model wrote: a load, or a return to revision ``to``.
+    """Return the change that puts texts of no model into the bank: a load, or a rollback ``to``.
 
     ``texts`` are the texts of the files that change, None for a file that is removed; ``restored``
     are consumed notes that become live again. There are no writes if nothing would change.
     """
     changed = {name: text for name, text in texts.items() if state.texts.get(name) != text}
-    said = state.synthesis if synthesis is None else synthesis
-    if not changed and said == state.synthesis and not restored:
+    new_synthesis = state.synthesis if synthesis is None else synthesis
+    if not changed and new_synthesis == state.synthesis and not restored:
         return state, ()
     space, meta = state.space, state.meta
     keys = tuple(note.key for note in restored)
     revision = BankRevision(meta.revision + 1, kind, now, to=to, restored=keys)
     meta = replace(meta, notes_processed=meta.notes_processed - len(keys))
-    after, revised = _revise(replace(state, meta=meta), revision, texts=changed, synthesis=said)
+    after, revised = _revise(
+        replace(state, meta=meta), revision, texts=changed, synthesis=new_synthesis
+    )
     writes = list(revised)
     for note in restored:
         live = replace(note, state="live", consolidation=None, files=(), dropped_for="")
@@ -189,7 +181,7 @@ def failed(
     llm: str,
     max_failures: int,
 ) -> tuple[BlockedNote | None, tuple[RecordWrite, ...]]:
-    """Return the writes for notes of which no answer could be used, and the note that they block.
+    """Return the writes for notes whose answers were all refused, and the note that they block.
 
     After a request for several notes the next one takes half as many. A note that failed alone
     waits behind the others. Its failure counts while the model ``llm`` takes in others, and at
@@ -218,34 +210,19 @@ def set_aside(space: str, note: Note, reason: str) -> RecordWrite:
     return _trouble(space, replace(note, state="blocked", blocked_for=reason))
 
 
-def _trouble(space: str, note: Note) -> RecordWrite:
-    return write_of(records.BLOCKED, space, note.key, records.trouble_body(note))
-
-
-def _left_out(space: str, notes: Sequence[Note]) -> list[RecordWrite]:
-    """Return the writes that count once more that an answer left these notes out."""
-    return [_trouble(space, replace(note, unplaced=note.unplaced + 1)) for note in notes]
-
-
 def expired(
-    space: str, consumed: Iterable[Note], *, at: Mapping[int, datetime], before: datetime
+    space: str, consumed: Iterable[Note], *, revised_at: Mapping[int, datetime], before: datetime
 ) -> tuple[RecordWrite, ...]:
-    """Return the writes that delete notes which were consumed before that time.
+    """Return the writes that delete the notes consumed ``before`` a time.
 
-    ``at`` is the time of each revision.
+    ``revised_at`` is the time of each revision.
     """
     return tuple(
         write_of(records.CONSUMED, space, note.key)
         for note in consumed
         if note.consolidation is not None
-        and (when := at.get(note.consolidation)) is not None
+        and (when := revised_at.get(note.consolidation)) is not None
         and when < before
-    )
-
-
-def _meta_write(state: BankState) -> RecordWrite:
-    return write_of(
-        records.META, state.space, body=records.meta_body(state.meta), expected=state.meta_version
     )
 
 
@@ -253,16 +230,16 @@ def _revise(
     state: BankState, revision: BankRevision, *, texts: Mapping[str, str | None], synthesis: str
 ) -> Change:
     """Return the writes of texts, synthesis, revision and figures, and the state after them."""
-    space, held, versions = state.space, {**state.texts}, {**state.versions}
+    space, files, versions = state.space, {**state.texts}, {**state.versions}
     writes: list[RecordWrite] = []
     kinds: dict[str, str] = {}
     for name, text in sorted(texts.items()):
         version = versions.pop(name, 0)
-        held.pop(name, None)
+        files.pop(name, None)
         writes.append(write_of(records.BANK, space, name, text, expected=version))
         kinds[name] = "removed" if text is None else "updated" if version else "created"
         if text is not None:
-            held[name], versions[name] = text, version + 1
+            files[name], versions[name] = text, version + 1
     version = state.synthesis_version
     if synthesis != state.synthesis or not version:
         writes.append(write_of(records.SYNTHESIS, space, body=synthesis, expected=version))
@@ -276,9 +253,24 @@ def _revise(
     after = replace(
         state,
         meta_version=state.meta_version + 1,
-        texts=dict(sorted(held.items())),
+        texts=dict(sorted(files.items())),
         versions=versions,
         synthesis=synthesis,
         synthesis_version=version,
     )
     return after, tuple(writes)
+
+
+def _left_out(space: str, notes: Sequence[Note]) -> list[RecordWrite]:
+    """Return the writes that count one more answer without these notes."""
+    return [_trouble(space, replace(note, unplaced=note.unplaced + 1)) for note in notes]
+
+
+def _trouble(space: str, note: Note) -> RecordWrite:
+    return write_of(records.BLOCKED, space, note.key, records.trouble_body(note))
+
+
+def _meta_write(state: BankState) -> RecordWrite:
+    return write_of(
+        records.META, state.space, body=records.meta_body(state.meta), expected=state.meta_version
+    )

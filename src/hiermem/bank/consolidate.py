@@ -1,13 +1,13 @@
-"""Consolidates a space: takes its notes, asks a model how the bank changes, commits the answer.
+"""Runs a consolidation: asks a model how notes change the bank, and commits its answer.
 
 ::
 
     notes -> batch -> answer -> judged -> committed: texts, notes, revision, journal, figures
       ^________________________________________|            all at once, under the claim
 
-A note leaves the live list in the same write that stores what was made of it. If a failure, a cap,
-a cancellation or a kill ends a run before that, its notes stay live and the bank is unchanged.
-``bank`` decides what goes into a request and what an answer is worth.
+A note leaves the live list in the same write that stores its result. If a failure, a cap, a
+cancellation or a kill ends a run before that, its notes stay live and the bank is unchanged.
+``batches`` decides what goes into a request, and ``files`` what an answer is worth.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from hiermem.types.transaction import Attempt, RecordWrite, RunRecord
 
 #: The name of the prompt of a batches.
 TEMPLATE: Final = "consolidate"
-#: Tokens reserved for the answer of a remote model (six files of a page each), and the most of them
-#: where the notes of one request need more.
+#: Tokens reserved for the answer of a remote model (six files of a page each), and the most if the
+#: notes of one request need more.
 _ANSWER: Final = 8_192
 _LONGEST_ANSWER: Final = 16_384
 _LOST: Final = "its claim ran out and another run took over; what was not committed is not kept"
@@ -62,15 +62,14 @@ async def consolidate(
     max_tokens: int | None = None,
     deadline: float | None = None,
 ) -> ConsolidationResult:
-    """Consolidate the oldest notes of a space; return what was done.
+    """Consolidate the oldest notes of a space; return the result.
 
-    A dry run asks the model all the same, since there is no other way to know the difference, and
-    journals the calls; it writes nothing else. The caps (``deadline`` in seconds from now) end the
-    run before they are exceeded; what was committed until then stays. Where no note waits, nothing
-    is asked and nothing is written.
+    A dry run asks the model too, since nothing else shows the difference, and journals the calls;
+    it writes nothing else. The caps (``deadline`` in seconds from now) end the run before they are
+    exceeded; earlier commits stay. Without waiting notes nothing is asked and nothing is written.
 
-    Raises NotFoundError and RulesConflictError for the space, ConfigError for a limit that is
-    impossible, and what the store raises. A model's failure is in the result.
+    Raises NotFoundError and RulesConflictError for the space, ConfigError for an
+    impossible limit, and the store's errors. A model's failure is in the result.
     """
     await space.rules()
     handle, policy, subject = space.handle, space.policy, subject_of(space.name)
@@ -115,7 +114,7 @@ async def consolidate(
 
 @dataclass(kw_only=True, eq=False)
 class _Consolidation(Run[NoteBatch]):
-    """One run. ``claim`` is that on the bank, None for a dry run, which changes nothing.
+    """One run. ``claim`` is its claim on the bank, None for a dry run, which changes nothing.
 
     A lost claim is not taken again in the middle of a run. ``behind`` is the most notes of the next
     request that wait behind others: one, and twice as many after each such request that succeeds.
@@ -138,13 +137,11 @@ class _Consolidation(Run[NoteBatch]):
 
     @property
     def dry(self) -> bool:
-        """Whether nothing is to be written."""
+        """Return whether this is a dry run."""
         return self.claim is None
 
-    # -- the run's claim and its journal
-
     async def begin_call(self, item: NoteBatch, calls: Sequence[Attempt]) -> bool:
-        """Journal these calls while this run may change the bank; return whether."""
+        """Journal these calls if this run still holds its claim; return whether it does."""
         claim = self.claim
         if claim is None:
             await self.journal.write(calls)
@@ -157,7 +154,7 @@ class _Consolidation(Run[NoteBatch]):
             await self.claim.renew()
 
     async def release(self) -> None:
-        """Release the claim, and journal the calls that have no end yet."""
+        """Release the claim, and journal the calls without an end."""
         try:
             await self.journal.close()
         finally:
@@ -176,15 +173,13 @@ class _Consolidation(Run[NoteBatch]):
             )
 
     def _detail(self, _: str) -> dict[str, Any]:
-        """Return what the journal says of the run."""
+        """Return the detail of the run's journal entry."""
         if self.report is None:
             return {"model": self.llm.name}
         return result.detail(self.report, model=self.llm.name, unknown=self.journal.unknown)
 
-    # -- the work
-
     async def execute(self) -> ConsolidationResult:
-        """Check that there is work and that no other run does it, then do it."""
+        """Do the work, if there is any and no other run does it."""
         report = await self._nothing_to_do() or await self._work()
         _log.info("%s", result.log_line(report), extra=dict(report.metrics))
         return report
@@ -192,10 +187,9 @@ class _Consolidation(Run[NoteBatch]):
     async def _work(self) -> ConsolidationResult:
         """Do the work under the claim and journal it, however it ends."""
         async with self:
-            # Shielded: a claim whose taking was cancelled has to be known, to be released.
+            # Shielded, because a claim must be known to be released, even after a cancellation.
             if self.claim is not None and not await shielded(self.claim.take()):
-                # Where the space was erased since the check, there is nothing to do rather than
-                # another run.
+                # If the space was erased since the check, no other run holds it.
                 exists = await self.space.still_exists()
                 report = None if exists else await self._nothing_to_do()
                 return report or result.busy(self.tally, remaining=len(self.live_notes))
@@ -209,7 +203,7 @@ class _Consolidation(Run[NoteBatch]):
         return report
 
     async def _nothing_to_do(self) -> ConsolidationResult | None:
-        """Read the live notes and the bank; return the result to report where no note waits."""
+        """Read the live notes and the bank; return the result if no note waits."""
         live = await self.space.live_notes()
         self.live_notes = change.in_order(note for note in live if note.state == "live")
         state = await self.space.state()
@@ -237,11 +231,11 @@ class _Consolidation(Run[NoteBatch]):
                 queue = queue[1:]
             else:
                 settings = self.settings
-                # A task of the run: where it is cancelled, what was answered is still committed.
+                # A task of the run, so that an answer is still committed after a cancellation.
                 task = self.spawn(self._consolidate_batch(batch))
                 await asyncio.wait([task])
                 task.result()
-                # Where the limits were lowered, the same notes are asked about again.
+                # If the limits were lowered, the same notes are asked about again.
                 if self.settings is settings:
                     queue = queue[len(batch.notes) :]
 
@@ -268,7 +262,7 @@ class _Consolidation(Run[NoteBatch]):
             tokens_in=state.tokens_in,
             tokens_out=state.tokens_out,
         )
-        # Shielded: what is paid for is not lost to a cancellation.
+        # Shielded, so that a cancellation loses nothing that was paid for.
         if await shielded(self._commit(*writes)):
             tally.state = after
             tally.taken.append(applied)
@@ -276,11 +270,11 @@ class _Consolidation(Run[NoteBatch]):
             self.behind *= 2 if change.waits_behind(batch.notes[0]) else 1
 
     async def _ask_model(self, state: CallState[NoteBatch]) -> tuple[Applied | None, str]:
-        """Ask, and again where the answer can be repaired; None where nothing in it can be used."""
+        """Ask, and again if the answer can be repaired; None if nothing in it can be used."""
         batch, tally = state.node, self.tally
         judge = partial(batches.judge, batch, policy=self.policy)
         try:
-            # All tries of one request together have the time of one call.
+            # All tries of one request share the time of one call.
             verdict = await ask_until_fit(
                 self, state, batch.request, judge, within=self.call_timeout
             )
@@ -312,7 +306,7 @@ class _Consolidation(Run[NoteBatch]):
         return None, ""
 
     async def _failed(self, batch: NoteBatch, reason: str) -> None:
-        """Note that no answer for these notes could be used; they stay live.
+        """Record that no answer for these notes could be used; they stay live.
 
         This ends the run, unless the batch was a single note that is blocked for it.
         """
@@ -331,7 +325,7 @@ class _Consolidation(Run[NoteBatch]):
                 self.tally.stopped = f"no answer could be used: {reason}"
 
     async def _commit(self, *writes: RecordWrite) -> bool:
-        """Write while the claim is held; a dry run writes nothing and continues as if it had."""
+        """Write while the claim is held; a dry run writes nothing and returns True."""
         if self.claim is None or await self.claim.commit(writes):
             return True
         self.tally.stopped = await self._lost_reason()
@@ -342,19 +336,21 @@ class _Consolidation(Run[NoteBatch]):
         return _LOST if await self.space.still_exists() else result.ERASED
 
     async def _result(self) -> ConsolidationResult:
-        """Delete the notes whose retention is over, and return what was done."""
+        """Delete the notes whose retention is over, and return the result."""
         space, tally = self.space, self.tally
         remaining = len(self.live_notes) - tally.processed - len(tally.blocked)
         if not self.dry:
             if self.policy.retention is not None:
                 before = self.now() - self.policy.retention
                 consumed = await space.consumed_notes()
-                found = records.read_revisions(await space.of_kind(records.REVISION))
-                at = {revision.number: revision.at for revision in found}
-                if writes := change.expired(space.name, consumed, at=at, before=before):
+                revisions = records.read_revisions(await space.of_kind(records.REVISION))
+                revised_at = {revision.number: revision.at for revision in revisions}
+                if writes := change.expired(
+                    space.name, consumed, revised_at=revised_at, before=before
+                ):
                     await self._commit(*writes)
             # Other writers may have added notes meanwhile.
-            remaining = sum(each.state == "live" for each in await space.live_notes())
+            remaining = sum(note.state == "live" for note in await space.live_notes())
         return result.result_of(
             tally,
             remaining=remaining,

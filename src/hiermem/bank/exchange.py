@@ -1,12 +1,12 @@
-"""Decides what an export of a bank writes, and what a load takes into the bank.
+"""Decides what an export of a bank writes and where, and what a load takes into the bank.
 
 An export goes one way. It writes the bank's files and, last, the pointer ``_meta.json``, which has
 the revision, and each of its files with its hash. A folder has the files under their plain names;
 object storage has each under a key of its own, by name, revision and hash, so that a reader of the
-pointer finds one whole revision. A pointer only ever replaces that of an earlier revision.
+pointer reads one whole revision. A pointer only ever replaces that of an earlier revision.
 
-What a person changed in a folder is loaded back as a new revision. Nothing is merged here; version
-control does that. But no side is overwritten silently by what never knew its text: an export is
+A person's changes in a folder are loaded back as a new revision. Nothing is merged here; version
+control does that. But neither side silently overwrites a text that it never knew: an export is
 refused over a file that is not the last export's, and a load over a file that a consolidation
 changed since the export.
 """
@@ -36,15 +36,22 @@ MAX_BYTES: Final = 4 * MAX_FILE
 _MARKER: Final = re.compile(r"^(?:<{7,}|>{7,})(?: .*)?$", re.MULTILINE)
 _HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
 _OVERWRITE: Final = "or overwrite=True to replace it"
-
-#: What a place has under a name: a text, what is wrong with content that no bank file can have, or
-#: None for nothing.
+#: The content under a name: a text, the error for content that no bank file can have, or None.
 Entry: TypeAlias = str | UsageError | None
+#: The schemes of URLs that name object storage; ``memory`` is the process's own, for trials.
+SCHEMES: Final = ("s3", "gs", "az", "memory")
+_MOST_URL: Final = 512
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)\Z", re.DOTALL)
+#: A URL that went through a path object, which makes one slash of two.
+_URL_AS_PATH: Final = re.compile(rf"(?:{'|'.join(SCHEMES)}):[/\\]")
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+_PART: Final = re.compile(r"[\w .,()+&=!'-]+\Z")
+_OPTION: Final = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """What a place holds: the revision of a space, and the hashes of its files by name.
+    """The revision of a space at a place, and the hashes of its files by name.
 
     ``owner`` tells the space from others of its name, in other stores or erased.
     """
@@ -57,15 +64,15 @@ class Pointer:
     def key(self, name: str) -> str:
         """Return the key of a file in object storage.
 
-        The revision is part of it, so that whoever replaces a pointer may delete what it named: no
-        later revision names it.
+        The revision is part of it, so that whoever replaces a pointer may delete the files that
+        it named: no later revision names them.
         """
         return f"{name}/{self.revision}-{self.files[name]}"
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangedBank:
-    """A bank as it is exported, or loaded into.
+    """A bank as an export writes it, or a load changes it.
 
     ``names`` are all names that a file of the bank may have. ``texts`` are those of the files that
     it has now; in an export the synthesis is one of them. ``figures`` stand in the pointer for
@@ -80,14 +87,14 @@ class ExchangedBank:
 
     @property
     def touched(self) -> set[str]:
-        """The names of the files that an export may write or remove."""
+        """Return the names of the files that an export may write or remove."""
         return {*self.names, SYNTHESIS}
 
 
 def exchanged(state: BankState, owner: str, *, overwrite: bool, export: bool) -> ExchangedBank:
-    """Return a bank as it is exchanged.
+    """Return a bank for an export or a load.
 
-    A synthesis that is longer than a file may be is left out.
+    A synthesis longer than a file may be is omitted.
     """
     names, texts = {*state.rules.names, *state.texts}, dict(state.texts)
     if export and state.synthesis and len(state.synthesis) < MAX_FILE:
@@ -111,26 +118,89 @@ def exchanged(state: BankState, owner: str, *, overwrite: bool, export: bool) ->
     )
 
 
-def _ended(text: str) -> str:
-    return text if text.endswith("\n") else f"{text}\n"
+@dataclass(frozen=True, slots=True)
+class BankUrl:
+    """A place in object storage: a bucket (or container) and a prefix, which may be empty."""
+
+    scheme: str
+    bucket: str
+    prefix: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
+
+    def key(self, name: str) -> str:
+        """Return the key of this name below the prefix."""
+        return f"{self.prefix}/{name}" if self.prefix else name
 
 
-def same_lines(text: str) -> str:
-    r"""Return ``text`` with plain line ends, so that a checkout may change them.
+def read_url(folder: object) -> BankUrl | None:
+    """Return the place that a URL names; None for anything but a URL, such as a path.
 
-    >>> same_lines("a\r\nb\r")
-    'a\nb\n'
+    Raises UsageError for an unusable URL. The error repeats only the scheme, because a URL may hold
+    credentials.
+
+    >>> str(read_url("s3://bank/team/x/"))
+    's3://bank/team/x'
+    >>> read_url("a/folder") is None
+    True
     """
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    match = _URL.match(folder) if isinstance(folder, str) else None
+    if not isinstance(folder, str) and _URL_AS_PATH.match(str(folder)):
+        raise UsageError("the URL is a path object, which loses a slash; pass text")
+    if match is None:
+        return None
+    scheme, rest = match[1].lower(), match[2]
+    if scheme not in SCHEMES:
+        raise UsageError(
+            f"no object storage {scheme}://; use {', '.join(f'{name}://' for name in SCHEMES)}, "
+            "or a folder"
+        )
+    bucket, _, prefix = rest.partition("/")
+    prefix = prefix.strip("/")
+    if "@" in bucket or ":" in bucket:
+        raise UsageError(
+            f"a {scheme}:// URL has no credentials or port; use options or the environment"
+        )
+    parts = prefix.split("/") if prefix else []
+    if (
+        len(rest) > _MOST_URL - len(scheme) - 3
+        or not _BUCKET.match(bucket)
+        or not all(_PART.match(part) and part.strip(".") and part == part.strip() for part in parts)
+    ):
+        raise UsageError(
+            f"invalid {scheme}:// URL; use {scheme}://BUCKET/PREFIX, at most {_MOST_URL} "
+            "characters, with letters, digits, spaces, _.,()+&=!'- and single slashes"
+        )
+    return BankUrl(scheme, bucket, prefix)
 
 
-def text_hash(text: str) -> str:
-    """Return the hash by which two copies of a file are compared."""
-    return hashlib.sha256(same_lines(text).encode("utf-8")).hexdigest()
+def read_options(options: object) -> dict[str, str]:
+    """Return the options of a storage as texts. Raises UsageError; no value is ever repeated.
 
-
-# ---------------------------------------------------------------------------------------------
-# The pointer
+    >>> read_options({"region": "eu-1", "allow_http": True})
+    {'region': 'eu-1', 'allow_http': 'true'}
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise UsageError("options must map names to values, such as {'endpoint': URL}")
+    read: dict[str, str] = {}
+    for name, value in options.items():
+        if not isinstance(name, str) or not _OPTION.match(name):
+            raise UsageError(
+                "options: invalid name; use lower-case letters, digits and _, such as endpoint"
+            )
+        if isinstance(value, bool):
+            read[name] = "true" if value else "false"
+        elif isinstance(value, (str, int)):
+            read[name] = str(value)
+        else:
+            raise UsageError(
+                f"options: {name} is {type(value).__name__}; use text, a whole number or a truth "
+                "value"
+            )
+    return read
 
 
 def write_pointer(bank: ExchangedBank) -> str:
@@ -147,7 +217,7 @@ def write_pointer(bank: ExchangedBank) -> str:
 
 
 def read_pointer(text: str) -> Pointer | None:
-    """Read a pointer, which is data that anybody may have written; None if it is none."""
+    """Read a pointer, which anybody may have written; None if it is invalid."""
     try:
         value, _ = check_json(json.loads(text), what="the pointer")
         if not isinstance(value, dict):
@@ -160,65 +230,61 @@ def read_pointer(text: str) -> Pointer | None:
     fit = isinstance(space, str) and isinstance(owner, str) and type(revision) is int
     if not fit or revision < 0 or not isinstance(files, dict):
         return None
-    if not all(isinstance(each, str) and _HASH.match(each) for each in files.values()):
+    if not all(isinstance(digest, str) and _HASH.match(digest) for digest in files.values()):
         return None
     return Pointer(space, owner, revision, files)
 
 
-def superseding(bank: ExchangedBank, held: Pointer | None, *, place: str) -> int | None:
-    """Return the later revision of the same space that a place holds; None if it holds none.
+def superseding(bank: ExchangedBank, pointer: Pointer | None, *, place: str) -> int | None:
+    """Return the later revision of the same space at a place; None if there is none.
 
-    Raises UsageError for what is there of another space, or of another line of this one, unless
+    Raises UsageError if the place has another space, or another line of this one, unless
     ``bank.overwrite`` is set.
     """
     ours = bank.pointer
-    if held is None:
+    if pointer is None:
         return None
-    if held.owner == ours.owner and held.revision > ours.revision:
-        return held.revision
+    if pointer.owner == ours.owner and pointer.revision > ours.revision:
+        return pointer.revision
     if bank.overwrite:
         return None
-    check_space(bank, held, place=place)
-    if held.owner != ours.owner:
+    check_space(bank, pointer, place=place)
+    if pointer.owner != ours.owner:
         raise UsageError(
-            f"{place} holds the bank of a space of the same name in another store, or of one that "
-            f"was erased; give another one, {_OVERWRITE}"
+            f"{place} has the bank of another space of this name; choose another place, "
+            f"{_OVERWRITE}"
         )
-    if held.revision == ours.revision and held.files != ours.files:
+    if pointer.revision == ours.revision and pointer.files != ours.files:
         raise UsageError(
-            f"{place} holds another revision {ours.revision} of this bank, as after the store was "
-            f"restored from a backup; load it, give another one, {_OVERWRITE}"
+            f"{place} has a different revision {ours.revision} of this bank; load it, choose "
+            f"another place, {_OVERWRITE}"
         )
     return None
 
 
-def check_space(bank: ExchangedBank, held: Pointer | None, *, place: str) -> None:
+def check_space(bank: ExchangedBank, pointer: Pointer | None, *, place: str) -> None:
     """Raise UsageError if a place holds the bank of a space of another name."""
-    if held is not None and held.space != bank.pointer.space and not bank.overwrite:
+    if pointer is not None and pointer.space != bank.pointer.space and not bank.overwrite:
         raise UsageError(
-            f"{place} holds the bank of space {held.space!r}, not that of {bank.pointer.space!r}; "
-            f"give another one, or overwrite=True"
+            f"{place} has space {pointer.space!r}, not {bank.pointer.space!r}; choose another "
+            "place, or overwrite=True"
         )
-
-
-# ---------------------------------------------------------------------------------------------
-# Export
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an export does with the files of a place, the synthesis among them."""
+    """The files, the synthesis included, that an export writes and removes at a place."""
 
     write: tuple[str, ...]
     remove: tuple[str, ...]
     report: ExportReport
 
 
-def plan(bank: ExchangedBank, there: Mapping[str, str]) -> Plan:
-    """Decide what an export does where files of these hashes are."""
+def plan(bank: ExchangedBank, stored: Mapping[str, str]) -> Plan:
+    """Return the plan of an export to a place with files of these hashes."""
     ours = bank.pointer.files
-    write = tuple(name for name, digest in ours.items() if there.get(name) != digest)
-    remove = tuple(sorted((there.keys() - ours.keys()) & bank.touched))
+    write = tuple(name for name, digest in ours.items() if stored.get(name) != digest)
+    remove = tuple(sorted((stored.keys() - ours.keys()) & bank.touched))
     reported = [name for name in ours if name in bank.names]
     report = ExportReport(
         "",
@@ -230,63 +296,59 @@ def plan(bank: ExchangedBank, there: Mapping[str, str]) -> Plan:
     return Plan(write, remove, report)
 
 
-def hashes_of(found: Mapping[str, Entry]) -> dict[str, str]:
-    """Return the hashes of the files that are there; "" is that of an unfit one."""
+def hashes_of(entries: Mapping[str, Entry]) -> dict[str, str]:
+    """Return the hashes of the existing files; "" stands for an unfit one."""
     return {
         name: text_hash(entry) if isinstance(entry, str) else ""
-        for name, entry in found.items()
+        for name, entry in entries.items()
         if entry is not None
     }
 
 
-def strange(bank: ExchangedBank, there: Mapping[str, str], held: Pointer | None) -> set[str]:
+def strange(bank: ExchangedBank, stored: Mapping[str, str], pointer: Pointer | None) -> set[str]:
     """Return the files of a folder that are neither the last export's nor as the bank has them."""
-    known = held.files if held is not None else {}
+    exported = pointer.files if pointer is not None else {}
     return {
         name
-        for name, digest in there.items()
-        if digest not in (bank.pointer.files.get(name), known.get(name))
+        for name, digest in stored.items()
+        if digest not in (bank.pointer.files.get(name), exported.get(name))
     }
 
 
 def recognised(
-    names: Collection[str], there: Mapping[str, str], revisions: Iterable[RevisionTexts]
+    names: Collection[str], stored: Mapping[str, str], revisions: Iterable[RevisionTexts]
 ) -> set[str]:
-    """Return those of the names whose files there are what one of these revisions wrote.
+    """Return the names whose stored files are as one of these revisions wrote them.
 
-    So it is after a load, and after an export that was killed before it wrote the pointer.
+    They are so after a load, and after an export that was killed before it wrote the pointer.
     """
-    met: set[str] = set()
+    matching: set[str] = set()
     for revision in revisions:
         texts = {SYNTHESIS: _ended(revision.synthesis), **revision.texts}
         for name in names:
             text = texts.get(name)
-            if text is not None and text_hash(text) == there[name]:
-                met.add(name)
-    return met
+            if text is not None and text_hash(text) == stored[name]:
+                matching.add(name)
+    return matching
 
 
 def refuse(names: Collection[str], *, place: str) -> None:
     """Raise UsageError if there are files that an export must not overwrite."""
     if names:
         raise UsageError(
-            f"{', '.join(sorted(names))} in {place} is not what the last export wrote; load it, "
-            f"give another folder, {_OVERWRITE}"
+            f"{', '.join(sorted(names))} in {place} changed since the last export; load it, "
+            f"choose another folder, {_OVERWRITE}"
         )
 
 
-# ---------------------------------------------------------------------------------------------
-# Load
-
-
 def read_entry(name: str, data: bytes | None, *, place: str) -> str | UsageError:
-    """Return the content of a file as text, or what is wrong with it; None is one too long."""
+    """Return a file's content as text, or the error for it; ``data`` None is too long."""
     if data is None or len(data) > MAX_BYTES:
-        return UsageError(f"{name} in {place} has more than {MAX_BYTES:,} bytes")
+        return UsageError(f"{name} in {place} has more than {MAX_BYTES:,} bytes; shorten it")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return UsageError(f"{name} in {place} is not UTF-8 text")
+        return UsageError(f"{name} in {place} is not UTF-8; save it as UTF-8 text")
     try:
         return check(text, what=f"{name} in {place}", cap=MAX_FILE)
     except InvalidTextError as error:
@@ -294,31 +356,31 @@ def read_entry(name: str, data: bytes | None, *, place: str) -> str | UsageError
 
 
 def changed_by(revisions: Iterable[RevisionTexts]) -> set[str]:
-    """Return the names of the files that these revisions changed, those by loads aside."""
-    return {name for each in revisions if each.kind != "load" for name in each.texts}
+    """Return the names of the files that these revisions, except loads, changed."""
+    return {name for revision in revisions if revision.kind != "load" for name in revision.texts}
 
 
 def load(
     bank: ExchangedBank,
-    found: Mapping[str, Entry],
-    held: Pointer | None,
+    entries: Mapping[str, Entry],
+    pointer: Pointer | None,
     newer: Collection[str],
     *,
     place: str,
 ) -> tuple[LoadReport, dict[str, str]]:
     """Decide which files are loaded into the bank; return also their texts.
 
-    ``newer`` are the files that the bank changed since that export. They are left alone if nobody
-    changed them there either, and refused if somebody did. A file that is missing stays in the
-    bank: a partial checkout, or the wrong folder, must not empty it. Raises UsageError if a file is
-    unfit, holds the conflict markers of a merge, or is refused, because half a load would leave a
-    bank that nobody wrote.
+    ``newer`` are the files that the bank changed since that export. They are skipped if the place
+    did not change them, and refused if it did. A missing file stays in the bank: a partial
+    checkout, or the wrong folder, must not empty it. Raises UsageError if a file is unfit, holds
+    the conflict markers of a merge, or is refused, because half a load would leave a bank that
+    nobody wrote.
     """
-    known = held.files if held is not None else {}
+    exported = pointer.files if pointer is not None else {}
     texts: dict[str, str] = {}
     unchanged: list[str] = []
     refused: list[str] = []
-    for name, theirs in sorted(found.items()):
+    for name, theirs in sorted(entries.items()):
         if theirs is None:
             continue
         if isinstance(theirs, UsageError):
@@ -329,17 +391,16 @@ def load(
         elif ours is None or bank.overwrite or name not in newer:
             texts[name] = same_lines(theirs)
         else:
-            (unchanged if known.get(name) == digest else refused).append(name)
+            (unchanged if exported.get(name) == digest else refused).append(name)
     if refused:
         raise UsageError(
-            f"{', '.join(refused)} changed both in {place} and in the bank since the export; "
-            "export to another place and merge, or overwrite=True to take what is there"
+            f"{', '.join(refused)} changed both in {place} and in the bank; merge an export to "
+            "another place, or overwrite=True to load"
         )
     for name, text in texts.items():
         if line := conflict_marker(text):
             raise UsageError(
-                f"{name} there has conflict markers of a merge, the first in line {line}; "
-                "finish the merge, then load again"
+                f"{name} has a conflict marker in line {line}; finish the merge, then load again"
             )
     created = tuple(name for name in texts if name not in bank.texts)
     updated = tuple(name for name in texts if name in bank.texts)
@@ -347,113 +408,32 @@ def load(
 
 
 def conflict_marker(text: str) -> int | None:
-    r"""Return the number of the line where a merge left its first marker; None if there is none.
+    r"""Return the number of the line with a merge's first marker; None if there is none.
 
-    A line of equals signs alone may underline a heading, and is none.
+    A line of equals signs alone may underline a heading, so it is no marker.
 
     >>> conflict_marker("# A\n<<<<<<< HEAD\n- x\n=======\n- y\n>>>>>>> other\n")
     2
     >>> conflict_marker("A\n=======\n\n> quoted")
     """
     text = text.replace("\r\n", "\n")
-    found = _MARKER.search(text)
-    return text.count("\n", 0, found.start()) + 1 if found else None
+    marker = _MARKER.search(text)
+    return text.count("\n", 0, marker.start()) + 1 if marker else None
 
 
-#: The schemes of URLs that name object storage; ``memory`` is the process's own, for trials.
-SCHEMES: Final = ("s3", "gs", "az", "memory")
-_MOST_URL: Final = 512
-_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)\Z", re.DOTALL)
-#: What a path makes of a URL: one slash of two.
-_URL_AS_PATH: Final = re.compile(rf"(?:{'|'.join(SCHEMES)}):[/\\]")
-_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
-_PART: Final = re.compile(r"[\w .,()+&=!'-]+\Z")
-_OPTION: Final = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
+def same_lines(text: str) -> str:
+    r"""Return ``text`` with plain line ends, so that a checkout may change them.
 
-
-@dataclass(frozen=True, slots=True)
-class BankUrl:
-    """A place in object storage: a bucket (or container) and a prefix, which may be empty."""
-
-    scheme: str
-    bucket: str
-    prefix: str
-
-    def __str__(self) -> str:
-        return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
-
-    def key(self, name: str) -> str:
-        """Return the key of what has this name below the prefix."""
-        return f"{self.prefix}/{name}" if self.prefix else name
-
-
-def read_url(folder: object) -> BankUrl | None:
-    """Return the place that a URL names; None for what is no URL, such as a path.
-
-    Raises UsageError for a URL of no use. The error repeats nothing but the scheme, because a URL
-    may hold credentials.
-
-    >>> str(read_url("s3://bank/team/x/"))
-    's3://bank/team/x'
-    >>> read_url("a/folder") is None
-    True
+    >>> same_lines("a\r\nb\r")
+    'a\nb\n'
     """
-    found = _URL.match(folder) if isinstance(folder, str) else None
-    if not isinstance(folder, str) and _URL_AS_PATH.match(str(folder)):
-        raise UsageError("a URL of object storage is a text; a path makes one slash of its two")
-    if found is None:
-        return None
-    scheme, rest = found[1].lower(), found[2]
-    if scheme not in SCHEMES:
-        raise UsageError(
-            f"there is no object storage {scheme}://; it may be "
-            f"{', '.join(f'{each}://' for each in SCHEMES)}, or the path of a folder"
-        )
-    bucket, _, prefix = rest.partition("/")
-    prefix = prefix.strip("/")
-    if "@" in bucket or ":" in bucket:
-        raise UsageError(
-            f"a URL {scheme}:// holds no credentials and no port; give them in options, or in the "
-            "environment"
-        )
-    parts = prefix.split("/") if prefix else []
-    if (
-        len(rest) > _MOST_URL - len(scheme) - 3
-        or not _BUCKET.match(bucket)
-        or not all(_PART.match(part) and part.strip(".") and part == part.strip() for part in parts)
-    ):
-        raise UsageError(
-            f"a URL of object storage is {scheme}://BUCKET/PREFIX, of at most {_MOST_URL} "
-            "characters; a prefix holds letters, digits, spaces, the marks _.,()+&=!'- and single "
-            "slashes"
-        )
-    return BankUrl(scheme, bucket, prefix)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_options(options: object) -> dict[str, str]:
-    """Return the options of a storage as texts. Raises UsageError; no value is ever repeated.
+def text_hash(text: str) -> str:
+    """Return the hash by which two copies of a file are compared."""
+    return hashlib.sha256(same_lines(text).encode("utf-8")).hexdigest()
 
-    >>> read_options({"region": "eu-1", "allow_http": True})
-    {'region': 'eu-1', 'allow_http': 'true'}
-    """
-    if options is None:
-        return {}
-    if not isinstance(options, Mapping):
-        raise UsageError("options must be a mapping of names to values, such as {'endpoint': URL}")
-    read: dict[str, str] = {}
-    for name, value in options.items():
-        if not isinstance(name, str) or not _OPTION.match(name):
-            raise UsageError(
-                "options: a name is no option of object storage; names are lower-case letters, "
-                "digits and _, such as endpoint"
-            )
-        if isinstance(value, bool):
-            read[name] = "true" if value else "false"
-        elif isinstance(value, (str, int)):
-            read[name] = str(value)
-        else:
-            raise UsageError(
-                f"options: {name} is {type(value).__name__}; it must be a text, a whole number or "
-                "a truth value"
-            )
-    return read
+
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") else f"{text}\n"

@@ -1,19 +1,18 @@
 """Decides what an answer makes of the bank's files, and which parts of it are refused.
 
 An answer is not trusted. Problems are: a file that the rules do not name, a file emptied, lines
-that are lost. Each is an ``AnswerError`` and is reported to the model once; what is still wrong
-after that is refused.
+lost. Each is an ``AnswerError`` and is reported to the model once; what is still wrong afterwards
+is refused.
 
-If an answer names notes, a note is consumed only if a file that is taken names it, or if the answer
+If an answer names notes, a note is consumed only if an accepted file names it, or if the answer
 drops it with a reason; every other note is left unplaced and stays live. It is consumed whole or
 not at all: if the change of one file is refused, so are the changes of the other files that took in
-the same notes, and those notes stay live. A change that names none of them is refused, since nobody
-could say what it took in. If an answer names no note at all, the files that are taken take in all
-of them, and if no file was meant to change, the synthesis does. If all that was meant to change is
-refused, no note is consumed.
+the same notes, and those notes stay live. A change that names no note is refused, since nobody
+could say what it took in. If an answer names no note at all, the accepted files take in all notes;
+if no file was meant to change, the synthesis does. If every intended change is refused, no note is
+consumed.
 
-A file that is too long to be written anew is only added to: what the answer says of it is put at
-its end.
+A file too long to be written anew is only added to: the answer's text is put at its end.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _WRAPPERS: Final = frozenset({"```markdown", "```md"})
 #: Why a note goes into no file if an answer that names no notes changes none.
 IN_SYNTHESIS: Final = "in the synthesis"
-#: What stands for a file's name where a problem is not of one file, and for its place.
+#: The name and the position of a problem that concerns no single file.
 _ANSWER: Final = "the answer"
-_NO_PLACE: Final = -1
+_WHOLE_ANSWER: Final = -1
 
 
 @dataclass(eq=False)
 class AnswerError(Exception):
-    """A problem with what an answer makes of the file at ``place`` in it, -1 for all of it.
+    """A problem with the file at ``position`` in an answer, or with the whole answer if -1.
 
     ``file`` is the file's name if it is one of the bank's, and otherwise a description. ``detail``
     says what would be right and holds no text of the answer.
@@ -63,7 +62,7 @@ class AnswerError(Exception):
     fault: AnswerFault
     detail: str
     file: str = _ANSWER
-    place: int = _NO_PLACE
+    position: int = _WHOLE_ANSWER
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class Applied:
     ``texts`` are the texts of the files that it changes, and ``removed`` how many lines of each are
     nowhere in the bank any more. ``consumed`` are the notes that it takes in or drops, each with
     its files or the reason; ``kept`` are those that stay live because of ``failed``
-    ("file: reason"), and ``unplaced`` those that it says nothing about.
+    ("file: reason"), and ``unplaced`` those that it does not mention.
     """
 
     texts: Mapping[str, str]
@@ -102,41 +101,43 @@ def settle(
     """
     named = answer.names_notes
     if not named and not visible(answer.synthesis).strip():
-        # Without names of notes, the synthesis is what says that the answer is whole.
-        return None, (AnswerError("form", "its synthesis is empty"),)
+        # Without names of notes, only the synthesis shows that the answer is whole.
+        return None, (AnswerError("form", "its synthesis is empty; write one"),)
     drafts, problems = _drafts(answer, shown)
-    every = set(range(1, len(shown.notes) + 1))
-    takes = [every & set(file.notes) for file in answer.bank_files]
+    numbers = set(range(1, len(shown.notes) + 1))
+    takes = [numbers & set(file.notes) for file in answer.bank_files]
     drops, wrong_drops = _drops(answer, shown, set().union(*takes))
     problems += wrong_drops
-    meant = _losses(answer, shown, drafts, every=True)
-    for at, (lost, of) in meant.items():
+    meant = _losses(answer, shown, drafts, whole=True)
+    for position, (lost, of) in meant.items():
         if lost > policy.loss_lines and lost > policy.loss_share * of:
             detail = f"{lost} of its {of} lines are gone; keep what no note contradicts"
-            problems.append(AnswerError("loss", detail, answer.bank_files[at].filename, at))
-    bad = {problem.place for problem in problems if problem.place != _NO_PLACE}
+            problems.append(
+                AnswerError("loss", detail, answer.bank_files[position].filename, position)
+            )
+    bad = {problem.position for problem in problems if problem.position != _WHOLE_ANSWER}
     while True:
-        out, kept = _not_taken(takes, bad)
-        left = {at: text for at, text in drafts.items() if at not in out}
-        losses = _losses(answer, shown, left)
+        refused, spared = _not_taken(takes, bad)
+        accepted = {position: text for position, text in drafts.items() if position not in refused}
+        losses = _losses(answer, shown, accepted)
         # Lines that were moved into a refused file would be lost, so they stay where they were.
-        moved = {at for at, (lost, _) in losses.items() if lost > meant[at][0]}
+        moved = {position for position, (lost, _) in losses.items() if lost > meant[position][0]}
         if not moved:
             break
         bad |= moved
     if not named:
-        takes = _takes_of_all(answer, shown, left, every)
+        takes = _takes_of_all(answer, shown, accepted, numbers)
         if not (any(takes) or bad):
-            drops = dict.fromkeys(every, IN_SYNTHESIS)
-    placed: set[int] = set().union(*(takes[at] for at in left), drops)
+            drops = dict.fromkeys(numbers, IN_SYNTHESIS)
+    placed: set[int] = set().union(*(takes[position] for position in accepted), drops)
     if not placed:
         return None, tuple(problems)
     failed = [f"{problem.file}: {problem.detail}" for problem in problems]
-    for at in sorted(out - {problem.place for problem in problems}):
-        why = "lines of it went into" if at in bad else "it takes in notes of"
-        failed.append(f"{answer.bank_files[at].filename}: {why} a file that was not taken")
-    into = {at: answer.bank_files[at].filename for at in sorted(left)}
-    texts = {into[at]: text for at, text in left.items()}
+    for position in sorted(refused - {problem.position for problem in problems}):
+        why = "lines of it went into" if position in bad else "it takes in notes of"
+        failed.append(f"{answer.bank_files[position].filename}: {why} a file that was not taken")
+    into = {position: answer.bank_files[position].filename for position in sorted(accepted)}
+    texts = {into[position]: text for position, text in accepted.items()}
     taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
     for rule_file in shown.rules.files:
         if rule_file.name not in shown.texts:
@@ -149,130 +150,139 @@ def settle(
         consumed=tuple(
             replace(
                 notes[number],
-                files=tuple(name for at, name in into.items() if number in takes[at]),
+                files=tuple(name for position, name in into.items() if number in takes[position]),
                 dropped_for=drops.get(number, ""),
             )
             for number in sorted(placed)
         ),
-        kept=tuple(notes[number] for number in sorted(kept)),
-        unplaced=tuple(notes[number] for number in sorted(notes.keys() - placed - kept)),
+        kept=tuple(notes[number] for number in sorted(spared)),
+        unplaced=tuple(notes[number] for number in sorted(notes.keys() - placed - spared)),
         created=tuple(sorted(taken.keys() - shown.texts.keys())),
         updated=tuple(sorted(taken.keys() & shown.texts.keys())),
-        removed={into[at]: lost for at, (lost, _) in losses.items() if lost},
+        removed={into[position]: lost for position, (lost, _) in losses.items() if lost},
         failed=tuple(failed),
     ), tuple(problems)
 
 
 def _drafts(answer: BankAnswer, shown: NoteBatch) -> tuple[dict[int, str], list[AnswerError]]:
-    """Return by its place what each file would become, and what is wrong with the others."""
+    """Return the draft of each file by its position, and the problems of the others."""
     drafts: dict[int, str] = {}
     problems: list[AnswerError] = []
-    for at, file in enumerate(answer.bank_files):
+    for position, file in enumerate(answer.bank_files):
         try:
-            earlier = [each.filename for each in answer.bank_files[:at]]
-            drafts[at] = _draft(file, shown, earlier, named=answer.names_notes)
+            earlier = [other.filename for other in answer.bank_files[:position]]
+            drafts[position] = _draft(file, shown, earlier, named=answer.names_notes)
         except AnswerError as problem:
             name = file.filename
-            label = name if check_file_name(name) is None else f"file {at + 1}"
-            problems.append(AnswerError(problem.fault, problem.detail, label, at))
+            label = name if check_file_name(name) is None else f"file {position + 1}"
+            problems.append(AnswerError(problem.fault, problem.detail, label, position))
     return drafts, problems
 
 
 def _takes_of_all(
-    answer: BankAnswer, shown: NoteBatch, left: Mapping[int, str], notes: set[int]
+    answer: BankAnswer, shown: NoteBatch, accepted: Mapping[int, str], notes: set[int]
 ) -> list[set[int]]:
-    """Return for each file of an answer that names no notes those that it takes in.
+    """Return the notes that each file takes in, for an answer that names no notes.
 
-    They are all notes, if the file changes.
+    A file that changes takes in all notes, any other none.
     """
     files = answer.bank_files
-    changed = {at for at, text in left.items() if text != shown.texts.get(files[at].filename)}
-    return [notes if at in changed else set() for at in range(len(files))]
+    changed = {
+        position
+        for position, text in accepted.items()
+        if text != shown.texts.get(files[position].filename)
+    }
+    return [notes if position in changed else set() for position in range(len(files))]
 
 
 def _drops(
     answer: BankAnswer, shown: NoteBatch, named: Collection[int]
 ) -> tuple[dict[int, str], list[AnswerError]]:
-    """Return the reasons by the notes that are dropped, and what is wrong with others.
+    """Return the reason for each dropped note, and the problems with other drops.
 
     A note that a file names is not dropped, even if that file is refused.
     """
     drops: dict[int, str] = {}
     problems: list[AnswerError] = []
-    for each in answer.dropped:
-        reason = visible(each.reason).strip()
-        if each.note > len(shown.notes):
+    for drop in answer.dropped:
+        reason = visible(drop.reason).strip()
+        if drop.note > len(shown.notes):
             wrong = "it drops a note by a number that was not shown"
         elif blank(reason):
             wrong = "it drops a note without a reason; say why it goes into no file"
         else:
-            if each.note not in named:
-                drops.setdefault(each.note, reason)
+            if drop.note not in named:
+                drops.setdefault(drop.note, reason)
             continue
         problems.append(AnswerError("notes", wrong))
     return drops, problems
 
 
 def _losses(
-    answer: BankAnswer, shown: NoteBatch, drafts: Mapping[int, str], *, every: bool = False
+    answer: BankAnswer, shown: NoteBatch, drafts: Mapping[int, str], *, whole: bool = False
 ) -> dict[int, tuple[int, int]]:
-    """Return how many lines each file loses, and of how many, if only these drafts are applied.
+    """Return how many of its lines each file loses if only these drafts are applied.
 
-    With ``every``, the text of the answer's other files counts as written too: that is what was
-    meant.
+    With ``whole``, the text of the answer's other files counts as written too, as was intended.
     """
     files = answer.bank_files
-    texts = {files[at].filename: text for at, text in drafts.items()}
-    if every:
+    texts = {files[position].filename: text for position, text in drafts.items()}
+    if whole:
         # No file can have this name.
-        texts[""] = "\n".join(file.content for at, file in enumerate(files) if at not in drafts)
+        texts[""] = "\n".join(
+            file.content for position, file in enumerate(files) if position not in drafts
+        )
     losses = lost_lines(shown.texts, texts)
-    return {at: losses[name] for at in drafts if (name := files[at].filename) in losses}
+    return {
+        position: losses[name]
+        for position in drafts
+        if (name := files[position].filename) in losses
+    }
 
 
 def _draft(file: FileAnswer, shown: NoteBatch, earlier: Collection[str], *, named: bool) -> str:
-    """Return what one file would become. Raises AnswerError."""
+    """Return the draft of one file. Raises AnswerError."""
     name = file.filename
     if (problem := check_file_name(name)) is not None:
         raise AnswerError("names", f"its name cannot be used: {problem}")
     if name not in shown.texts and name not in shown.rules.names:
-        raise AnswerError("names", "the rules name no such file; use the names in the rules alone")
+        raise AnswerError("names", "the rules name no such file; use only names from the rules")
     if name in earlier:
-        raise AnswerError("form", "it is answered twice; answer each file once")
+        raise AnswerError("form", "duplicate file; return each file once")
     if any(number > len(shown.notes) for number in file.notes):
-        raise AnswerError("form", "it names the number of a note that was not shown")
-    held, text = shown.texts.get(name), tidy(_unwrapped(file.content))
+        raise AnswerError("form", "it names a note that was not shown; use the numbers shown")
+    current, text = shown.texts.get(name), tidy(_unwrapped(file.content))
     if not text:
-        raise AnswerError("content", "nothing would be left in it; no file is ever emptied")
-    if held and name in shown.append_only:
-        text = f"{held.rstrip()}\n\n{text}"
-    _check_content(text, held or "")
-    if named and not file.notes and _says_more(text, held):
         raise AnswerError(
-            "notes", "it names no notes; list the numbers of the notes that went into it"
+            "content", ("it would become empty; keep its text, as files are never emptied")
         )
+    if current and name in shown.append_only:
+        text = f"{current.rstrip()}\n\n{text}"
+    _check_content(text, current or "")
+    if named and not file.notes and _says_more(text, current):
+        raise AnswerError("notes", "it names no notes; list the numbers of its notes")
     return text
 
 
-def _says_more(text: str, held: str | None) -> bool:
-    """Return whether a file says anything that it did not say; headings of a new one do not."""
-    if held is not None:
-        return text != held
+def _says_more(text: str, current: str | None) -> bool:
+    """Return whether a file says anything new; headings alone of a new file do not."""
+    if current is not None:
+        return text != current
     return not all(line.startswith("#") for line in lines_of(text))
 
 
-def _check_content(text: str, held: str) -> None:
+def _check_content(text: str, current: str) -> None:
     """Refuse content that cannot be the text of a bank file. Raises AnswerError."""
     if len(text) > MAX_FILE:
         raise AnswerError("content", f"it has more than {MAX_FILE:,} characters; make it shorter")
-    if (front := sections.front_matter(text)) and front != sections.front_matter(held):
-        raise AnswerError("content", "it has front matter; write pure Markdown without it")
-    if sections.unclosed(text) and not sections.unclosed(held):
-        raise AnswerError("content", "it opens a code block or a comment and does not close it")
+    if (front := sections.front_matter(text)) and front != sections.front_matter(current):
+        raise AnswerError("content", "it has front matter; write plain Markdown without it")
+    if sections.unclosed(text) and not sections.unclosed(current):
+        raise AnswerError("content", "it leaves a code block or comment open; close it")
 
 
 def _unwrapped(content: str) -> str:
-    """Remove the code block into which models like to put a whole file."""
+    """Remove a code block around a whole file, which models tend to add."""
     lines = content.strip().splitlines()
     wrapped = len(lines) > 2 and lines[0].strip().casefold() in _WRAPPERS
     if wrapped and lines[-1].strip() == "```" and not sections.unclosed("\n".join(lines[1:-1])):
@@ -280,36 +290,36 @@ def _unwrapped(content: str) -> str:
     return content
 
 
-# ---------------------------------------------------------------------------------------------
-# What is taken
-
-
 def _not_taken(takes: Sequence[set[int]], bad: set[int]) -> tuple[set[int], set[int]]:
     """Return the places of the refused files, and the numbers of their notes.
 
     A file that shares a note with a refused file is refused too, and so on.
     """
-    out: set[int] = set(bad)
-    kept: set[int] = set().union(*(takes[at] for at in out))
+    refused: set[int] = set(bad)
+    spared: set[int] = set().union(*(takes[position] for position in refused))
     while True:
-        more = {at for at, numbers in enumerate(takes) if at not in out and numbers & kept}
+        more = {
+            position
+            for position, numbers in enumerate(takes)
+            if position not in refused and numbers & spared
+        }
         if not more:
-            return out, kept
-        out |= more
-        kept = kept.union(*(takes[at] for at in more))
+            return refused, spared
+        refused |= more
+        spared = spared.union(*(takes[position] for position in more))
 
 
 def diff(name: str, before: str, after: str) -> str:
     """Return the unified diff of one file, "" if nothing changed.
 
-    In very long files the changed stretch is shown as one block, because the time of a comparison
-    line by line grows with the product of their lengths.
+    In very long files the changed stretch is one block, because comparing line by line takes time
+    that grows with the product of their lengths.
     """
     old, new = _LINE.findall(before), _LINE.findall(after)
-    left, right = f"a/{name}" if before else _NONE, f"b/{name}" if after else _NONE
+    old_name, new_name = f"a/{name}" if before else _NONE, f"b/{name}" if after else _NONE
     if len(old) * len(new) > _MOST_COMPARED:
-        return _one_stretch(old, new, left, right)
-    return _ended(difflib.unified_diff(old, new, left, right))
+        return _one_stretch(old, new, old_name, new_name)
+    return _ended(difflib.unified_diff(old, new, old_name, new_name))
 
 
 def _ended(lines: Iterable[str]) -> str:
@@ -319,7 +329,7 @@ def _ended(lines: Iterable[str]) -> str:
     )
 
 
-def _one_stretch(old: Sequence[str], new: Sequence[str], left: str, right: str) -> str:
+def _one_stretch(old: Sequence[str], new: Sequence[str], old_name: str, new_name: str) -> str:
     """Return a diff that replaces everything between the common beginning and end of two texts."""
     if old == new:
         return ""
@@ -335,4 +345,4 @@ def _one_stretch(old: Sequence[str], new: Sequence[str], left: str, right: str) 
     lines = [" " + line for line in old[first:start]]
     lines += ["-" + line for line in gone] + ["+" + line for line in come]
     lines += [" " + line for line in tail]
-    return _ended([f"--- {left}\n", f"+++ {right}\n", hunk, *lines])
+    return _ended([f"--- {old_name}\n", f"+++ {new_name}\n", hunk, *lines])

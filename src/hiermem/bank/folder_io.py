@@ -1,9 +1,8 @@
 """Reads and writes the files of a bank in a plain folder, such as one under version control.
 
-Only the names that the caller passes are ever touched, each as an entry of the one folder that was
-opened, and no link is followed. A file is written under a temporary name and moved into place
-whole. ``bank.exchange`` decides which files are written; ``bank.rules`` has checked
-the names.
+Only the names that the caller passes are ever touched, each as an entry of the one opened folder,
+and no link is followed. A file is written under a temporary name and moved into place whole.
+``bank.exchange`` decides which files are written; ``bank.rules`` has checked the names.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ _NEW_FILE: Final = 0o666
 def folder_path(folder: Any) -> str:
     """Return a folder's path as text. Raises UsageError for anything else."""
     if not isinstance(folder, (str, PathLike)):
-        raise UsageError(f"folder is {type(folder).__name__}; it must be a text or a path")
+        raise UsageError(f"folder is {type(folder).__name__}; it must be text or a path")
     path = os.fspath(folder)
     if not isinstance(path, str) or not path or "\0" in path:
-        raise UsageError("folder must be the path of a folder")
-    # With a slash at its end a link to a folder would be followed.
+        raise UsageError("folder is no valid path; pass the path of a folder")
+    # A slash at the end would follow a link to a folder.
     return path.rstrip("/" if os.sep == "/" else "/\\") or os.sep
 
 
@@ -50,34 +49,34 @@ def absolute_path(path: str) -> str:
 def read_from(path: str, names: Collection[str], *, create: bool) -> tuple[dict[str, Entry], Entry]:
     """Read the files of those names, as far as they exist, and the pointer's text.
 
-    Raises FolderError if the folder cannot be read, is missing and not to be created, or has one of
-    the names for something that is no plain file.
+    Raises FolderError if the folder cannot be read, is missing and must not be created, or has
+    anything but a plain file under one of the names.
     """
     with _folder_errors(path):
         if create:
             os.makedirs(path, exist_ok=True)
         with _open_folder(path) as folder:
-            found = {name: folder.read(name) for name in sorted(names)}
-            return found, folder.read(exchange.META)
+            entries = {name: folder.read(name) for name in sorted(names)}
+            return entries, folder.read(exchange.META)
 
 
-def write_to(path: str, bank: ExchangedBank, plan: Plan, held: Pointer | None) -> None:
+def write_to(path: str, bank: ExchangedBank, plan: Plan, pointer: Pointer | None) -> None:
     """Write and remove files as planned, then the pointer. Raises FolderError.
 
-    Wherever this ends, each file is whole.
+    Each file is whole, wherever this stops.
     """
     with _folder_errors(path), _open_folder(path) as folder:
         for name in plan.write:
             folder.write(name, bank.texts[name])
         for name in plan.remove:
             folder.remove(name)
-        if held != bank.pointer:
+        if pointer != bank.pointer:
             folder.write(exchange.META, exchange.write_pointer(bank))
 
 
 @contextmanager
 def _folder_errors(path: str) -> Iterator[None]:
-    """Turn the system's errors into ours."""
+    """Raise FolderError for the system's errors."""
     try:
         yield
     except OSError as error:
@@ -87,7 +86,7 @@ def _folder_errors(path: str) -> Iterator[None]:
 @contextmanager
 def _open_folder(path: str) -> Iterator[_Folder]:
     """Open the folder itself; do not follow a link."""
-    no_folder = FolderError(f"{path} is not a folder, or a link to one; give the folder itself")
+    no_folder = FolderError(f"{path} is no folder, or a link to one; pass the folder itself")
     if not _HAS_DIR_FD:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             raise no_folder
@@ -125,7 +124,7 @@ class _Folder:
                     os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
                 process.sync(file.fileno())
             os.replace(
-                self._at(temporary), self._at(name),
+                self._path_of(temporary), self._path_of(name),
                 src_dir_fd=self._handle, dst_dir_fd=self._handle,
             )  # fmt: skip
             if self._handle is not None:
@@ -137,13 +136,13 @@ class _Folder:
 
     def remove(self, name: str) -> None:
         """Remove an entry; a link itself, not its target."""
-        os.unlink(self._at(name), dir_fd=self._handle)
+        os.unlink(self._path_of(name), dir_fd=self._handle)
 
     def read(self, name: str) -> Entry:
         """Read one file; None if there is none. Raises FolderError if it is no plain file."""
         if (before := self._stat(name)) is None:
             return None
-        # Not opened first: opening a pipe would wait for its writer.
+        # Checked before opening, because opening a pipe would wait for its writer.
         if not stat.S_ISREG(before.st_mode):
             raise self._no_plain_file(name)
         try:
@@ -165,13 +164,13 @@ class _Folder:
         return FolderError(f"{name} in {self._path} is no plain file; remove it")
 
     def _open(self, name: str, flags: int, mode: int = 0o777) -> int:
-        return os.open(self._at(name), flags, mode, dir_fd=self._handle)
+        return os.open(self._path_of(name), flags, mode, dir_fd=self._handle)
 
     def _stat(self, name: str) -> os.stat_result | None:
         with contextlib.suppress(FileNotFoundError):
-            return os.stat(self._at(name), dir_fd=self._handle, follow_symlinks=False)
+            return os.stat(self._path_of(name), dir_fd=self._handle, follow_symlinks=False)
         return None
 
-    def _at(self, name: str) -> str:
-        """Return the path of an entry: relative to the open folder, where there is one."""
+    def _path_of(self, name: str) -> str:
+        """Return the path of an entry, relative to the open folder if there is one."""
         return name if self._handle is not None else os.path.join(self._path, name)

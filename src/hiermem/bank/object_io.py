@@ -1,12 +1,12 @@
-"""Exports a bank to object storage and loads it from there.
+"""Writes a bank to object storage and reads it from there.
 
-``bank.exchange`` decides what is written; ``remote.object_storage`` sends it. This module
-defines the order: first the files, each under a key of its own, then the pointer, then the removal
-of what the replaced pointer named. If an export ends before its pointer was written, the earlier
+``bank.exchange`` decides what is written; ``remote.object_storage`` sends it. This module defines
+the order: first the files, each under a key of its own, then the pointer, then the removal of the
+files that the replaced pointer named. If an export ends before its pointer was written, the earlier
 revision is still complete.
 
-The pointer is written on the condition that it is still the one that was read, and read again where
-it is not. A storage that has no such conditions, or ignores them, is written without: there, of two
+The pointer is written on the condition that it is unchanged since it was read; otherwise it is read
+again. A storage without such conditions, or one that ignores them, is written without: of two
 exports at the same moment the later write stays.
 """
 
@@ -30,7 +30,7 @@ _LOG: Final = logging.getLogger("hiermem.bank")
 #: How often one request is made, and its first and longest pause in seconds.
 _TRIES: Final = 7
 _PAUSES: Final[Pauses] = (0.1, 5.0)
-#: How often an export or a load begins again because another export came between.
+#: How often an export or a load begins again because another export came in between.
 _ROUNDS: Final = 24
 _BETWEEN: Final[Pauses] = (0.05, 2.0)
 _TEXT: Final = {".md": "text/markdown; charset=utf-8", ".json": "application/json"}
@@ -38,7 +38,7 @@ _TEXT: Final = {".md": "text/markdown; charset=utf-8", ".json": "application/jso
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object in the storage; ``data`` is None where it is longer than was asked for."""
+    """An object in the storage; ``data`` is None if it is longer than asked for."""
 
     data: bytes | None
     version: Mapping[str, str]
@@ -51,12 +51,12 @@ NOTHING: Final[Mapping[str, str]] = {}
 class ObjectStorage(Protocol):
     """One bucket.
 
-    Each call makes one request and raises FolderError where it fails, ``retryable`` where another
-    try may succeed. No error holds what the server or the options said.
+    Each call makes one request and raises FolderError if it fails, ``retryable`` if another try may
+    succeed. No error repeats text of the server or the options.
     """
 
     async def get(self, key: str, *, most: int) -> StoredObject | None:
-        """Return what is stored under ``key``; None where nothing is."""
+        """Return the object under ``key``; None if there is none."""
         ...
 
     async def put(
@@ -64,13 +64,13 @@ class ObjectStorage(Protocol):
     ) -> bool:
         """Write, and return whether it was written.
 
-        ``over`` is a condition: the stored version is this one, or is NOTHING. None is none, and a
-        storage without conditions writes in any case.
+        ``over`` is a condition: the stored version is this one, or is NOTHING. None is no
+        condition, and a storage without conditions always writes.
         """
         ...
 
     async def delete(self, key: str) -> None:
-        """Delete what is stored under ``key``, if anything is."""
+        """Delete the object under ``key``, if there is one."""
         ...
 
 
@@ -86,14 +86,14 @@ class ObjectPlace:
 
 
 class _MovedError(FolderError):
-    """Another export came between."""
+    """Another export came in between."""
 
 
 async def export_to(place: ObjectPlace, bank: ExchangedBank) -> ExportReport:
-    """Make the storage hold the bank's revision, unless it holds a later one of the same space.
+    """Write the bank's revision, unless the storage has a later one of the same space.
 
-    Returns what changed there, or the number of a later revision that is there. Raises FolderError,
-    and UsageError where another bank is there.
+    Returns the changes, or the number of the later revision. Raises FolderError, and UsageError if
+    another bank is there.
     """
     ours = bank.pointer
     replaced: Pointer | None = None
@@ -101,18 +101,18 @@ async def export_to(place: ObjectPlace, bank: ExchangedBank) -> ExportReport:
 
     async def once() -> ExportReport:
         nonlocal replaced, report
-        held, version = await _pointer(place)
-        if held == ours and (report is not None or not bank.overwrite):
-            # Maybe it is this export's own, whose answer was lost.
+        pointer, version = await _pointer(place)
+        if pointer == ours and (report is not None or not bank.overwrite):
+            # It may be this export's own, whose answer was lost.
             return report or exchange.plan(bank, ours.files).report
-        if (later := exchange.superseding(bank, held, place=str(place))) is not None:
+        if (later := exchange.superseding(bank, pointer, place=str(place))) is not None:
             if report is not None:
                 await _delete(place, ours, bank.touched)
             return ExportReport("", ours.revision, superseded_by=later)
-        report = exchange.plan(bank, held.files if held is not None else {}).report
+        report = exchange.plan(bank, pointer.files if pointer is not None else {}).report
         for name, text in bank.texts.items():
             await _put(place, ours.key(name), text, None, kind=".md")
-        replaced = held
+        replaced = pointer
         text = exchange.write_pointer(bank)
         if not await _put(place, exchange.META, text, version, kind=".json"):
             raise _moved(place)
@@ -121,65 +121,60 @@ async def export_to(place: ObjectPlace, bank: ExchangedBank) -> ExportReport:
     done = await backing_off(once, tries=_ROUNDS, pauses=_BETWEEN, passing=_is_moved)
     if done.superseded_by is None and replaced is not None:
         # A replaced revision of the same number may have the same file under the same key.
-        await _delete(place, replaced, bank.touched, kept=ours)
+        await _delete(place, replaced, bank.touched, spared=ours)
     return done
 
 
 async def read_from(place: ObjectPlace, names: Collection[str]) -> tuple[Pointer, dict[str, Entry]]:
     """Return the pointer and the files of those names, of one whole revision.
 
-    Raises FolderError where no bank is there, or a file that the pointer names is missing.
+    Raises FolderError if there is no bank, or if a file that the pointer names is missing.
     """
 
     async def once() -> tuple[Pointer, dict[str, Entry]]:
-        held, version = await _pointer(place)
-        if held is None:
-            raise FolderError(f"{place} holds no bank")
-        found: dict[str, Entry] = {}
-        for name in sorted(held.files.keys() & set(names)):
-            stored = await _get(place, held.key(name))
-            if stored is None and await _pointer(place) != (held, version):
+        pointer, version = await _pointer(place)
+        if pointer is None:
+            raise FolderError(f"{place} has no bank; export one first")
+        entries: dict[str, Entry] = {}
+        for name in sorted(pointer.files.keys() & set(names)):
+            stored = await _get(place, pointer.key(name))
+            if stored is None and await _pointer(place) != (pointer, version):
                 raise _moved(place)
             entry = exchange.read_entry(name, stored.data, place=str(place)) if stored else None
-            if not isinstance(entry, str) or exchange.text_hash(entry) != held.files[name]:
+            if not isinstance(entry, str) or exchange.text_hash(entry) != pointer.files[name]:
                 raise FolderError(
-                    f"{place} is damaged: {name} is not what its pointer names; export again with "
-                    "overwrite=True"
+                    f"{place}: {name} differs from its pointer; export again with overwrite=True"
                 )
-            found[name] = entry
-        return held, found
+            entries[name] = entry
+        return pointer, entries
 
     return await backing_off(once, tries=_ROUNDS, pauses=_BETWEEN, passing=_is_moved)
 
 
-# ---------------------------------------------------------------------------------------------
-# Requests
-
-
 async def _pointer(place: ObjectPlace) -> tuple[Pointer | None, Mapping[str, str]]:
-    """Return the pointer and its version. Raises FolderError where it cannot be read."""
+    """Return the pointer and its version. Raises FolderError if it cannot be read."""
     stored = await _get(place, exchange.META)
     if stored is None:
         return None, NOTHING
     pointer = exchange.read_pointer((stored.data or b"").decode("utf-8", "replace"))
     if pointer is None:
         raise FolderError(
-            f"{exchange.META} in {place} is damaged, or no bank's; remove it and export again"
+            f"{exchange.META} in {place} is damaged or foreign; remove it and export again"
         )
     return pointer, stored.version
 
 
 async def _delete(
-    place: ObjectPlace, pointer: Pointer, names: Collection[str], *, kept: Pointer | None = None
+    place: ObjectPlace, pointer: Pointer, names: Collection[str], *, spared: Pointer | None = None
 ) -> None:
-    """Delete the files of those names that a replaced pointer named; what fails is left there.
+    """Delete the named files of a replaced pointer, as far as the storage allows.
 
-    The files that ``kept`` names are not deleted.
+    The files that ``spared`` names are not deleted.
     """
-    spared = {kept.key(name) for name in kept.files} if kept is not None else set[str]()
+    spared_keys = {spared.key(name) for name in spared.files} if spared is not None else set[str]()
     named = {pointer.key(name) for name in pointer.files.keys() & set(names)}
     try:
-        for name in sorted(named - spared):
+        for name in sorted(named - spared_keys):
             key = place.url.key(name)
             await _retried(lambda key=key: place.storage.delete(key))  # type: ignore[misc]
     except FolderError as error:
@@ -201,7 +196,7 @@ async def _put(
 
 
 async def _retried(call: Callable[[], Awaitable[T]]) -> T:
-    """Make a request, and again while it fails in a way that may pass."""
+    """Make a request, and retry transient failures."""
     return await backing_off(call, tries=_TRIES, pauses=_PAUSES, passing=_is_passing)
 
 
@@ -214,6 +209,6 @@ def _is_moved(error: BaseException) -> bool:
 
 
 def _moved(place: ObjectPlace) -> FolderError:
-    error = _MovedError(f"{place}: other exports came between {_ROUNDS} times; call again")
+    error = _MovedError(f"{place}: too many concurrent exports; retry")
     error.retryable = True
     return error

@@ -1,18 +1,15 @@
-"""Decides what a model reads when it consolidates: rules, files, synthesis and notes, as data.
+"""Decides what a model reads when it consolidates, and how its answer is read.
 
 Text from notes and files appears only between marks that it cannot contain, and each note is on a
 line of its own with its number, so that no note passes for another or for an instruction. Parts
 that seldom change come first, because providers' prompt caches reward that.
 
-Defines a model's answer to a consolidation, and reads it.
-
 An answer has the published format: the files that change, each whole, and the new synthesis. It may
 name notes by the numbers under which they were shown: those that went into a file, and those that
-go into none, each with a reason. Unambiguous mistakes are mended: ``null`` for a field that is left
-out, a single number in place of a list. ``action`` is a wish: whatever it says, what the file
-brings and whether it is there decide. The schema is closed, and every list and text has a bound.
-
-Nothing here looks at the bank; ``files`` decides whether an answer fits it.
+go into none, each with a reason. Unambiguous mistakes are mended: ``null`` for an omitted field, a
+single number in place of a list. ``action`` is only a wish; the file's content and its existence
+decide. The schema is closed, and every list and text has a bound. Nothing here looks at the bank;
+``files`` decides whether an answer fits it.
 """
 
 from __future__ import annotations
@@ -41,9 +38,125 @@ MOST_FILES: Final = 128
 _MOST_NOTES: Final = 10_000
 _LONGEST_NAME: Final = 512
 _LONGEST_REASON: Final = 4_096
-
 _Text: TypeAlias = Annotated[str, Field(max_length=MAX_ANSWER)]
 _Number: TypeAlias = Annotated[StrictInt, Field(ge=1, le=_MOST_NOTES)]
+#: Tokens reserved for the text that a repair adds.
+REPAIR_ROOM: Final = 320
+#: The longest agent, category or tag that is shown, and the most tags.
+_LONGEST: Final = 120
+_MOST_TAGS: Final = 16
+_ANONYMOUS: Final = "agent"
+
+
+@dataclass(frozen=True, slots=True)
+class NoteBatch:
+    """One request, its notes, and the bank that it shows.
+
+    ``id`` is the id of its journal entries. ``texts`` are the texts of all files; an answer can
+    only add to those of ``append_only``. ``limit`` is the most tokens of the prompt, a repair
+    included.
+    """
+
+    id: str
+    notes: tuple[Note, ...]
+    request: LLMRequest
+    input_tokens: int
+    rules: Rules
+    texts: Mapping[str, str]
+    append_only: Collection[str]
+    synthesis: str
+    limit: int | None = None
+
+
+def request(
+    template: PromptTemplate,
+    bank: BankText,
+    *,
+    counter: TokenCounter,
+    max_tokens: int,
+    temperature: float = 0.0,
+) -> LLMRequest:
+    """Make the request to take the notes of ``bank`` into its files."""
+    notes = list(enumerate(bank.notes, start=1))
+    values = {
+        "rules": "\n" + marked("rules", bank.rules),
+        "files": "".join(file_shown(name, text) for name, text in bank.files),
+        "append_only": "".join(append_only_shown(name, text) for name, text in bank.append_only),
+        "missing": "".join(file_shown(name, text) for name, text in bank.missing),
+        "synthesis": "\n" + marked("synthesis", bank.synthesis) if bank.synthesis else "",
+        "count": f"{len(notes)} note{'' if len(notes) == 1 else 's'}",
+        "period": _period(bank.notes),
+        "record": "\n"
+        + marked("notes", "".join(note_line(number, note) for number, note in notes)),
+    }
+    return LLMRequest(
+        task="consolidate",
+        messages=fill(template, values),
+        inputs=tuple(
+            SourceText(
+                index=number,
+                role="user",
+                speaker=_short(note.agent) or _ANONYMOUS,
+                date=day(note.timestamp.astimezone(UTC)),
+                text=note.text,
+            )
+            for number, note in notes
+        ),
+        target_tokens=max_tokens,
+        max_tokens=max_tokens,
+        counter=counter,
+        style="bank",
+        temperature=temperature,
+        schema=answer_schema(),
+        bank=bank,
+    )
+
+
+def repair(
+    messages: Sequence[ChatMessage], wrong: Iterable[str], *, count: Count, limit: int | None
+) -> tuple[ChatMessage, ...]:
+    """Return a prompt that asks again and names the faults, in at most ``limit`` tokens.
+
+    If not everything fits, the last faults are omitted. No text of the model is repeated.
+    """
+    *before, last = messages
+    named = [f"\n- {fault}" for fault in wrong]
+    for shown in range(len(named), -1, -1):
+        asked = (
+            f"An earlier answer could not be used:{''.join(named[:shown])}\n"
+            "Answer again with one complete JSON object that has the fields named above, and "
+            "nothing before or after it."
+        )
+        repaired = (*before, ChatMessage(last.role, f"{last.content}\n\n{asked}"))
+        if limit is None or tokens(repaired, count) <= limit:
+            return repaired
+    return tuple(messages)
+
+
+def tokens(messages: Sequence[ChatMessage], count: Count) -> int:
+    """Count a request with its schema."""
+    return request_tokens(messages, count) + count(canonical_json(answer_schema()))
+
+
+def note_line(number: int, note: Note) -> str:
+    """Write one note as its line; further lines of its text are indented."""
+    time = f"{note.timestamp.astimezone(UTC):%Y-%m-%d %H:%M}"
+    category = f" [{_short(note.category)}]" if note.category.strip() else ""
+    tags = ", ".join(_short(tag) for tag in note.tags[:_MOST_TAGS])
+    # Every kind of line end counts; otherwise the next line could pass for another note.
+    text = "\n  ".join(note.text.splitlines())
+    who = _short(note.agent) or _ANONYMOUS
+    return f"#{number} {time} {who}{category}{f' ({tags})' if tags else ''}: {text}\n"
+
+
+def file_shown(name: str, text: str) -> str:
+    """Write a file that an answer may write anew."""
+    return "\n" + marked("file", text.rstrip("\n"), name=name)
+
+
+def append_only_shown(name: str, text: str) -> str:
+    """Write a file that an answer can only add to; ``text`` is "" if only its name is shown."""
+    return "\n" + marked("append-only file", text.rstrip("\n"), name=name)
 
 
 class _AnswerPart(BaseModel):
@@ -75,25 +188,19 @@ class BankAnswer(_AnswerPart):
 
     @property
     def names_notes(self) -> bool:
-        """Whether the answer names any note; if not, it speaks of all of them."""
+        """Return whether the answer names any note; if not, it is about all of them."""
         return bool(self.dropped) or any(file.notes for file in self.bank_files)
+
+
+def read_answer(text: str) -> BankAnswer:
+    """Read a model's text as an answer. Raises InvalidAnswerError."""
+    return read_object(text, _read)
 
 
 def answer_schema() -> dict[str, Any]:
     """Return the JSON schema of an answer: every field is required and no other is allowed."""
     schema: dict[str, Any] = json.loads(_schema())
     return schema
-
-
-@cache
-def _schema() -> str:
-    """Return the schema as JSON. It is made once, since making it takes milliseconds."""
-    return closed_schema(BankAnswer)
-
-
-def read_answer(text: str) -> BankAnswer:
-    """Read a model's text as an answer. Raises InvalidAnswerError with what is wrong."""
-    return read_object(text, _read)
 
 
 def _read(value: dict[str, Any]) -> BankAnswer:
@@ -110,128 +217,16 @@ def _read(value: dict[str, Any]) -> BankAnswer:
 
 
 def _leave_out(item: dict[str, Any], *names: str) -> None:
-    """Treat a field that is ``null`` as left out."""
+    """Remove fields that are ``null``."""
     for name in names:
         if item.get(name, ...) is None:
             del item[name]
 
 
-#: Tokens kept free for what a repair adds.
-REPAIR_ROOM: Final = 320
-#: The longest agent, category or tag that is shown, and the most tags.
-_LONGEST: Final = 120
-_MOST_TAGS: Final = 16
-_ANONYMOUS: Final = "agent"
-
-
-@dataclass(frozen=True, slots=True)
-class NoteBatch:
-    """One request, its notes, and the bank that it shows.
-
-    ``id`` is the id of its journal entries. ``texts`` are the texts of all files; an answer can
-    only add to those of ``append_only``. ``limit`` is the most tokens of the prompt, a repair
-    included.
-    """
-
-    id: str
-    notes: tuple[Note, ...]
-    request: LLMRequest
-    input_tokens: int
-    rules: Rules
-    texts: Mapping[str, str]
-    append_only: Collection[str]
-    synthesis: str
-    limit: int | None = None
-
-
-def note_line(number: int, note: Note) -> str:
-    """Write one note as its line; further lines of its text are indented."""
-    time = f"{note.timestamp.astimezone(UTC):%Y-%m-%d %H:%M}"
-    category = f" [{_short(note.category)}]" if note.category.strip() else ""
-    tags = ", ".join(_short(tag) for tag in note.tags[:_MOST_TAGS])
-    # Every kind of line end counts; otherwise what follows one could pass for another note.
-    text = "\n  ".join(note.text.splitlines())
-    who = _short(note.agent) or _ANONYMOUS
-    return f"#{number} {time} {who}{category}{f' ({tags})' if tags else ''}: {text}\n"
-
-
-def file_shown(name: str, text: str) -> str:
-    """Write a file that an answer may write anew."""
-    return "\n" + marked("file", text.rstrip("\n"), name=name)
-
-
-def append_only_shown(name: str, text: str) -> str:
-    """Write a file that an answer can only add to; ``text`` is "" if only its name is shown."""
-    return "\n" + marked("append-only file", text.rstrip("\n"), name=name)
-
-
-def request(
-    template: PromptTemplate,
-    bank: BankText,
-    *,
-    counter: TokenCounter,
-    max_tokens: int,
-    temperature: float = 0.0,
-) -> LLMRequest:
-    """Make the request to take the notes of ``bank`` into its files."""
-    notes = list(enumerate(bank.notes, start=1))
-    values = {
-        "rules": "\n" + marked("rules", bank.rules),
-        "files": "".join(file_shown(name, text) for name, text in bank.files),
-        "append_only": "".join(append_only_shown(name, text) for name, text in bank.append_only),
-        "missing": "".join(file_shown(name, text) for name, text in bank.missing),
-        "synthesis": "\n" + marked("synthesis", bank.synthesis) if bank.synthesis else "",
-        "count": f"{len(notes)} note{'' if len(notes) == 1 else 's'}",
-        "period": _period(bank.notes),
-        "record": "\n" + marked("notes", "".join(note_line(at, note) for at, note in notes)),
-    }
-    return LLMRequest(
-        task="consolidate",
-        messages=fill(template, values),
-        inputs=tuple(
-            SourceText(
-                index=number,
-                role="user",
-                speaker=_short(note.agent) or _ANONYMOUS,
-                date=day(note.timestamp.astimezone(UTC)),
-                text=note.text,
-            )
-            for number, note in notes
-        ),
-        target_tokens=max_tokens,
-        max_tokens=max_tokens,
-        counter=counter,
-        style="bank",
-        temperature=temperature,
-        schema=answer_schema(),
-        bank=bank,
-    )
-
-
-def tokens(messages: Sequence[ChatMessage], count: Count) -> int:
-    """Count a request with its schema."""
-    return request_tokens(messages, count) + count(canonical_json(answer_schema()))
-
-
-def repair(
-    messages: Sequence[ChatMessage], wrong: Iterable[str], *, count: Count, limit: int | None
-) -> tuple[ChatMessage, ...]:
-    """Ask again and name what was wrong, in no more than ``limit`` tokens in all.
-
-    If not everything fits, the last faults are left out. Nothing that the model wrote is repeated.
-    """
-    *before, last = messages
-    named = [f"\n- {each}" for each in wrong]
-    for shown in range(len(named), -1, -1):
-        asked = (
-            f"An earlier answer could not be used:{''.join(named[:shown])}\n"
-            "Answer again with one complete JSON object that has the fields named above, and "
-            "nothing before or after it."
-        )
-        repaired = (*before, ChatMessage(last.role, f"{last.content}\n\n{asked}"))
-        if limit is None or tokens(repaired, count) <= limit:
-            return repaired
-    return tuple(messages)
+@cache
+def _schema() -> str:
+    """Return the schema as JSON, made once, because making it takes milliseconds."""
+    return closed_schema(BankAnswer)
 
 
 def _period(notes: Sequence[Note]) -> str:

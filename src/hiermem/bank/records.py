@@ -1,4 +1,4 @@
-"""Decides how a space is stored as records, and how each record is read.
+"""Decides how a space is stored as records, and whether its records are consistent.
 
 | kind | key | body |
 |---|---|---|
@@ -12,14 +12,15 @@
 | ``meta`` | | the space's figures |
 | ``bank-revision`` | number | what changed in it, and the texts that it wrote |
 | ``consolidation`` | number | which notes went into which model answer, and its cost |
-| ``bank-lease`` | | who consolidates, until when |
+| ``bank-claim`` | | who consolidates, until when |
 | ``bank-export`` | folder or URL | where the bank was exported to |
 
 All have the scope ``SPACE_SCOPE``, which no session can have: a record whose scope is a session's
 id is deleted with that session. All kinds but the first include the space's name (``kind_of``).
 
 A record reads back as it was written, or reading raises StoreCorruptError. ``change`` decides which
-writes make one change; the engine puts them.
+writes make one change. ``faults`` trusts nothing that can be worked out again: it compares the
+figures with the journal, the files with the history, and the consumed notes with the live ones.
 """
 
 from __future__ import annotations
@@ -41,10 +42,8 @@ from hiermem.types.brief import FrozenDict
 from hiermem.types.transaction import Record, RecordWrite
 
 T = TypeVar("T")
-
 #: The scope of all records of spaces; no session's id is empty.
 SPACE_SCOPE: Final = ""
-
 SPACE: Final = "space"
 SEQUENCE: Final = "note-sequence"
 NOTE: Final = "note"
@@ -63,6 +62,12 @@ KINDS: Final = (
     SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, SYNTHESIS, META, REVISION, CONSOLIDATION, CLAIM,
     EXPORT,
 )  # fmt: skip
+#: The kinds of record that a check reads beside the figures, in this order, so that it misses no
+#: note that arrives meanwhile.
+CHECKED: Final = (
+    SEQUENCE, NOTE, BLOCKED, CONSUMED, BANK, SYNTHESIS,
+    REVISION, CONSOLIDATION,
+)  # fmt: skip
 
 
 def kind_of(kind: str, space: str) -> str:
@@ -79,6 +84,15 @@ def write_of(
 ) -> RecordWrite:
     """Return the write of one record of a space; without a body it deletes the record."""
     return RecordWrite(kind_of(kind, space), SPACE_SCOPE, key, body, expected)
+
+
+def subject_of(space: str) -> str:
+    """Return the name under which a space's runs and calls are journalled.
+
+    >>> subject_of("project-x")
+    'space:project-x'
+    """
+    return f"space:{space}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +133,6 @@ class JournalEntry:
     tokens_out: int = 0
 
 
-# ---------------------------------------------------------------------------------------------
-# Reading
-
-
 def read_space(record: Record) -> tuple[Rules, datetime]:
     """Return the rules of a space and when it was made."""
     return _read(
@@ -132,9 +142,10 @@ def read_space(record: Record) -> tuple[Rules, datetime]:
 
 
 def identity(record: Record) -> str:
-    """Return what tells a space from all others, also of its name; it tells nothing of the space.
+    """Return a hash that tells a space from all others, and reveals nothing of it.
 
-    The record holds a random mark and the time when the space was made.
+    It differs even from that of an erased space of the same name, because the record holds a random
+    mark and the time when the space was made.
     """
     return hashlib.sha256(record.body.encode("utf-8")).hexdigest()[:32]
 
@@ -143,14 +154,14 @@ def read_state(space: str, rules: Rules, records: Mapping[str, Sequence[Record]]
     """Return a space's bank, read from its records of kind ``bank``, ``synthesis`` and ``meta``."""
     meta = records[META][0] if records[META] else None
     synthesis = records[SYNTHESIS][0] if records[SYNTHESIS] else None
-    files = sorted(records[BANK], key=lambda each: each.key)
+    files = sorted(records[BANK], key=lambda file: file.key)
     return BankState(
         space,
         rules,
         meta=read_meta(meta),
         meta_version=meta.version if meta else 0,
-        texts={each.key: each.body for each in files},
-        versions={each.key: each.version for each in files},
+        texts={file.key: file.body for file in files},
+        versions={file.key: file.version for file in files},
         synthesis=synthesis.body if synthesis else "",
         synthesis_version=synthesis.version if synthesis else 0,
     )
@@ -190,13 +201,13 @@ def arrivals(counter: Record | None) -> int:
 
 
 def arrival_of(key: str) -> int | None:
-    """Return the number of a note's arrival, from its key; None if that is no note's key.
+    """Return the number of a note's arrival, from its key; None for any other key.
 
     >>> arrival_of("2026-01-02T00:00:00.000000Z-0000000007-3fa2c1")
     7
     """
-    found = _ARRIVAL.search(key)
-    return int(found[1]) if found else None
+    match = _ARRIVAL.search(key)
+    return int(match[1]) if match else None
 
 
 def read_revisions(records: Iterable[Record]) -> list[BankRevision]:
@@ -214,7 +225,7 @@ def read_journal(record: Record) -> JournalEntry | None:
 
 @dataclass(frozen=True, slots=True)
 class RevisionTexts:
-    """What one revision wrote: the texts that changed, None for a file that went; the synthesis."""
+    """The texts that one revision changed, None for a removed file, and its synthesis."""
 
     number: int
     kind: RevisionKind
@@ -223,12 +234,12 @@ class RevisionTexts:
 
 
 def read_texts(record: Record) -> RevisionTexts:
-    """Return what a revision wrote, from its record of kind ``bank-revision``."""
+    """Return the texts of a revision, from its record of kind ``bank-revision``."""
     return _read(record, _revision_texts)
 
 
 def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], str]:
-    """Return the texts of the files, and the synthesis, as revision ``number`` left them.
+    """Return the texts of the files, and the synthesis, as of revision ``number``.
 
     ``records`` are all of kind ``bank-revision``, in order; revision 0 is the empty bank.
     """
@@ -240,10 +251,6 @@ def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], st
         files |= revision.texts
         synthesis = revision.synthesis
     return {name: text for name, text in files.items() if text is not None}, synthesis
-
-
-# ---------------------------------------------------------------------------------------------
-# Writing
 
 
 def new_space(space: str, rules: Rules, *, now: datetime, mark: str) -> RecordWrite:
@@ -258,7 +265,7 @@ def new_space(space: str, rules: Rules, *, now: datetime, mark: str) -> RecordWr
 def note_key(timestamp: datetime, sequence: int, mark: str) -> str:
     """Return the key of a note: its time in UTC, the number of its arrival, a random mark.
 
-    The mark identifies the note when it is unknown whether its write took effect.
+    The mark identifies the note if it is unknown whether its write took effect.
 
     >>> from datetime import datetime, timezone
     >>> note_key(datetime(2026, 1, 2, tzinfo=timezone.utc), 7, "3fa2c1")
@@ -348,7 +355,53 @@ def journal_body(entry: JournalEntry) -> str:
     return json.dumps(asdict(entry) | {"at": _time(entry.at)})
 
 
-# ---------------------------------------------------------------------------------------------
+def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
+    """Yield each fault; ``records`` are all records of the space, by kind, read in one state."""
+    try:
+        rules, _ = read_space(header)
+        state = read_state(space, rules, records)
+        live = live_notes(records[NOTE], records[BLOCKED])
+        consumed = consumed_notes(records[CONSUMED])
+        revisions = read_revisions(records[REVISION])
+        texts = texts_at(records[REVISION], len(revisions))
+        last_arrival = arrivals(next(iter(records[SEQUENCE]), None))
+        unplaced = placed_nowhere(records[CONSUMED])
+    except StoreCorruptError as error:
+        yield str(error)
+        return
+    journal: list[JournalEntry] = []
+    for record in records[CONSOLIDATION]:
+        entry = read_journal(record)
+        if entry is None:
+            yield f"the entry {record.key} of its journal is damaged"
+        else:
+            journal.append(entry)
+    # A consumed note in the journal may be gone, because its retention is over.
+    entered = Counter(key for entry in journal for key in entry.notes)
+    entered.subtract(key for revision in revisions for key in revision.restored)
+    entered = +entered
+    waiting = {note.key for note in live}
+    yield from (f"note {key} went in more than once" for key, count in entered.items() if count > 1)
+    yield from (f"note {key} went in and still waits" for key in sorted(waiting & entered.keys()))
+    for note in consumed:
+        if note.key in waiting or note.key not in entered:
+            yield f"note {note.key} is among the consumed and no journal says so"
+    arrived_notes = set(map(arrival_of, {*waiting, *entered, *(note.key for note in consumed)}))
+    for number in range(1, last_arrival + 1):
+        if number not in arrived_notes:
+            yield f"note number {number} arrived, and is neither live nor consumed"
+    yield from (f"note {key} is among the consumed and went into no file" for key in unplaced)
+    meta = state.meta
+    stated = (meta.consolidations, meta.notes_processed, meta.revision)
+    notes = sum(len(entry.notes) for entry in journal)
+    notes -= sum(len(revision.restored) for revision in revisions)
+    summed = (len(journal), notes, len(revisions))
+    if stated != summed:
+        yield f"its figures say {stated}, its records {summed}"
+    if [revision.number for revision in revisions] != list(range(1, len(revisions) + 1)):
+        yield "its revisions are not numbered one after another"
+    if texts != (state.texts, state.synthesis):
+        yield "the files, or the synthesis, are not those that its history gives"
 
 
 def _note(record: Record) -> Note:
@@ -439,7 +492,7 @@ def _entry(value: dict[str, Any]) -> JournalEntry:
 
 
 def _read(record: Record, read: Callable[[dict[str, Any]], T]) -> T:
-    """Return what ``read`` makes of a record's body. Raises StoreCorruptError."""
+    """Read a record's body with ``read``. Raises StoreCorruptError."""
     try:
         value = json.loads(record.body)
         if isinstance(value, dict):
@@ -449,79 +502,15 @@ def _read(record: Record, read: Callable[[dict[str, Any]], T]) -> T:
     raise _damaged(record)
 
 
+def _damaged(record: Record) -> StoreCorruptError:
+    return StoreCorruptError(
+        f"record {record.key!r} of kind {record.kind!r} is damaged; restore a backup"
+    )
+
+
 def _written(value: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _time(when: datetime) -> str:
     return when.astimezone(UTC).isoformat()
-
-
-def _damaged(record: Record) -> StoreCorruptError:
-    return StoreCorruptError(f"the record {record.key!r} of kind {record.kind!r} is damaged")
-
-
-def subject_of(space: str) -> str:
-    """Return the name under which a space's runs and calls are journalled.
-
-    >>> subject_of("project-x")
-    'space:project-x'
-    """
-    return f"space:{space}"
-
-
-#: The kinds of record that are read beside the figures, in this order: a note that arrives
-#: meanwhile is not missed.
-CHECKED: Final = (
-    SEQUENCE, NOTE, BLOCKED, CONSUMED, BANK, SYNTHESIS,
-    REVISION, CONSOLIDATION,
-)  # fmt: skip
-
-
-def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
-    """Yield what is wrong; ``records`` are all records of the space, by kind, read in one state."""
-    try:
-        rules, _ = read_space(header)
-        state = read_state(space, rules, records)
-        live = live_notes(records[NOTE], records[BLOCKED])
-        consumed = consumed_notes(records[CONSUMED])
-        revisions = read_revisions(records[REVISION])
-        texts = texts_at(records[REVISION], len(revisions))
-        arrived = arrivals(next(iter(records[SEQUENCE]), None))
-        nowhere = placed_nowhere(records[CONSUMED])
-    except StoreCorruptError as error:
-        yield str(error)
-        return
-    journal: list[JournalEntry] = []
-    for record in records[CONSOLIDATION]:
-        entry = read_journal(record)
-        if entry is None:
-            yield f"the entry {record.key} of its journal is damaged"
-        else:
-            journal.append(entry)
-    # A consumed note that the journal names may be gone, for its retention may be over.
-    entered = Counter(key for entry in journal for key in entry.notes)
-    entered.subtract(key for revision in revisions for key in revision.restored)
-    entered = +entered
-    waiting = {note.key for note in live}
-    yield from (f"note {key} went in more than once" for key, count in entered.items() if count > 1)
-    yield from (f"note {key} went in and still waits" for key in sorted(waiting & entered.keys()))
-    for note in consumed:
-        if note.key in waiting or note.key not in entered:
-            yield f"note {note.key} is among the consumed and no journal says so"
-    found = set(map(arrival_of, {*waiting, *entered, *(note.key for note in consumed)}))
-    for number in range(1, arrived + 1):
-        if number not in found:
-            yield f"note number {number} arrived, and is neither live nor consumed"
-    yield from (f"note {key} is among the consumed and went into no file" for key in nowhere)
-    meta = state.meta
-    said = (meta.consolidations, meta.notes_processed, meta.revision)
-    notes = sum(len(entry.notes) for entry in journal)
-    notes -= sum(len(revision.restored) for revision in revisions)
-    summed = (len(journal), notes, len(revisions))
-    if said != summed:
-        yield f"its figures say {said}, its records {summed}"
-    if [each.number for each in revisions] != list(range(1, len(revisions) + 1)):
-        yield "its revisions are not numbered one after another"
-    if texts != (state.texts, state.synthesis):
-        yield "the files, or the synthesis, are not those that its history gives"

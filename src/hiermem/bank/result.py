@@ -1,14 +1,14 @@
-"""Builds the result of a consolidation: its status, its message, its figures, its journal entry.
+"""Decides what a consolidation reports: its status, message, figures and journal entry.
 
-Several answers of one run are reported as one change: a file that the first of them made and the
+Several answers of one run are reported as one change: a file that the first answer made and the
 second changed was created.
 
-A result holds counts, names of files and keys of notes. Only the diff and the reasons for which a
-model dropped notes hold text, and neither the journal nor the log holds those.
+A result holds counts, names of files and keys of notes. Only the diff and a model's reasons for
+dropping notes hold text, and neither the journal nor the log holds those.
 
-A space that was erased and opened again is another space, even under the same name; the two are
-told apart by their headers. For an erased space no file name and no note key is written down any
-more, only that a run took place, when, and with which model.
+A space that was erased and opened again is another space, even under the same name; their headers
+differ. Of an erased space only a run, its time and its model are journalled, and no file name or
+note key.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _PUBLISHED = (
 class ConsolidationTally:
     """The running totals of a run.
 
-    ``before`` and ``state`` are the bank when the run began and now. ``stopped`` says why it ended
-    before all its notes were consumed, "" if it did not.
+    ``before`` and ``state`` are the bank when the run began and now. ``stopped`` says why the run
+    ended before all its notes were consumed, "" if it did not.
     """
 
     before: BankState
@@ -56,7 +56,7 @@ class ConsolidationTally:
     @property
     def processed(self) -> int:
         """Return how many notes were consumed."""
-        return sum(len(each.consumed) for each in self.taken)
+        return sum(len(applied.consumed) for applied in self.taken)
 
 
 def result_of(
@@ -77,7 +77,7 @@ def result_of(
     removed = Counter[str]()
     for applied in tally.taken:
         removed.update(applied.removed)
-    failed = [each for applied in tally.taken for each in applied.failed]
+    failed = [reason for applied in tally.taken for reason in applied.failed]
     status: bank.ConsolidationStatus = "ok"
     if failed or tally.stopped or tally.blocked or tally.unplaced:
         status = "partial" if tally.processed else "error"
@@ -145,9 +145,9 @@ def detail(result: bank.ConsolidationResult, *, model: str, unknown: int) -> dic
         "files_created": list(result.files_created),
         "files_updated": list(result.files_updated),
         "lines_removed": result.lines_removed,
-        "dropped": [each.note for each in result.dropped],
+        "dropped": [dropped.note for dropped in result.dropped],
         "unplaced": list(result.unplaced),
-        "blocked": [each.key for each in result.blocked],
+        "blocked": [blocked.key for blocked in result.blocked],
         "failed": list(result.failed),
         "dry_run": result.dry_run,
         "unknown": unknown,
@@ -168,7 +168,7 @@ def log_line(result: bank.ConsolidationResult) -> str:
 def end_of_run(header: Record | None, run: RunRecord) -> Deciding[None]:
     """Journal the end of a run, in the transaction that checks that its space still exists.
 
-    ``header`` is the space's header as the run found it.
+    ``header`` is the space's header when the run began.
     """
     headers: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(SPACE)
     if header is None or header in headers:
@@ -180,10 +180,10 @@ def end_of_run(header: Record | None, run: RunRecord) -> Deciding[None]:
 def _message(
     tally: ConsolidationTally, status: str, failed: Sequence[str], remaining: int, *, dry_run: bool
 ) -> str:
-    """Say in one sentence what was done, and what was not and why."""
+    """Return one sentence about what was done, what was not, and why."""
     done = "would be consolidated" if dry_run else "consolidated"
     parts = [f"{_count(tally.processed, 'note')} {done}"]
-    if dropped := sum(len(each.dropped) for each in tally.taken):
+    if dropped := sum(len(applied.dropped) for applied in tally.taken):
         parts.append(f"{dropped} dropped of these")
     if remaining:
         parts.append(f"{remaining} remain live")

@@ -4,10 +4,10 @@ A name is accepted as it is or refused; it is never repaired, and never joined t
 An accepted name is one flat name that every file system can hold and no reader can mistake: letters
 and digits of any script, a few marks, and ``.md`` at its end.
 
-A file is defined where its name first occurs. The rest of that line says what the file is for. Its
-sections are the deeper headings below, the headings of a template in a code block, or the points of
-a list below. If there are none, the description itself is used. Only the rules' own words are used;
-nothing is added.
+The first line with a file's name defines it, and the rest of that line says what the file is for.
+Its sections are the deeper headings below, the headings of a template in a code block, or the
+points of a list below. If there are none, the description itself is used. Only the rules' own words
+are used; nothing is added.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ MOST_FILES: Final = 100
 #: The longest heading, in code points, and the most of one file.
 _LONGEST: Final = 80
 _MOST_HEADINGS: Final = 24
-
 #: The longest name in UTF-8. File systems take 255; an export writes beside it under a longer one.
 MOST_BYTES: Final = 200
 SUFFIX: Final = ".md"
@@ -48,17 +47,14 @@ _DEVICES: Final = frozenset(
 )
 #: Separators of names in prose, in lists, in code and in links.
 _RUN: Final = re.compile(r"[^\s`\"'*()<>\[\],;:|{}!?=#~]+")
-
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
 _POINT: Final = re.compile(r"([ \t]*)(?:[-*+]|\d{1,3}[.)])[ \t]+(.*)$")
 _FENCE: Final = re.compile(r" {0,3}(?:```|~~~)")
 _MARKS: Final = re.compile(r"[*_`\[\]]+")
 _AND: Final = re.compile(r"(?:and|or)\s+", re.IGNORECASE)
 _CODED: Final = re.compile(r"`(#{1,6})[ \t]+([^`]+)`")
-
-
-# ---------------------------------------------------------------------------------------------
-# Names
+#: One line of the rules: its depth, None for plain text, and its words.
+_RuleLine: TypeAlias = tuple[tuple[int, int] | None, str]
 
 
 def check_file_name(name: object) -> str | None:
@@ -74,34 +70,6 @@ def check_file_name(name: object) -> str | None:
     if not name or len(name) > MOST_BYTES:
         return _SIZE
     return _characters(name) or _form(name)
-
-
-def _form(name: str) -> str | None:
-    """Return what is wrong with a name whose characters are all allowed."""
-    stem = name.removesuffix(SUFFIX)
-    if not name.endswith(SUFFIX) or not stem:
-        return f"it must be a name that ends in {SUFFIX}"
-    if not (stem[0].isalnum() or stem[0] == "_"):
-        return "it must begin with a letter, a digit or _"
-    if ".." in name or "  " in name or stem[-1] in " .":
-        return "it must not hold two dots or two spaces in a row, nor end in one before .md"
-    if name.partition(".")[0].strip().casefold() in _DEVICES:
-        return "it is the name of a device on some systems"
-    return None
-
-
-def _characters(name: str) -> str | None:
-    """Return what is wrong with the characters of a name, whatever their order."""
-    kinds = unicodedata.category
-    if not all(char in _PUNCTUATION or kinds(char) in _KINDS for char in name):
-        return "it holds a character other than letters, digits, spaces and - _ . ( ) + , &"
-    if _UNSEEN.search(name):
-        return "it holds a character that cannot be seen"
-    if unicodedata.normalize("NFKC", name) != name:
-        return "it must be written in plain characters (NFC, no compatibility forms)"
-    if len(name.encode("utf-8")) > MOST_BYTES:
-        return _SIZE
-    return None
 
 
 def fold(name: str) -> str:
@@ -126,8 +94,32 @@ def names_in(text: str) -> Iterator[str]:
             yield name
 
 
-# ---------------------------------------------------------------------------------------------
-# Rules
+def _characters(name: str) -> str | None:
+    """Return what is wrong with the characters of a name, whatever their order."""
+    kinds = unicodedata.category
+    if not all(char in _PUNCTUATION or kinds(char) in _KINDS for char in name):
+        return "it holds a character other than letters, digits, spaces and - _ . ( ) + , &"
+    if _UNSEEN.search(name):
+        return "it holds a character that cannot be seen"
+    if unicodedata.normalize("NFKC", name) != name:
+        return "it must be written in plain characters (NFC, no compatibility forms)"
+    if len(name.encode("utf-8")) > MOST_BYTES:
+        return _SIZE
+    return None
+
+
+def _form(name: str) -> str | None:
+    """Return what is wrong with a name whose characters are all allowed."""
+    stem = name.removesuffix(SUFFIX)
+    if not name.endswith(SUFFIX) or not stem:
+        return f"it must be a name that ends in {SUFFIX}"
+    if not (stem[0].isalnum() or stem[0] == "_"):
+        return "it must begin with a letter, a digit or _"
+    if ".." in name or "  " in name or stem[-1] in " .":
+        return "it must not hold two dots or two spaces in a row, nor end in one before .md"
+    if name.partition(".")[0].strip().casefold() in _DEVICES:
+        return "it is the name of a device on some systems"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +148,14 @@ class Rules:
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the files."""
-        return tuple(each.name for each in self.files)
+        return tuple(file.name for file in self.files)
 
 
 def read_rules(text: str) -> Rules:
     """Read the rules of a space.
 
-    Raises UsageError if they name no file, too many, or two that differ in case only, and
-    InvalidTextError for what is no text.
+    Raises UsageError if they name no file, too many, or two that differ only in case, and
+    InvalidTextError for anything but text.
     """
     return _read_once(check(text, what="rules", cap=MAX_RULES))
 
@@ -173,47 +165,39 @@ def _read_once(text: str) -> Rules:
     """Read rules and cache the result, because every call on a space needs its rules."""
     names = tuple(dict.fromkeys(names_in(text)))
     if not names:
-        raise UsageError(
-            "the rules name no file; name at least one, such as 'progress.md: what works', by a "
-            "flat name that ends in .md"
-        )
+        raise UsageError("the rules name no file; name one, such as 'progress.md: what works'")
     if len(names) > MOST_FILES:
         raise UsageError(f"the rules name {len(names)} files; at most {MOST_FILES} are allowed")
     met: dict[str, str] = {}
     for name in names:
         if (other := met.setdefault(fold(name), name)) != name:
             raise UsageError(
-                f"the rules name {other!r} and {name!r}, which are one file on some systems; "
-                "write the name in one way"
+                f"the rules name {other!r} and {name!r}, one file on some systems; use one spelling"
             )
     return Rules(text, tuple(_defined(text, names)))
 
 
-#: One line of the rules: its depth, None for plain text, and its words.
-_RuleLine: TypeAlias = tuple[tuple[int, int] | None, str]
-
-
 def _defined(text: str, names: Sequence[str]) -> list[RuleFile]:
     lines = _read(text)
-    where: dict[str, int] = {}
-    for at, (_, words) in enumerate(lines):
+    line_of: dict[str, int] = {}
+    for line, (_, words) in enumerate(lines):
         for name in names_in(words):
-            where.setdefault(name, at)
+            line_of.setdefault(name, line)
     #: The first file that each line defines.
     defined: dict[int, str] = {}
-    for name, at in where.items():
-        defined.setdefault(at, name)
-    found: list[RuleFile] = []
+    for name, line in line_of.items():
+        defined.setdefault(line, name)
+    files: list[RuleFile] = []
     for name in names:
-        at = where[name]
-        about = _about(lines[at][1], name)
-        headings = _headings(lines, at, defined) if defined[at] == name else []
+        line = line_of[name]
+        about = _about(lines[line][1], name)
+        headings = _headings(lines, line, defined) if defined[line] == name else []
         if not headings and about:
-            headings = [each for each in map(_heading, _listed(about)) if each]
+            headings = [heading for heading in map(_heading, _listed(about)) if heading]
         once = {plain(heading): heading for heading in reversed(headings)}
         headings = list(reversed(once.values()))[:_MOST_HEADINGS]
-        found.append(RuleFile(name, _title(name), about, tuple(headings)))
-    return found
+        files.append(RuleFile(name, _title(name), about, tuple(headings)))
+    return files
 
 
 def _read(text: str) -> list[_RuleLine]:
@@ -227,30 +211,32 @@ def _read(text: str) -> list[_RuleLine]:
         if _FENCE.match(raw):
             fenced = not fenced
             lines.append((None, raw))
-        elif found := _HEADING.match(raw):
-            lines.append(((2 if fenced else 0, len(found[1])), found[2]))
+        elif match := _HEADING.match(raw):
+            lines.append(((2 if fenced else 0, len(match[1])), match[2]))
         elif fenced:
             lines.append((None, raw))
-        elif found := _POINT.match(raw):
-            lines.append(((1, len(found[1].expandtabs(4))), found[2]))
+        elif match := _POINT.match(raw):
+            lines.append(((1, len(match[1].expandtabs(4))), match[2]))
         else:
             lines.append((None, raw))
     return lines
 
 
-def _headings(lines: Sequence[_RuleLine], at: int, defined: Collection[int]) -> list[str]:
-    """Return the headings of the file that line ``at`` defines; other lines are ``defined`` too.
+def _headings(lines: Sequence[_RuleLine], line: int, defined: Collection[int]) -> list[str]:
+    """Return the headings of the file that line ``line`` defines; other lines are ``defined`` too.
 
-    The section ends where another file is defined or, if it began with a heading or a point, at the
-    next one of the same or a higher level.
+    The section ends at the next file's line or, if it began with a heading or a point, at the next
+    one of the same or a higher level.
     """
-    own, first = lines[at]
-    headings = [_heading(found) for _, found in _CODED.findall(first)]
+    depth_of_file, first = lines[line]
+    headings = [_heading(words) for _, words in _CODED.findall(first)]
     points: list[str] = []
-    for number, (depth, words) in enumerate(lines[at + 1 :], start=at + 1):
-        if number in defined or (own is not None and depth is not None and depth <= own):
+    for number, (depth, words) in enumerate(lines[line + 1 :], start=line + 1):
+        if number in defined or (
+            depth_of_file is not None and depth is not None and depth <= depth_of_file
+        ):
             break
-        coded = [_heading(found) for _, found in _CODED.findall(words)]
+        coded = [_heading(code) for _, code in _CODED.findall(words)]
         if depth is None or coded:
             headings += coded
         elif depth[0] != 1:
@@ -259,7 +245,7 @@ def _headings(lines: Sequence[_RuleLine], at: int, defined: Collection[int]) -> 
                 headings.append(_heading(words))
         else:
             points.append(_heading(re.split(r"[:：]| [-–—] ", words)[0]))  # noqa: RUF001
-    return [each for each in (headings or points) if each]
+    return [heading for heading in (headings or points) if heading]
 
 
 def _heading(words: str) -> str:
@@ -271,7 +257,7 @@ def _heading(words: str) -> str:
 
 
 def _about(words: str, name: str) -> str:
-    """Return what the line that defines a file says of it, after its name."""
+    """Return the description of a file: the rest of its line after its name."""
     rest = words.partition(name)[2]
     return " ".join(_MARKS.sub("", rest).split()).strip(" :：-–—()|")[:400]  # noqa: RUF001
 

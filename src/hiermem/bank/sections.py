@@ -1,14 +1,14 @@
 """Decides what a bank's text shows: its characters, its lines and its sections.
 
 Characters that a reader cannot see can carry text that no reader agreed to: words in tag
-characters, a reversed line, a heading that looks like another one. They are removed, so what is
-stored is what is shown. A joiner or selector stays if a script or an emoji needs it. No visible
+characters, a reversed line, a heading that looks like another one. They are removed, so the stored
+text is the visible one. A joiner or selector stays if a script or an emoji needs it. No visible
 character is changed, except line ends and blanks at either end of a text.
 
 A non-empty line is lost if, its white space folded, it is neither in the new text of its file nor
-in what another file gained by the same answer: moving a line loses nothing. A line that is struck
-through is still there. The count is what a reader would miss: no line counts twice, and no line
-counts that can still be read.
+in the lines that another file gained by the same answer: moving a line loses nothing. A line that
+is struck through is still there. The count is what a reader would miss: no line counts twice, and
+no line counts that can still be read.
 
 A section is a heading and everything below it up to the next heading. Lines in a code block, in a
 comment or in front matter are no headings. Both kinds of Markdown headings count: those with marks
@@ -24,7 +24,6 @@ from typing import Final
 
 #: The longest bank file, in code points.
 MAX_FILE: Final = 262_144
-
 _JOINERS: Final = "\u200c\u200d"
 _SELECTORS: Final = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 #: Characters that never show, except in a region's flag, which is spelled in tags.
@@ -39,6 +38,16 @@ _NEEDED: Final = re.compile(f"[{_SELECTORS}{_JOINERS}]+")
 _FORM: Final = re.compile(f"[{_SELECTORS}]?[{_JOINERS}]?")
 _KEYCAP: Final = "\u20e3"
 _STRUCK: Final = re.compile(r"^(?P<lead>[^~]*)~~(?P<line>.+)~~")
+_ATX: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
+_UNDERLINE: Final = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+_FENCE: Final = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
+_COMMENT: Final = re.compile(r" {0,3}<!--(?P<closed>.*-->)?")
+#: Lines that are not part of a paragraph, so dashes below them underline nothing.
+_NO_PARAGRAPH: Final = re.compile(r" {0,3}(?:[-*+>|]|\d{1,9}[.)])")
+_ITEM: Final = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
+_RULE: Final = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$")
+_KEY: Final = re.compile(r"[A-Za-z_][\w -]*:(?:\s|$)")
+_MARKS: Final = re.compile(r"[*_`~]+")
 
 
 def visible(text: str) -> str:
@@ -48,7 +57,7 @@ def visible(text: str) -> str:
     'red\nand ❤️'
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _NEEDED.sub(_kept, _UNSEEN.sub(lambda match: match["flag"] or "", text))
+    return _NEEDED.sub(_needed_form, _UNSEEN.sub(lambda match: match["flag"] or "", text))
 
 
 def tidy(text: str) -> str:
@@ -69,8 +78,35 @@ def folded(line: str) -> str:
     return " ".join(visible(line).split())
 
 
-def _kept(match: re.Match[str]) -> str:
-    """Keep one selector and one joiner between characters that need them."""
+def lines_of(text: str) -> list[str]:
+    """Return the non-empty lines of a text, folded."""
+    return [line for line in map(folded, text.split("\n")) if line]
+
+
+def lost_lines(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """Return, for each earlier file, how many of its lines are lost and how many it had."""
+    old = {name: lines_of(text) for name, text in before.items() if name in after}
+    new = {name: set(_readable(text)) for name, text in after.items()}
+    gained: set[str] = set()
+    for name, readable in new.items():
+        gained |= readable.difference(old.get(name, ()))
+    losses: dict[str, tuple[int, int]] = {}
+    for name, lines in old.items():
+        still = new[name] | gained
+        losses[name] = sum(line not in still for line in lines), len(lines)
+    return losses
+
+
+def _readable(text: str) -> Iterator[str]:
+    """Yield the lines of a text, and the content of the lines that are struck through."""
+    for line in lines_of(text):
+        yield line
+        if struck := _STRUCK.match(line):
+            yield folded(struck["lead"] + struck["line"])
+
+
+def _needed_form(match: re.Match[str]) -> str:
+    """Return the selector or joiner if its neighbours need it, else ""."""
     run, text, start, end = match.group(), match.string, match.start(), match.end()
     if not _FORM.fullmatch(run):
         return ""
@@ -81,54 +117,11 @@ def _kept(match: re.Match[str]) -> str:
     return run if after == _KEYCAP or not before.isascii() else ""
 
 
-# ---------------------------------------------------------------------------------------------
-# Lines
-
-
-def lines_of(text: str) -> list[str]:
-    """Return the non-empty lines of a text, folded."""
-    return [line for each in text.split("\n") if (line := folded(each))]
-
-
-def lost_lines(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Return for each file that was there how many of its lines are lost, and of how many."""
-    old = {name: lines_of(text) for name, text in before.items() if name in after}
-    new = {name: set(_readable(text)) for name, text in after.items()}
-    gained: set[str] = set()
-    for name, readable in new.items():
-        gained |= readable.difference(old.get(name, ()))
-    found: dict[str, tuple[int, int]] = {}
-    for name, lines in old.items():
-        still = new[name] | gained
-        found[name] = sum(line not in still for line in lines), len(lines)
-    return found
-
-
-def _readable(text: str) -> Iterator[str]:
-    """Yield the lines of a text, and the content of the lines that are struck through."""
-    for line in lines_of(text):
-        yield line
-        if found := _STRUCK.match(line):
-            yield folded(found["lead"] + found["line"])
-
-
-_ATX: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
-_UNDERLINE: Final = re.compile(r" {0,3}(=+|-+)[ \t]*$")
-_FENCE: Final = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
-_COMMENT: Final = re.compile(r" {0,3}<!--(?P<closed>.*-->)?")
-#: Lines that are not part of a paragraph, so dashes below them underline nothing.
-_NO_PARAGRAPH: Final = re.compile(r" {0,3}(?:[-*+>|]|\d{1,9}[.)])")
-_ITEM: Final = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
-_RULE: Final = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$")
-_KEY: Final = re.compile(r"[A-Za-z_][\w -]*:(?:\s|$)")
-_MARKS: Final = re.compile(r"[*_`~]+")
-
-
 @dataclass(frozen=True, slots=True)
 class Section:
     """A section by its lines: from ``start``, the heading, and ``body``, its own text, to ``own``.
 
-    ``own`` is unknown until all headings are found.
+    ``own`` is 0 until all headings are known.
     """
 
     heading: str
@@ -149,8 +142,8 @@ def plain(heading: str) -> str:
     >>> plain("## **What works**:")
     'what works'
     """
-    found = _ATX.match(heading)
-    text = (found[2] or "") if found else heading
+    match = _ATX.match(heading)
+    text = (match[2] or "") if match else heading
     return folded(_MARKS.sub("", text)).rstrip(" :：.").casefold()  # noqa: RUF001
 
 
@@ -158,12 +151,12 @@ def sections(text: str) -> tuple[Section, ...]:
     """Return the sections of a text in the order of their headings."""
     lines = text.split("\n")
     marks, _ = _scan(lines)
-    owns = [*(mark.start for mark in marks[1:]), len(lines)]
-    return tuple(replace(mark, own=own) for mark, own in zip(marks, owns, strict=False))
+    ends = [*(mark.start for mark in marks[1:]), len(lines)]
+    return tuple(replace(mark, own=end) for mark, end in zip(marks, ends, strict=False))
 
 
 def unclosed(text: str) -> bool:
-    r"""Return whether a text ends inside a code block or comment, which would swallow what follows.
+    r"""Return whether a text ends inside a code block or comment, which would hide added text.
 
     >>> unclosed("a\n```\ncode"), unclosed("~~~\ncode\n~~~")
     (True, False)
@@ -177,10 +170,6 @@ def front_matter(text: str) -> str:
     return "\n".join(lines[: _front_matter(lines)])
 
 
-# ---------------------------------------------------------------------------------------------
-# Headings
-
-
 def _scan(lines: Sequence[str]) -> tuple[list[Section], bool]:
     """Find the headings in one pass; return also whether a code block or comment is left open.
 
@@ -190,39 +179,39 @@ def _scan(lines: Sequence[str]) -> tuple[list[Section], bool]:
     """
     marks: list[Section] = []
     fence, comment, paragraph, other, listed = "", False, -1, False, False
-    for at in range(_front_matter(lines), len(lines)):
-        line = lines[at]
+    for number in range(_front_matter(lines), len(lines)):
+        line = lines[number]
         if fence or comment:
             fence = "" if fence and _closes(line, fence) else fence
             comment = comment and "-->" not in line
             continue
         inside = listed and line.startswith((" ", "\t"))
         listed = inside or (listed and not line.strip())
-        mark = None if inside else _mark(lines, at, paragraph)
-        found = _FENCE.match(line)
+        mark = None if inside else _mark(lines, number, paragraph)
+        opening = _FENCE.match(line)
         remark = _COMMENT.match(line)
         comment = remark is not None and not remark["closed"]
         if mark:
             marks.append(mark)
-        if found:
-            fence = found[1]
-        if found or remark or mark or not line.strip() or _RULE.match(line):
+        if opening:
+            fence = opening[1]
+        if opening or remark or mark or not line.strip() or _RULE.match(line):
             paragraph, other = -1, False
         elif _NO_PARAGRAPH.match(line):
             paragraph, other = -1, True
             listed = inside or _ITEM.match(line) is not None
         elif paragraph < 0 and not other and not line.startswith(("    ", "\t")):
-            paragraph = at
+            paragraph = number
     return marks, bool(fence) or comment
 
 
-def _mark(lines: Sequence[str], at: int, paragraph: int) -> Section | None:
-    """Read line ``at`` as a heading; ``paragraph`` is the line where a paragraph began, or -1."""
-    if found := _ATX.match(lines[at]):
-        return Section((found[2] or "").strip(), len(found[1]), at, at + 1)
-    if paragraph >= 0 and (found := _UNDERLINE.match(lines[at])):
-        words = " ".join(" ".join(lines[paragraph:at]).split())
-        return Section(words, 1 if found[1][0] == "=" else 2, paragraph, at + 1)
+def _mark(lines: Sequence[str], number: int, paragraph: int) -> Section | None:
+    """Read line ``number`` as a heading; ``paragraph`` is the first line of a paragraph, or -1."""
+    if match := _ATX.match(lines[number]):
+        return Section((match[2] or "").strip(), len(match[1]), number, number + 1)
+    if paragraph >= 0 and (match := _UNDERLINE.match(lines[number])):
+        words = " ".join(" ".join(lines[paragraph:number]).split())
+        return Section(words, 1 if match[1][0] == "=" else 2, paragraph, number + 1)
     return None
 
 
@@ -240,7 +229,7 @@ def _front_matter(lines: Sequence[str]) -> int:
     """
     if len(lines) < 3 or lines[0].rstrip() != "---" or not _KEY.match(lines[1]):
         return 0
-    for at in range(2, len(lines)):
-        if lines[at].rstrip() in ("---", "..."):
-            return at + 1
+    for number in range(2, len(lines)):
+        if lines[number].rstrip() in ("---", "..."):
+            return number + 1
     return 0

@@ -1,10 +1,10 @@
-"""Records which messages the notes of a space were made from, and finds those notes again.
+"""Decides how a note's source messages are recorded, and which notes an erased message leads to.
 
 The author of a note may say which messages it came from. Each such message gets two records under
 its session, and none anywhere else: a session's id goes with it. By the kind ``note-source`` an
-erasure finds, without reading any space, the notes that may repeat what was said; the space's
-journal says which files those notes went into. The kind that includes the space's name gives the
-sources of its notes.
+erasure finds, without reading any space, the notes that may repeat the message; the space's journal
+says which files those notes went into. The kind that includes the space's name gives the sources
+of its notes.
 
 Nothing here changes a note or a file, which are prose by their own authors. Whatever may repeat an
 erased message is named, so that a person can look.
@@ -20,8 +20,8 @@ from hiermem.bank.records import CONSOLIDATION, EXPORT, SPACE_SCOPE, kind_of, re
 from hiermem.types.bank import Note
 from hiermem.types.transaction import Asking, NeedRecords, Record, RecordWrite
 
-#: The kind of record that says which note was made from a message, and with a space's name behind
-#: it, from which message a note of that space was made; the scope is the session.
+#: The kind of the records that link messages to notes, by message; with a space's name after it, the
+#: kind of those of that space. Their scope is the session.
 SOURCE: Final = "note-source"
 #: More digits than a message's index has.
 _DIGITS: Final = 19
@@ -48,31 +48,31 @@ def writes_of(session_id: str, link: SourceLink) -> tuple[RecordWrite, ...]:
 
 
 def links_in(records: Iterable[Record], indices: Collection[int] | None) -> dict[str, SourceLink]:
-    """Return the links of messages (of all, if None is given) by the keys of their records."""
-    found: dict[str, SourceLink] = {}
+    """Return the links of messages, by the keys of their records; None asks for all."""
+    links: dict[str, SourceLink] = {}
     for record in records:
         link = _read(record.key)
         if link is not None and (indices is None or link.index in indices):
-            found[record.key] = link
-    return found
+            links[record.key] = link
+    return links
 
 
 def of_space(space: str, records: Iterable[Record]) -> Iterator[tuple[str, SourceLink]]:
     """Yield session and link of the records of one space, by session, then message."""
-    found: list[tuple[str, SourceLink]] = []
+    links: list[tuple[str, SourceLink]] = []
     for record in records:
         link = _read(f"{record.key}/{space}")
         if link is not None:
-            found.append((record.scope, link))
-    yield from sorted(found, key=lambda each: (each[0], each[1].index))
+            links.append((record.scope, link))
+    yield from sorted(links, key=lambda pair: (pair[0], pair[1].index))
 
 
 def with_sources(notes: Iterable[Note], space: str, records: Iterable[Record]) -> list[Note]:
-    """Return notes of a space with the messages that they came from, which are not erased."""
-    found: dict[str, list[tuple[str, int]]] = {}
+    """Return notes of a space with their source messages, as far as they are not erased."""
+    sources: dict[str, list[tuple[str, int]]] = {}
     for session_id, link in of_space(space, records):
-        found.setdefault(link.note, []).append((session_id, link.index))
-    return [replace(note, sources=tuple(found.get(note.key, ()))) for note in notes]
+        sources.setdefault(link.note, []).append((session_id, link.index))
+    return [replace(note, sources=tuple(sources.get(note.key, ()))) for note in notes]
 
 
 def exported(space: str, records: Iterable[Record]) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def named(links: Collection[SourceLink]) -> Asking[tuple[str, ...]]:
     for space, journal, exports in zip(spaces, stored[::2], stored[1::2], strict=True):
         notes = sorted({link.note for link in links if link.space == space})
         names |= dict.fromkeys(f"note {note} of space {space!r}" for note in notes)
-        entries = [found for record in journal if (found := read_journal(record)) is not None]
+        entries = [entry for entry in map(read_journal, journal) if entry is not None]
         into = [entry for entry in entries if not {*entry.notes}.isdisjoint(notes)]
         if not into:
             continue

@@ -1,9 +1,8 @@
-"""Adds notes to a space, and reads, loads, exports and rolls back its bank.
+"""Reads a space's notes and bank, and writes notes, loads, exports and rollbacks.
 
-A note is durable when the call returns, and it comes after every note that was there before, also
-where others write at the same time. A bank is changed only under its claim. Nothing here asks a
-model. ``bank.change`` decides what a change consists of; ``bank.consolidate`` turns
-notes into files.
+A note is durable when the call returns, and it comes after every earlier note, even if others write
+at the same time. A bank is changed only under its claim. Nothing here asks a model. ``bank.change``
+decides what a change consists of; ``bank.consolidate`` turns notes into files.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, Not
 from hiermem.types.runs import Finding
 
 _ALL: Final = 2**31 - 1
-#: How often a space is read again where it was written to while it was checked.
+#: How often a check reads a space again because it was written to meanwhile.
 _AGAIN: Final = 4
-#: How often adding a note is tried; a try fails where another note arrived first.
+#: How often adding a note is tried; a try fails if another note arrived first.
 _TRIES: Final = 1_000
 #: Tries without a pause, and then the seconds between them.
 _AT_ONCE: Final = 4
@@ -53,8 +52,8 @@ OpenStorage: TypeAlias = Callable[[BankUrl, Mapping[str, str]], ObjectPlace]
 
 async def spaces(handle: Handle) -> list[str]:
     """List the names of a tenant's spaces."""
-    found = await handle.store.records(records.SPACE, scope=records.SPACE_SCOPE, limit=_ALL)
-    return [record.key for record in found]
+    headers = await handle.store.records(records.SPACE, scope=records.SPACE_SCOPE, limit=_ALL)
+    return [header.key for header in headers]
 
 
 async def check_exists(handle: Handle, name: str) -> None:
@@ -67,7 +66,7 @@ async def check_exists(handle: Handle, name: str) -> None:
 
 
 async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[str]]:
-    """Check each space; return their subjects, the findings, and what could not be compared.
+    """Check each space; return their subjects, the findings, and why some were not checked.
 
     Nothing is written. If a space is being written, only findings within one of its states are
     reported.
@@ -81,36 +80,16 @@ async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[s
         header = await space.current_header()
         if header is None:
             continue
-        found = None
+        snapshot = None
         for _ in range(_AGAIN):
-            if (found := await space.settled(records.CHECKED)) is not None:
+            if (snapshot := await space.settled(records.CHECKED)) is not None:
                 break
-        if found is None:
-            skipped.append(f"space {name!r} was written to all the time: it was not compared")
+        if snapshot is None:
+            skipped.append(f"space {name!r} kept changing; not checked")
             continue
-        wrong = await asyncio.to_thread(list, records.faults(name, header, found))
+        wrong = await asyncio.to_thread(list, records.faults(name, header, snapshot))
         findings += [Finding("bank", subject_of(name), "the space", what) for what in wrong]
     return subjects, findings, skipped
-
-
-# ---------------------------------------------------------------------------------------------
-# Notes
-
-
-def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
-    if isinstance(sources, (str, bytes)) or not isinstance(sources, Iterable):
-        raise UsageError(
-            f"sources is {type(sources).__name__}; it must be pairs of a session id and an index"
-        )
-    found: dict[tuple[str, int], None] = {}
-    for each in sources:
-        if not isinstance(each, (tuple, list)) or len(each) != 2:
-            raise UsageError("each of sources must be a pair of a session id and a message's index")
-        session_id = check_name(each[0], what="a session id of sources")
-        found[session_id, arguments.whole(each[1], "an index of sources")] = None
-        if len(found) > _MOST_SOURCES:
-            raise UsageError(f"sources has more than {_MOST_SOURCES:,} messages")
-    return tuple(found)
 
 
 async def note(
@@ -130,7 +109,7 @@ async def note(
     """
     checked = check(text, what="the note", cap=MAX_CONTENT)
     if not checked.strip():
-        raise UsageError("the note is empty; it must say something")
+        raise UsageError("the note is empty; pass some text")
     named = arguments.names(tags, "tags")
     if len(named) > _MOST_TAGS:
         raise UsageError(f"tags has {len(named)} names; at most {_MOST_TAGS} are allowed")
@@ -149,7 +128,7 @@ async def note(
     async with space.note_lock:
         for tried in range(_TRIES):
             if tried:
-                # The space may have been erased: then the note is for the space that exists now.
+                # If the space was erased meanwhile, the note is for the space that exists now.
                 await space.rules(reread=True)
             epochs = await _epochs(space, draft.sources)
             counter = await space.one(records.SEQUENCE)
@@ -161,7 +140,66 @@ async def note(
                 return new
             if tried > _AT_ONCE:
                 await asyncio.sleep(_PAUSE * secrets.randbelow(min(tried, 50)))
-    raise StoreBusyError(f"space {space.name!r}: other notes arrive all the time; call again")
+    raise StoreBusyError(f"too many concurrent notes in space {space.name!r}; retry")
+
+
+async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
+    """List notes, oldest first; blocked notes are live too."""
+    arguments.one_of(state, "state", ("live", "consumed", "blocked"))
+    await space.rules()
+    if state == "consumed":
+        return await space.with_sources(await space.consumed_notes())
+    live = await space.live_notes()
+    return await space.with_sources(
+        [note for note in live if state == "live" or note.state == "blocked"]
+    )
+
+
+async def unblock(space: SpaceContext) -> int:
+    """Make blocked notes eligible again; return how many there were."""
+    blocked = await notes(space, "blocked")
+    await space.put([records.write_of(records.BLOCKED, space.name, note.key) for note in blocked])
+    return len(blocked)
+
+
+def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
+    if isinstance(sources, (str, bytes)) or not isinstance(sources, Iterable):
+        raise UsageError(
+            f"sources is {type(sources).__name__}; pass pairs of session id and message index"
+        )
+    pairs: dict[tuple[str, int], None] = {}
+    for pair in sources:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise UsageError("invalid source; pass pairs of session id and message index")
+        session_id = check_name(pair[0], what="a session id of sources")
+        pairs[session_id, arguments.whole(pair[1], "an index of sources")] = None
+        if len(pairs) > _MOST_SOURCES:
+            raise UsageError(f"sources has more than {_MOST_SOURCES:,} messages; pass fewer")
+    return tuple(pairs)
+
+
+async def _epochs(space: SpaceContext, sources: Sequence[tuple[str, int]]) -> dict[str, int] | None:
+    """Return the epochs of the sources' sessions, so that no source can be erased unnoticed.
+
+    Returns None without sources. Raises NotFoundError.
+    """
+    epochs: dict[str, int] = {}
+    for session_id, index in sources:
+        session = await space.handle.store.session(session_id)
+        if session is None:
+            raise NotFoundError(f"source session {session_id!r} does not exist; omit it")
+        if index >= session.messages:
+            raise NotFoundError(
+                f"session {session_id!r} has no message {index} to be a source; it has "
+                f"{session.messages}"
+            )
+        (message,) = await space.handle.messages(session_id, index, index + 1)
+        if message.state == "erased":
+            raise NotFoundError(
+                f"source message {index} of session {session_id!r} was erased; omit it"
+            )
+        epochs.setdefault(session_id, session.epoch)
+    return epochs or None
 
 
 def _note_exists(space: SpaceContext, new: Note) -> Callable[[], Awaitable[bool]]:
@@ -176,75 +214,20 @@ def _note_exists(space: SpaceContext, new: Note) -> Callable[[], Awaitable[bool]
     return exists
 
 
-async def _epochs(space: SpaceContext, sources: Sequence[tuple[str, int]]) -> dict[str, int] | None:
-    """Return the epochs in which the sources were read, so that none can be erased unnoticed.
-
-    Raises NotFoundError.
-    """
-    epochs: dict[str, int] = {}
-    for session_id, index in sources:
-        found = await space.handle.store.session(session_id)
-        if found is None:
-            raise NotFoundError(f"session {session_id!r}, a source of the note, does not exist")
-        if index >= found.messages:
-            raise NotFoundError(
-                f"session {session_id!r} has no message {index}, a source of the note; it has "
-                f"{found.messages}"
-            )
-        (message,) = await space.handle.messages(session_id, index, index + 1)
-        if message.state == "erased":
-            raise NotFoundError(
-                f"message {index} of session {session_id!r}, a source of the note, was erased"
-            )
-        epochs.setdefault(session_id, found.epoch)
-    return epochs or None
-
-
-async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
-    """List notes, oldest first; blocked notes are live too."""
-    arguments.one_of(state, "state", ("live", "consumed", "blocked"))
-    await space.rules()
-    if state == "consumed":
-        return await space.with_sources(await space.consumed_notes())
-    found = await space.live_notes()
-    return await space.with_sources(
-        [each for each in found if state == "live" or each.state == "blocked"]
-    )
-
-
-async def unblock(space: SpaceContext) -> int:
-    """Make blocked notes eligible again; return how many there were."""
-    blocked = await notes(space, "blocked")
-    await space.put([records.write_of(records.BLOCKED, space.name, each.key) for each in blocked])
-    return len(blocked)
-
-
-# ---------------------------------------------------------------------------------------------
-# The bank
-
-
 async def read(space: SpaceContext, name: Any, revision: Any) -> str:
-    """Return the text of a file, now or as a revision left it. Raises NotFoundError."""
+    """Return the text of a file, now or as of a revision. Raises NotFoundError."""
     if (wrong := check_file_name(name)) is not None:
-        raise UsageError(f"name is no name of a bank file: {wrong}")
+        raise UsageError(f"invalid bank file name: {wrong}")
     if revision is None:
         await space.rules()
-        found = await space.one(records.BANK, name)
-        text = found.body if found else None
+        record = await space.one(records.BANK, name)
+        text = record.body if record else None
     else:
         text = (await _texts(space, revision))[0].get(name)
     if text is None:
         when = "" if revision is None else f" in revision {revision}"
         raise NotFoundError(f"space {space.name!r} has no file {name!r}{when}")
     return text
-
-
-async def _texts(space: SpaceContext, revision: Any) -> tuple[dict[str, str], str]:
-    """Return files and synthesis as a revision left them; 0 is the empty bank."""
-    number = arguments.whole(revision, "the revision")
-    if number > await _newest(space):
-        raise NotFoundError(f"the bank of space {space.name!r} has no revision {number}")
-    return records.texts_at(await space.of_kind(records.REVISION), number)
 
 
 async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
@@ -254,17 +237,11 @@ async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
     if most >= newest:
         return records.read_revisions(await space.of_kind(records.REVISION))[::-1][:most]
     # A revision holds the texts that changed in it, so only the requested ones are read.
-    found = [
+    stored = [
         await space.one(records.REVISION, records.number_key(number))
         for number in range(newest, newest - most, -1)
     ]
-    return records.read_revisions(record for record in found if record is not None)
-
-
-async def _newest(space: SpaceContext) -> int:
-    """Return the number of the newest revision, 0 for none."""
-    await space.rules()
-    return records.read_meta(await space.one(records.META)).revision
+    return records.read_revisions(record for record in stored if record is not None)
 
 
 async def diff_between(space: SpaceContext, since: Any, until: Any) -> str:
@@ -282,9 +259,9 @@ async def diff_between(space: SpaceContext, since: Any, until: Any) -> str:
 async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) -> BankRevision:
     """Restore the texts of revision ``to`` as a new revision; return the newest one.
 
-    With ``restore_notes``, the notes that were consumed since are live again.
+    With ``restore_notes``, the notes consumed since then are live again.
 
-    Raises NotFoundError, and SpaceBusyError where others are changing the bank.
+    Raises NotFoundError, and SpaceBusyError if others are changing the bank.
     """
     number = arguments.whole(to, "to")
     arguments.switch(restore_notes, "restore_notes")
@@ -294,7 +271,7 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
         texts = dict.fromkeys(state.texts, None) | files
         restored: list[Note] = []
         if restore_notes:
-            # Those that later revisions consumed, as far as their retention is not over.
+            # Later revisions consumed these, and their retention is not over.
             consumed = await space.consumed_notes()
             restored = [note for note in consumed if (note.consolidation or 0) > number]
         _, writes = change.put(
@@ -310,39 +287,22 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
             raise await space.refused()
     newest = await history(space, 1)
     if not newest:
-        raise NotFoundError(f"the bank of space {space.name!r} has no revision to go back to")
+        raise NotFoundError(f"space {space.name!r} has no revision; there is nothing to roll back")
     return newest[0]
 
 
-@asynccontextmanager
-async def _bank_claim(space: SpaceContext) -> AsyncGenerator[RecordClaim]:
-    """Hold the claim on the bank. Raises SpaceBusyError, NotFoundError where it was erased.
-
-    All its writes are shielded: where one is cancelled, the claim is still known and released.
-    """
-    claim = bank_claim(space, uuid.uuid4().hex)
-    try:
-        if not await shielded(claim.take()):
-            raise await space.refused()
-        yield claim
-    finally:
-        await shielded(claim.release())
+async def _texts(space: SpaceContext, revision: Any) -> tuple[dict[str, str], str]:
+    """Return files and synthesis as of a revision; 0 is the empty bank."""
+    number = arguments.whole(revision, "the revision")
+    if number > await _newest(space):
+        raise NotFoundError(f"space {space.name!r} has no revision {number}; see history()")
+    return records.texts_at(await space.of_kind(records.REVISION), number)
 
 
-# ---------------------------------------------------------------------------------------------
-# Folders and object storage
-
-
-def _target(folder: Any, options: Any, open_storage: OpenStorage) -> str | ObjectPlace:
-    """Return the path of a folder, or the place in object storage that a URL names."""
-    given = read_options(options)
-    if (url := read_url(folder)) is not None:
-        return open_storage(url, given)
-    if options is not None:
-        raise UsageError(
-            "options are for object storage, as in s3://BUCKET/PREFIX; a folder has none"
-        )
-    return folder_io.folder_path(folder)
+async def _newest(space: SpaceContext) -> int:
+    """Return the number of the newest revision, 0 for none."""
+    await space.rules()
+    return records.read_meta(await space.one(records.META)).revision
 
 
 async def export(
@@ -352,7 +312,7 @@ async def export(
     arguments.switch(overwrite, "overwrite")
     target = _target(folder, options, open_storage)
     state = await space.state()
-    # The target is on record before anything is written there, so that an erasure can name it.
+    # The target is recorded before anything is written there, so that an erasure can name it.
     where = str(target) if isinstance(target, ObjectPlace) else folder_io.absolute_path(target)
     write = records.write_of(records.EXPORT, space.name, where, str(state.meta.revision))
     if not await space.put([write]):
@@ -365,41 +325,10 @@ async def export(
     return replace(report, folder=str(target))
 
 
-async def _export_to_folder(space: SpaceContext, path: str, bank: ExchangedBank) -> ExportReport:
-    """Write the bank into a folder, unless it has a later revision or files that are not ours."""
-    found, text = await asyncio.to_thread(folder_io.read_from, path, bank.touched, create=True)
-    held = exchange.read_pointer(text) if isinstance(text, str) else None
-    if (later := exchange.superseding(bank, held, place=path)) is not None:
-        return ExportReport("", bank.pointer.revision, superseded_by=later)
-    there = exchange.hashes_of(found)
-    names = exchange.strange(bank, there, held)
-    if names and not bank.overwrite:
-        names -= exchange.recognised(names, there, await _since(space, bank, held))
-    if text is not None and held is None:
-        names.add(exchange.META)
-    if not bank.overwrite:
-        exchange.refuse(names, place=path)
-    plan = exchange.plan(bank, there)
-    await asyncio.to_thread(folder_io.write_to, path, bank, plan, held)
-    return plan.report
-
-
-async def _since(
-    space: SpaceContext, bank: ExchangedBank, held: Pointer | None
-) -> list[RevisionTexts]:
-    """Return what the revisions after the one that a place holds wrote; all, if it holds none."""
-    first = held.revision if held is not None and held.owner == bank.pointer.owner else 0
-    found = [
-        await space.one(records.REVISION, records.number_key(number))
-        for number in range(bank.pointer.revision, first, -1)
-    ]
-    return [records.read_texts(record) for record in found if record is not None]
-
-
 async def load(
     space: SpaceContext, folder: Any, overwrite: Any, options: Any, open_storage: OpenStorage
 ) -> LoadReport:
-    """Take what changed in a folder, or in object storage, into the bank, as one new revision.
+    """Load the changes made in a folder or in object storage as one new revision.
 
     Raises FolderError and UsageError for the place, SpaceBusyError.
     """
@@ -409,19 +338,19 @@ async def load(
     async with _bank_claim(space) as claim:
         state = await space.state()
         bank = exchange.exchanged(state, space.identity, overwrite=overwrite, export=False)
-        held: Pointer | None
+        pointer: Pointer | None
         if isinstance(target, ObjectPlace):
-            held, found = await object_io.read_from(target, bank.names)
+            pointer, entries = await object_io.read_from(target, bank.names)
         else:
-            found, text = await asyncio.to_thread(
+            entries, text = await asyncio.to_thread(
                 folder_io.read_from, target, bank.names, create=False
             )
-            held = exchange.read_pointer(text) if isinstance(text, str) else None
-        exchange.check_space(bank, held, place=str(target))
+            pointer = exchange.read_pointer(text) if isinstance(text, str) else None
+        exchange.check_space(bank, pointer, place=str(target))
         newer = set[str]()
-        if held is not None and held.owner == bank.pointer.owner:
-            newer = exchange.changed_by(await _since(space, bank, held))
-        report, texts = exchange.load(bank, found, held, newer, place=str(target))
+        if pointer is not None and pointer.owner == bank.pointer.owner:
+            newer = exchange.changed_by(await _since(space, bank, pointer))
+        report, texts = exchange.load(bank, entries, pointer, newer, place=str(target))
         after, writes = change.put(state, texts, kind="load", now=space.handle.clock())
         if writes and not await shielded(claim.commit(writes)):
             raise await space.refused()
@@ -434,3 +363,61 @@ async def load(
             diff(name, before.get(name, ""), text) for name, text in sorted(texts.items())
         ),
     )
+
+
+@asynccontextmanager
+async def _bank_claim(space: SpaceContext) -> AsyncGenerator[RecordClaim]:
+    """Hold the claim on the bank. Raises SpaceBusyError, or NotFoundError if it was erased.
+
+    Its writes are shielded, so that a cancelled claim is still known and released.
+    """
+    claim = bank_claim(space, uuid.uuid4().hex)
+    try:
+        if not await shielded(claim.take()):
+            raise await space.refused()
+        yield claim
+    finally:
+        await shielded(claim.release())
+
+
+def _target(folder: Any, options: Any, open_storage: OpenStorage) -> str | ObjectPlace:
+    """Return the path of a folder, or the place in object storage that a URL names."""
+    storage_options = read_options(options)
+    if (url := read_url(folder)) is not None:
+        return open_storage(url, storage_options)
+    if options is not None:
+        raise UsageError(
+            "options need object storage, such as s3://BUCKET/PREFIX; omit them for a folder"
+        )
+    return folder_io.folder_path(folder)
+
+
+async def _export_to_folder(space: SpaceContext, path: str, bank: ExchangedBank) -> ExportReport:
+    """Write the bank into a folder, unless it has a later revision or foreign files."""
+    entries, text = await asyncio.to_thread(folder_io.read_from, path, bank.touched, create=True)
+    pointer = exchange.read_pointer(text) if isinstance(text, str) else None
+    if (later := exchange.superseding(bank, pointer, place=path)) is not None:
+        return ExportReport("", bank.pointer.revision, superseded_by=later)
+    stored = exchange.hashes_of(entries)
+    names = exchange.strange(bank, stored, pointer)
+    if names and not bank.overwrite:
+        names -= exchange.recognised(names, stored, await _since(space, bank, pointer))
+    if text is not None and pointer is None:
+        names.add(exchange.META)
+    if not bank.overwrite:
+        exchange.refuse(names, place=path)
+    plan = exchange.plan(bank, stored)
+    await asyncio.to_thread(folder_io.write_to, path, bank, plan, pointer)
+    return plan.report
+
+
+async def _since(
+    space: SpaceContext, bank: ExchangedBank, pointer: Pointer | None
+) -> list[RevisionTexts]:
+    """Return the texts of the revisions after a pointer's; all of them without a pointer."""
+    first = pointer.revision if pointer is not None and pointer.owner == bank.pointer.owner else 0
+    revisions = [
+        await space.one(records.REVISION, records.number_key(number))
+        for number in range(bank.pointer.revision, first, -1)
+    ]
+    return [records.read_texts(record) for record in revisions if record is not None]

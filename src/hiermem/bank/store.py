@@ -1,11 +1,11 @@
 """Reads and writes the records of one space, under the claim of whoever changes its bank.
 
 Each change of a bank is one write of all its records, which counts only while the claim is held. So
-a run that was paused until another one took over writes nothing. ``bank.records``
-decides what a record says, and which writes make one change.
+a run that was paused until another one took over writes nothing. ``bank.records`` decides how a
+record reads, and ``bank.change`` which writes make one change.
 
-A write is retried while the store fails, and recognised where it took effect although the store
-reported a failure. So nothing is lost to a fault, and nothing is written twice.
+A write is retried while the store fails, and recognised if it took effect although the store
+reported a failure. So no fault loses a write or repeats one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hiermem.types.transaction import Attempt, Record, RecordWrite
 #: More records than a space has.
 _ALL: Final = 2**31 - 1
 _MARK_BYTES: Final = 8
-#: How often a space is looked for, and created where it does not exist.
+#: How often a space is looked for, and created if it does not exist.
 _LOOKS: Final = 3
 
 
@@ -39,8 +39,8 @@ _LOOKS: Final = 3
 class SpaceContext:
     """One space during one call; ``requested`` are the rules that the caller opened it with.
 
-    ``header`` is the space's own record as the call found it. All writes of the call are for that
-    very space: once it is erased nothing is written, even where one of its name is created again.
+    ``header`` is the space's own record as the call read it. All writes of the call are for that
+    very space: once it is erased nothing is written, even if one of its name is created again.
     """
 
     handle: Handle
@@ -52,38 +52,40 @@ class SpaceContext:
 
     @property
     def identity(self) -> str:
-        """What tells the space from all others, also of its name, once its rules were read."""
+        """Return the mark that tells the space from all others, once its rules were read."""
         assert self.header is not None
         return records.identity(self.header)
 
     async def rules(self, *, reread: bool = False) -> Rules:
-        """Return the rules of the space; create it where rules were given and it does not exist.
+        """Return the rules of the space; create it if it does not exist and rules were given.
 
-        They are read once a call; ``reread`` reads again, and from then on means the space as it is
+        They are read once a call; ``reread`` reads again, and binds the call to the space as it is
         now.
 
-        Raises NotFoundError where there is no such space, RulesConflictError where it has others.
+        Raises NotFoundError if there is no such space, RulesConflictError if it has other rules.
         """
         if self.header is not None and not reread:
             return records.read_space(self.header)[0]
         self.header = None
         for _ in range(_LOOKS):
-            found = await self.current_header()
-            if found is not None:
-                rules, _ = records.read_space(found)
+            header = await self.current_header()
+            if header is not None:
+                rules, _ = records.read_space(header)
                 if self.requested is not None and self.requested.text != rules.text:
                     raise errors.RulesConflictError(self.name)
-                self.header = found
+                self.header = header
                 return rules
             if self.requested is None:
                 raise errors.NotFoundError(
-                    f"space {self.name!r} does not exist; open it with rules once, which makes it"
+                    f"space {self.name!r} does not exist; open it once with rules"
                 )
             mark = secrets.token_hex(_MARK_BYTES)
             write = records.new_space(self.name, self.requested, now=self.handle.clock(), mark=mark)
             # A created space is read like any other; it may be gone again.
             await self.put([write])
-        raise errors.StoreBusyError(f"space {self.name!r} is being made and removed by others")
+        raise errors.StoreBusyError(
+            f"space {self.name!r} is created and erased concurrently; retry"
+        )
 
     async def refused(self) -> errors.HiermemError:
         """Return the error for a write that did not count: the space is busy, or was erased."""
@@ -119,7 +121,7 @@ class SpaceContext:
         return await self._one(records.kind_of(kind, self.name), key)
 
     async def current_header(self) -> Record | None:
-        """Return the record that holds the space's rules; None where there is no such space."""
+        """Return the record with the space's rules; None if there is no such space."""
         return await self._one(records.SPACE, self.name)
 
     async def still_exists(self) -> bool:
@@ -127,29 +129,29 @@ class SpaceContext:
         return self.header is None or await self.current_header() == self.header
 
     async def _one(self, kind: str, key: str, scope: str = records.SPACE_SCOPE) -> Record | None:
-        found = await retry_store(
+        stored = await retry_store(
             lambda: self.handle.store.records(kind, scope=scope, key=key), sleep=asyncio.sleep
         )
-        return found[0] if found else None
+        return stored[0] if stored else None
 
     async def state(self) -> BankState:
-        """Read the bank as it is now; again where it was changed while it was read."""
+        """Read the current bank; repeat if it was changed meanwhile."""
         rules = await self.rules()
-        while (found := await self.settled((records.BANK, records.SYNTHESIS))) is None:
+        while (stored := await self.settled((records.BANK, records.SYNTHESIS))) is None:
             pass
-        return records.read_state(self.name, rules, found)
+        return records.read_state(self.name, rules, stored)
 
     async def settled(self, kinds: Sequence[str]) -> dict[str, list[Record]] | None:
         """Read the records of these kinds, and the figures, in one state of the bank.
 
-        The figures are read first and last: where they differ, the bank was changed in between, and
-        None is returned.
+        The figures are read first and last. Returns None if they differ, because the bank changed
+        in between.
         """
         before = await self.one(records.META)
-        found = {kind: await self.of_kind(kind) for kind in kinds}
+        stored = {kind: await self.of_kind(kind) for kind in kinds}
         if before != await self.one(records.META):
             return None
-        return found | {records.META: [before] if before else []}
+        return stored | {records.META: [before] if before else []}
 
     async def put(
         self,
@@ -161,8 +163,8 @@ class SpaceContext:
     ) -> bool:
         """Write all or nothing; return whether it was written.
 
-        Where the store reported a failed try, the write may have taken effect. It did where
-        ``witness`` says so or, without one, where each record is as the write would have left it.
+        If the store reported a failure, the write may have taken effect. ``witness`` says whether
+        it did; without one, it did if each record is as the write would have left it.
         """
         standing = () if self.header is None else (self.header,)
         written, uncertain = await retry_write(
@@ -180,9 +182,9 @@ class SpaceContext:
         for write in writes:
             if write.expected is None:
                 continue
-            found = await self._one(write.kind, write.key, write.scope)
-            left = None if write.body is None else (write.body, write.expected + 1)
-            if (found and (found.body, found.version)) != left:
+            stored = await self._one(write.kind, write.key, write.scope)
+            expected = None if write.body is None else (write.body, write.expected + 1)
+            if (stored and (stored.body, stored.version)) != expected:
                 return False
         return True
 
