@@ -152,7 +152,7 @@ def test_a_folder_is_exported_to_and_loaded(db, tmp_path):
 def test_what_is_wrong_is_said(db, tmp_path):
     for arguments, words, code in (
         (("show", "nothing.md", "--db", db), "no file 'nothing.md'", 1),
-        (("show", "../x", "--db", db), "no name of a bank file", 2),
+        (("show", "../x", "--db", db), "invalid bank file name", 2),
         (("show", "--space", "y", "--db", db), "does not exist", 1),
         (("note", "  ", "--db", db), "empty", 2),
         (("show", "--db", tmp_path / "none.db"), "there is no memory", 1),

@@ -238,8 +238,8 @@ def read_pointer(text: str) -> Pointer | None:
 def superseding(bank: ExchangedBank, pointer: Pointer | None, *, place: str) -> int | None:
     """Return the later revision of the same space at a place; None if there is none.
 
-    Raises UsageError if the place has another space, or another line of this one, unless
-    ``bank.overwrite`` is set.
+    Raises UsageError if the place has another space, or another line of this one, unless the bank's
+    ``overwrite`` is set.
     """
     ours = bank.pointer
     if pointer is None:

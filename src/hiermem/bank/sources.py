@@ -20,8 +20,8 @@ from hiermem.bank.records import CONSOLIDATION, EXPORT, SPACE_SCOPE, kind_of, re
 from hiermem.types.bank import Note
 from hiermem.types.transaction import Asking, NeedRecords, Record, RecordWrite
 
-#: The kind of the records that link messages to notes, by message; with a space's name after it, the
-#: kind of those of that space. Their scope is the session.
+#: The kind of the records that link messages to notes; with a space's name after it, the kind of
+#: the links of that space. Their scope is the session.
 SOURCE: Final = "note-source"
 #: More digits than a message's index has.
 _DIGITS: Final = 19
