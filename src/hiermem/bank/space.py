@@ -58,8 +58,8 @@ async def spaces(handle: Handle) -> list[str]:
 
 async def check_exists(handle: Handle, name: str) -> None:
     """Raise NotFoundError if the tenant has no space of that name."""
-    scope = bank_record.SPACE_SCOPE
-    if not await handle.store.records(bank_record.SPACE, scope=scope, key=name):
+    scope = records.SPACE_SCOPE
+    if not await handle.store.records(records.SPACE, scope=scope, key=name):
         raise NotFoundError(
             f"space {name!r} does not exist; make it with memory.space({name!r}, rules=…)"
         )
