@@ -274,7 +274,7 @@ async def test_damage_is_said_not_loaded():
     assert await loaded(shelf.client()) == texts(1)
     shelf.held[f"team/{META}"] = b'{"format": 2}'
     for call in (loaded(shelf.client()), exported(shelf.client(), 2)):
-        with pytest.raises(FolderError, match="no bank's"):
+        with pytest.raises(FolderError, match="or foreign"):
             await call
 
 
