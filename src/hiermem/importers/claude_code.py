@@ -19,6 +19,7 @@ from hiermem.importers.draft import (
     Draft,
     Keyed,
     Options,
+    digest_of,
     found_at,
     id_of,
     kind_name,
@@ -152,10 +153,10 @@ def _replayed(
     An answer repeats one of the same message's id and content, a result one of the same call. What
     was asked has no such id: it is repeated if the answer to it is.
     """
-    given = {name: line for name, line, _ in lines}
+    given = {name: content for name, line, _ in lines if (content := _content(line))}
     before: dict[str, str | None] = dict(zip(given, [None, *given], strict=False))
     again: dict[str, str] = {}
-    first: dict[tuple[str, str], str] = {}
+    first: dict[str, str] = {}
 
     def said_before(name: str) -> str | None:
         above = parents[name]
@@ -163,23 +164,29 @@ def _replayed(
             above = parents.get(above)
         return above or before[name]
 
-    for name, line in given.items():
-        content = _content(line)
+    for name, line, _ in lines:
+        content = given.get(name)
         calls = [str(block.get("tool_use_id") or "") for block in objects(content)]
         own = text_at(line, "message.id") or "".join(calls)
+        if not content or not own:
+            continue
         copy: str | None = name
-        source: str | None = first.setdefault((own, json.dumps(content)), name) if own else name
+        source: str | None = first.setdefault(digest_of(own, json.dumps(content)), name)
         while copy is not None and source is not None and copy != source and copy not in again:
             again[copy] = source
             draft.note("messages that stand there again under other ids left out")
             copy, source = said_before(copy), said_before(source)
-            if _content(given.get(copy or "")) != _content(given.get(source or "")):
+            if given.get(copy or "") != given.get(source or ""):
                 break
     return again
 
 
 def _content(line: object) -> Any:
-    return found_at(line, "message.content")
+    """Return the content of a line's message without the model's thoughts."""
+    content = found_at(line, "message.content")
+    blocks = content if isinstance(content, list) else []
+    kept = [block for block in blocks if text_at(block, "type") not in _THINKING]
+    return kept if isinstance(content, list) else content
 
 
 def _asks(line: dict[str, Any]) -> bool:

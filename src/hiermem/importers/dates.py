@@ -31,10 +31,7 @@ _CLOCK = re.compile(
 #: A distance from UTC, behind the clock (a line break stands for it) or a name of UTC.
 _OFFSET = re.compile(r"(?:\b(?:UTC|GMT) ?|\n *)([-+\u2212])(\d\d?):?(\d\d)?(?!\d)")
 #: The hours of zones whose short names mean one zone.
-_ZONES = {"UTC": 0, "GMT": 0, "Z": 0, "WET": 0, "WEST": 1, "BST": 1, "CET": 1, "CEST": 2, "MEZ": 1,
-          "MESZ": 2, "EET": 2, "EEST": 3, "MSK": 3, "JST": 9, "KST": 9, "AEST": 10, "AEDT": 11,
-          "NZST": 12, "NZDT": 13, "EST": -5, "EDT": -4, "CST": -6, "CDT": -5, "MST": -7, "MDT": -6,
-          "PST": -8, "PDT": -7}  # fmt: skip
+_ZONES = {name: int(hours) for name, _, hours in (z.partition("=") for z in _WORDS["zones"])}
 _NUMBERED = re.compile(r"(\d\d?) ?[月월]|th(?:áng|g) ?(\d\d?)", re.IGNORECASE)
 _DAY_FIRST = re.compile(r"(\d\d?)\. ?(\d\d?)\. ?(\d{4})\b")
 

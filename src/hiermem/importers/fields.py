@@ -22,6 +22,8 @@ from hiermem.types.message import Conversation
 
 #: What a map may name.
 FIELDS = ("sender", "text", "time", "key")
+#: The fields of the objects in exports of Messenger and Instagram.
+_ESCAPED = ({"sender_name", "timestamp_ms"}, {"string_map_data"}, {"string_list_data"})
 _ROLES: dict[str, Literal["user", "assistant", "system"]] = {
     "user": "user", "human": "user", "system": "system", "assistant": "assistant",
     "ai": "assistant", "bot": "assistant", "model": "assistant", "gpt": "assistant",
@@ -65,8 +67,9 @@ def _items(file: File, fields: Mapping[str, str]) -> Iterator[tuple[str, Mapping
     if kind_of(file) == "text":
         yield from _rows(file)
         return
-    for place, value, _ in values_of(file):
-        unescape(value)
+    values = list(values_of(file))
+    unescape([value for _, value, _ in values])
+    for place, value, _ in values:
         pending = [value]
         while pending:
             each = pending.pop()
@@ -88,7 +91,7 @@ def unescape(value: object) -> None:
     Both are known by their fields, and the fault by most of the texts that are not ASCII: the
     characters of a text that is right are rarely UTF-8, if they are taken for bytes.
     """
-    if not any({"sender_name", "timestamp_ms"} <= each.keys() for each in nested_objects(value)):
+    if not any(known <= each.keys() for each in nested_objects(value) for known in _ESCAPED):
         return
     escaped = 0
     mended: list[tuple[Any, Any, str]] = []

@@ -100,14 +100,8 @@ def _stamp(value: object) -> float:
 
 
 def _person(user: Mapping[str, Any]) -> str | None:
-    profile = user.get("profile")
-    profile = profile if isinstance(profile, dict) else {}
-    return (
-        name_of(profile.get("display_name"))
-        or name_of(profile.get("real_name"))
-        or name_of(user.get("real_name"))
-        or name_of(user.get("name"))
-    )
+    paths = ("profile.display_name", "profile.real_name", "real_name", "name")
+    return next((name for path in paths if (name := name_of(text_at(user, path)))), None)
 
 
 def _title(
@@ -143,23 +137,10 @@ def _add(draft: Draft, given: dict[str, Any], people: Mapping[str, str], options
 
 
 def _speaker(given: Mapping[str, Any], people: Mapping[str, str]) -> str:
-    user = given.get("user")
-    if isinstance(user, str) and user in people:
-        return people[user]
-    profile = given.get("user_profile")
-    bot = given.get("bot_profile")
-    return (
-        (
-            name_of(profile.get("display_name") or profile.get("real_name"))
-            if isinstance(profile, dict)
-            else None
-        )
-        or name_of(given.get("username"))
-        or (name_of(bot.get("name")) if isinstance(bot, dict) else None)
-        or name_of(user)
-        or name_of(given.get("bot_id"))
-        or "?"
-    )
+    known = people.get(str(given.get("user")))
+    paths = ("user_profile.display_name", "user_profile.real_name", "username", "bot_profile.name",
+             "user", "bot_id")  # fmt: skip
+    return known or next((name for path in paths if (name := name_of(text_at(given, path)))), "?")
 
 
 def _text(given: Mapping[str, Any], people: Mapping[str, str]) -> str:
