@@ -280,6 +280,8 @@ def _conversations(
 _JSON = (
     (("messages.sender_name",), "Messenger's or Instagram's JSON",
      "sender=sender_name,text=content,time=timestamp_ms"),
+    (("messages.senderName",), "Messenger's JSON of encrypted chats",
+     "sender=senderName,text=text,time=timestamp"),
     (("messages.creator", "messages.created_date"), "Google Chat's JSON",
      "sender=creator.name,text=text,time=created_date,key=message_id"),
     (("conversations.MessageList",), "Skype's JSON",
