@@ -362,8 +362,12 @@ def answer_to(
             found = reads.messages(*of, start, stop, thread=thread)
         case tx.NeedEchoes():
             found = reads.echoing(*of)
-        case tx.NeedFlagged(flag, limit):
-            found = reads.flagged(*of, flag, limit=limit)
+        case tx.NeedFlagged(flag, limit, space):
+            found = (
+                reads.flagged(*of, flag, limit=limit)
+                if space is None
+                else reads.flagged_in(*of[:-1], space, flag, limit=limit)
+            )
         case tx.NeedEvents():
             found = reads.events(*of)
         case tx.NeedNodes(ids, tree):

@@ -23,12 +23,21 @@ from hiermem.testing.samples import (
     node,
     remade,
     run,
+    stored,
     write,
     writing,
 )
 from hiermem.testing.segment_conditions import Conditions, condition, store_condition
 from hiermem.testing.strategies import HOSTILE_NAMES
-from hiermem.types.transaction import DueSession, NodeWrite, RecordWrite, StoredRow, ViewRecord
+from hiermem.types import Message
+from hiermem.types.transaction import (
+    DueSession,
+    NeedFlagged,
+    NodeWrite,
+    RecordWrite,
+    StoredRow,
+    ViewRecord,
+)
 from hiermem.types.tree import MEMBER, member_of
 
 #: Pairs that a store confuses if it compares keys with values, by prefix, by case or as JSON.
@@ -183,6 +192,25 @@ class ListingConditions(Conditions):
         await write(tenant, "a", record={"space": None})
         await write(tenant, "c", record={"space": "ada"})
         assert await _ids(tenant, metadata=ada) == ["c", "d"]
+
+    @condition
+    async def test_the_flagged_messages_of_a_space_are_found(self, tenant: TenantStore) -> None:
+        """Those of its members, the latest said first, and of nobody else."""
+        for minutes, (name, space) in enumerate((("a", "ada"), ("b", None), ("c", "ada"))):
+            await write(tenant, name, record={"space": space})
+            at = [NOW + timedelta(minutes=minutes + 5 * turn) for turn in range(3)]
+            said = [
+                stored(Message.user(f"{name}{turn}", created_at=when), flags=("w",) * bool(turn))
+                for turn, when in enumerate(at)
+            ]
+            await write(tenant, name, said)
+        need = NeedFlagged("w", 3, "ada")
+        (found,) = await tenant.read([("b", need)])
+        assert [(name, stored.content) for name, stored in found] == [
+            ("c", "c2"), ("a", "a2"), ("c", "c1"),
+        ]  # fmt: skip
+        assert await tenant.read([("", NeedFlagged("w", 3, "bela"))]) == [[]]
+        assert await tenant.read([("", NeedFlagged("x", 3, "ada"))]) == [[]]
 
     @condition
     async def test_metadata_are_replaced_as_a_whole(self, tenant: TenantStore) -> None:

@@ -414,10 +414,16 @@ class NeedMessages:
 
 @dataclass(frozen=True, slots=True)
 class NeedFlagged:
-    """Up to ``limit`` messages that have ``flag``, the newest first."""
+    """Up to ``limit`` messages that have ``flag``, the newest first.
+
+    With ``space``, of all members of that space, the latest said first, as pairs of a session's id
+    and a message; only ``read`` answers that, whatever session is asked about. The cost is
+    proportional to the members and their flagged messages.
+    """
 
     flag: str
     limit: int
+    space: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -394,7 +394,8 @@ EVERY: Final = SessionFilter()
 OWN_LABELS: Final = "hiermem/"
 #: The label of every member of any space.
 MEMBER: Final = {f"{OWN_LABELS}member": ""}
-_SPACE: Final = f"{OWN_LABELS}space"
+#: The label whose value is the name of a member's space.
+SPACE: Final = f"{OWN_LABELS}space"
 
 
 def member_of(space: str) -> dict[str, str]:
@@ -403,7 +404,7 @@ def member_of(space: str) -> dict[str, str]:
     >>> member_of("ada")
     {'hiermem/member': '', 'hiermem/space': 'ada'}
     """
-    return {**MEMBER, _SPACE: space}
+    return {**MEMBER, SPACE: space}
 
 
 def split_labels(labels: Mapping[str, str]) -> tuple[Mapping[str, str], str | None]:
@@ -412,10 +413,10 @@ def split_labels(labels: Mapping[str, str]) -> tuple[Mapping[str, str], str | No
     >>> split_labels({"user": "7", **member_of("ada")})
     ({'user': '7'}, 'ada')
     """
-    if _SPACE not in labels:
+    if SPACE not in labels:
         return labels, None
     own = {name: value for name, value in labels.items() if not name.startswith(OWN_LABELS)}
-    return own, labels[_SPACE]
+    return own, labels[SPACE]
 
 
 @dataclass(frozen=True, slots=True)

@@ -284,6 +284,22 @@ def flagged(kept: TenantData, session_id: str, flag: str, *, limit: int) -> list
     return [fresh_message(stored) for stored in islice(held, max(limit, 0))]
 
 
+def flagged_in(
+    kept: TenantData, space: str, flag: str, *, limit: int
+) -> list[tuple[str, StoredMessage]]:
+    """Return up to ``limit`` messages of a space's members that have ``flag``, the latest first."""
+    flagged_messages = [
+        (name, stored)
+        for name, session in kept.sessions.items()
+        if session.record.space == space
+        for stored in session.messages
+        if flag in stored.flags
+    ]
+    flagged_messages.sort(key=lambda pair: pair[1].created_at)
+    latest = flagged_messages[::-1][: max(limit, 0)]
+    return [(name, fresh_message(stored)) for name, stored in latest]
+
+
 def echoing(kept: TenantData, session_id: str) -> list[int]:
     """Return the indices of the messages that have echoes, now or in an earlier version."""
     found = kept.sessions.get(session_id)

@@ -15,6 +15,7 @@ from hiermem.stores.contract import Format, decode, read_time
 from hiermem.stores.postgres.due import NUMBER, SESSION, Query, digest, listed, single
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types import transaction as tx
+from hiermem.types.tree import SPACE
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
@@ -215,6 +216,24 @@ def flagged(session_id: str, flag: str, *, limit: int) -> Query[list[StoredMessa
         "AND m.flags::jsonb ? $3 ORDER BY m.message DESC LIMIT $4"
     )
     return listed(rows.MESSAGES, sql, session_id, flag, max(limit, 0))
+
+
+def flagged_in(space: str, flag: str, *, limit: int) -> Query[list[tuple[str, StoredMessage]]]:
+    """Return up to ``limit`` messages of a space's members that have ``flag``, the latest first."""
+    sql = (
+        f"SELECT s.id, {rows.prefixed('m', rows.MESSAGES.columns)} FROM session_metadata h "
+        "JOIN sessions s ON s.tenant = h.tenant AND s.session = h.session "
+        f"JOIN messages m ON m.tenant = s.tenant AND m.message >= {_FIRST} AND m.message < {_END} "
+        "AND m.flags IS NOT NULL AND m.flags::jsonb ? $4 "
+        "WHERE h.tenant = $1 AND h.key = $2 AND h.value = $3 "
+        "ORDER BY m.created_at DESC, m.message DESC LIMIT $5"
+    )
+
+    def read(found: list[tuple[Any, ...]]) -> list[tuple[str, StoredMessage]]:
+        messages = decode([row[1:] for row in found], rows.MESSAGES.read, "messages")
+        return [(row[0], message) for row, message in zip(found, messages, strict=True)]
+
+    return Query(sql, (SPACE, space, flag, max(limit, 0)), read)
 
 
 def echoing(session_id: str) -> Query[list[int]]:

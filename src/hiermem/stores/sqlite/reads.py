@@ -28,6 +28,7 @@ from hiermem.stores.sqlite.connections import DAMAGED
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types import transaction as tx
+from hiermem.types.tree import SPACE
 
 Of = TypeVar("Of")
 
@@ -217,6 +218,18 @@ FLAGGED = (
 )
 
 
+#: The join begins with the members, and looks up the flagged messages of each.
+FLAGGED_IN = (
+    f"SELECT s.id, {rows.prefixed('m', rows.MESSAGES.columns)} FROM session_metadata h "
+    "INDEXED BY session_metadata_held CROSS JOIN sessions s ON s.session = h.session "
+    "CROSS JOIN messages m INDEXED BY messages_flagged "
+    f"ON m.message >= h.session << {INDEX_BITS} AND m.message < (h.session + 1) << {INDEX_BITS} "
+    "AND m.flags IS NOT NULL AND instr(',' || substr(m.flags, 2), ?) > 0 "
+    "WHERE h.tenant = ? AND h.key = ? AND h.value = ? "
+    "ORDER BY m.created_at DESC, m.message DESC LIMIT ?"
+)
+
+
 def _found(connection: sqlite3.Connection, form: Format[T], where: str, *values: Any) -> list[T]:
     """Return the values of the rows for which the condition ``where`` holds."""
     found = connection.execute(f"SELECT {form.columns} FROM {form.table} WHERE {where}", values)
@@ -373,6 +386,16 @@ def flagged(part: Tenant, session_id: str, flag: str, *, limit: int) -> list[Sto
             FLAGGED, (first, first + _ALL, "," + pack(flag), max(limit, 0))
         )
         return decode(found, rows.MESSAGES.read, "messages")
+
+
+def flagged_in(
+    part: Tenant, space: str, flag: str, *, limit: int
+) -> list[tuple[str, StoredMessage]]:
+    """Return up to ``limit`` messages of a space's members that have ``flag``, the latest first."""
+    values = ("," + pack(flag), part.of, SPACE, space, max(limit, 0))
+    found = part.connection.execute(FLAGGED_IN, values).fetchall()
+    messages = decode([row[1:] for row in found], rows.MESSAGES.read, "messages")
+    return [(row[0], message) for row, message in zip(found, messages, strict=True)]
 
 
 def echoing(part: Tenant, session_id: str) -> list[int]:
