@@ -57,9 +57,9 @@ def beside(item: Mapping[str, Any], but: Collection[str] = ()) -> list[str]:
         if kind in _FILES:
             pieces += files_of(value, kind)
         elif isinstance(value, (dict, list)):
-            held = next((begins for begins in _HOLD if kind.startswith(begins)), None)
-            said = [] if held is None else [p for p in words_of(value, kind) if p.strip()]
-            if said and held is not None and (mark := _HOLD[held]):
+            prefix = next((prefix for prefix in _HOLD if kind.startswith(prefix)), None)
+            said = [] if prefix is None else [p for p in words_of(value, kind) if p.strip()]
+            if said and prefix is not None and (mark := _HOLD[prefix]):
                 who = text_at(value, "creator.name") or text_at(value, "author.name")
                 said[0] = f"[{mark}{f' from {who}' if who else ''}] {said[0]}"
             pieces += said

@@ -153,30 +153,30 @@ def _replayed(
     An answer repeats one of the same message's id and content, a result one of the same call. What
     was asked has no such id: it is repeated if the answer to it is.
     """
-    given = {name: content for name, line, _ in lines if (content := _content(line))}
-    before: dict[str, str | None] = dict(zip(given, [None, *given], strict=False))
+    contents = {name: content for name, line, _ in lines if (content := _content(line))}
+    preceding: dict[str, str | None] = dict(zip(contents, [None, *contents], strict=False))
     again: dict[str, str] = {}
     first: dict[str, str] = {}
 
     def said_before(name: str) -> str | None:
         above = parents[name]
-        while above is not None and above not in given:
+        while above is not None and above not in contents:
             above = parents.get(above)
-        return above or before[name]
+        return above or preceding[name]
 
     for name, line, _ in lines:
-        content = given.get(name)
+        content = contents.get(name)
         calls = [str(block.get("tool_use_id") or "") for block in objects(content)]
-        own = text_at(line, "message.id") or "".join(calls)
-        if not content or not own:
+        message_id = text_at(line, "message.id") or "".join(calls)
+        if not content or not message_id:
             continue
         copy: str | None = name
-        source: str | None = first.setdefault(digest_of(own, json.dumps(content)), name)
+        source: str | None = first.setdefault(digest_of(message_id, json.dumps(content)), name)
         while copy is not None and source is not None and copy != source and copy not in again:
             again[copy] = source
             draft.note("messages that stand there again under other ids left out")
             copy, source = said_before(copy), said_before(source)
-            if given.get(copy or "") != given.get(source or ""):
+            if contents.get(copy or "") != contents.get(source or ""):
                 break
     return again
 

@@ -97,18 +97,19 @@ def unescape(value: object) -> None:
     mended: list[tuple[Any, Any, str]] = []
     pending: list[Any] = [value]
     while pending:
-        inside = pending.pop()
-        for name, held in inside.items() if isinstance(inside, dict) else enumerate(inside):
-            if isinstance(held, (dict, list)):
-                pending.append(held)
-            elif isinstance(held, str) and not held.isascii():
+        container = pending.pop()
+        named = container.items() if isinstance(container, dict) else enumerate(container)
+        for name, inner in named:
+            if isinstance(inner, (dict, list)):
+                pending.append(inner)
+            elif isinstance(inner, str) and not inner.isascii():
                 try:
-                    mended.append((inside, name, held.encode("latin-1").decode()))
+                    mended.append((container, name, inner.encode("latin-1").decode()))
                     escaped += 1
                 except ValueError:
                     escaped -= 1
-    for inside, name, text in mended if escaped > 0 else ():
-        inside[name] = text
+    for container, name, text in mended if escaped > 0 else ():
+        container[name] = text
 
 
 def _rows(file: File) -> Iterator[tuple[str, Mapping[str, Any]]]:

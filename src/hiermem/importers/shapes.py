@@ -58,8 +58,8 @@ def _shape(
 
     def chats(given: Item, draft: Draft) -> Iterator[Chat]:
         for value in inside(given):
-            held = (found for path in (*listed, "messages") if (found := found_at(value, path)))
-            items = items_of(next(held, None), draft, lambda item: item.get(key))
+            lists = (there for path in (*listed, "messages") if (there := found_at(value, path)))
+            items = items_of(next(lists, None), draft, lambda item: item.get(key))
             pending = list(items.values())
             while pending:  # a recursive export holds the answers inside the messages
                 below = objects(pending.pop().get("children"))
