@@ -333,6 +333,9 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
         ("cut off", "d.json", json.dumps([slack("U1", "a"), slack("U2", "b", 2), slack("U1", "c", 3)])[:-20]),
     ],
     "messages": [
+        ("speech and a refusal without content", "m.json", [
+            {"role": U, "content": "Hi"}, {"role": A, "content": None, "audio": {"transcript": "Hello"}},
+            {"role": A, "content": None, "refusal": "I cannot"}]),
         ("OpenAI chat", "m.json", [{"role": U, "content": "Hi"}, {"role": A, "content": "Yo"}]),
         ("JSON lines", "m.jsonl", Lines([{"role": U, "content": "Hi"}, {"role": A, "content": "Yo"}])),
         ("a request to Anthropic", "m.json", {"system": "s", "messages": [

@@ -23,6 +23,7 @@ from hiermem.importers.draft import (
     kind_name,
     name_of,
     objects,
+    text_at,
 )
 from hiermem.importers.files import Export, Head, objects_of
 from hiermem.types import Message
@@ -131,6 +132,9 @@ def _add(draft: Draft, value: object, place: str, options: Options) -> None:
         if not _is_message(given):
             what = "role" if isinstance(given.get("role"), str) else "type"
             raise InvalidMessageError(f"{what} is {kind_name(given.get(what))}; it is not known")
+        words = text_at(given, "audio.transcript") or text_at(given, "refusal")
+        if words is not None and not given.get("content"):
+            given["content"] = words
         at = _time(draft, given, options)
         key = given.pop("key", None)
         if key is None and shape_of(given) == "responses":

@@ -38,8 +38,7 @@ def survey(conversations: Iterable[Conversation]) -> Survey:
     notes: Counter[str] = Counter()
     unread: Counter[str] = Counter()
     count = branches = messages = undated = 0
-    since: datetime | None = None
-    until: datetime | None = None
+    ends: list[datetime] = []
     for conversation in conversations:
         formats[conversation.format] += 1
         branches += conversation.parent is not None
@@ -48,20 +47,17 @@ def survey(conversations: Iterable[Conversation]) -> Survey:
         undated += all(message.created_at is None for message in conversation.messages)
         notes.update(conversation.notes)
         unread.update(conversation.unread)
-        for message in conversation.messages:
-            speakers[message.name or message.role] += 1
-            at = message.created_at
-            if at is not None:
-                since = at if since is None else min(since, at)
-                until = at if until is None else max(until, at)
+        speakers.update(message.name or message.role for message in conversation.messages)
+        times = [at for message in conversation.messages if (at := message.created_at) is not None]
+        ends = [min(ends + times), max(ends + times)] if times else ends
     return Survey(
         formats=tuple(formats),
         conversations=count,
         branches=branches,
         messages=messages,
         speakers=dict(speakers.most_common()),
-        since=since,
-        until=until,
+        since=min(ends, default=None),
+        until=max(ends, default=None),
         undated=undated,
         notes=dict(notes),
         unread=dict(unread),
