@@ -5,7 +5,8 @@ Two logs: one made by this program (an agent that reads files, runs tests and se
 appended, summarised by the offline model, and read at several budgets. Counted are the agent's own
 sentences, the failures that its tools reported, and the lines of noise: of each shape of line that
 a log holds ten times and more, all but one. Beside them stands the rival that needs no memory:
-every message, of each tool's result the first and the last 160 characters.
+every message, of each tool's result the first and the last 160 characters. Then an agent reads a
+table of 3,000 rows; counted are the rows that stand in its context, and the odd ones of them.
 
     HIERMEM_DATA=path/to/data python benchmarks/agent_log.py
 """
@@ -112,8 +113,46 @@ def cut(message: Message) -> str:
     return text if message.role != "tool" or len(text) < 330 else f"{text[:160]} … {text[-160:]}"
 
 
+def table() -> list[str]:
+    """Make a table of orders: two are refunded, and one is of an amount that no other is near."""
+    luck = random.Random(2)
+    rows = [
+        f"{n},2024-{1 + n % 12:02}-{1 + n % 28:02},{luck.choice(('Acme', 'Bolt', 'Cyan'))},"
+        f"{luck.randint(10, 9999)}.{luck.randint(0, 99):02},paid"
+        for n in range(3_000)
+    ]
+    for odd in (777, 2_222):
+        rows[odd] = rows[odd].replace("paid", "refunded")
+    rows[1_500] = "1500,2024-01-17,Acme,990000.00,paid"
+    return rows
+
+
+def of_table() -> None:
+    """Print what contexts show of a table that an agent reads."""
+    rows = table()
+    odd = [row for number, row in enumerate(rows) if number in (777, 1_500, 2_222)]
+    call = ToolCall("c1", "read", "{}")
+    text = "\n".join(["id,day,customer,amount,status", *rows])
+    with Memory.open(":memory:") as memory:
+        session = memory.session("table")
+        session.append([Message.user("What is odd?"), Message.assistant("", tool_calls=[call])])
+        session.append([Message.tool(text, tool_call_id="c1"), Message.assistant("I look.")])
+        session.update()
+        print(f"\ntable: {len(rows)} rows, {sum(m.tokens for m in session.messages()):,} tokens")
+        print(f"{'budget':>14} {'tokens':>7} {'rows':>6} {'odd':>4} {'counted verbatim':>17}")
+        for budget in (1_000, *BUDGETS[:5]):
+            found = session.context(budget, view=str(budget))
+            lines = {line.split(" [x")[0].strip() for line in found.to_text().splitlines()}
+            verbatim = sum(quarter.verbatim for quarter in found.shown.by_quarter)
+            print(
+                f"{budget:>14,} {found.total_tokens:>7,} {len(lines & {*rows}):>6,} "
+                f"{len(lines & {*odd}):>4} {verbatim:>12} of 4"
+            )
+
+
 def main() -> None:
     """Print a table for each log."""
+    of_table()
     count = default_counter().count
     for name, messages in (("made", list(made())), ("trace", trace())):
         own, failed = sentences(messages), failures(messages)

@@ -222,11 +222,14 @@ class ContextPolicy(_Policy):
       rises in a straight line to one and a half times that, 0.6 at most, at 2,000 and below.
     - ``pins``: the share of the whole budget for pinned messages that do not stand verbatim, 250
       tokens at least; with 0, none are shown.
+    - ``images``: the most images that a context holds. The newest stand, older ones by name, as
+      ``[image: …]`` with their reference.
     """
 
     turns: int = Field(default=2, ge=1, le=100)
     recall: float = Field(default=0.40, ge=0, lt=1)
     pins: float = Field(default=0.10, ge=0, le=0.5)
+    images: int = Field(default=20, ge=0)
 
     def recall_share(self, budget: int) -> float:
         """Return the share of a budget of so many tokens that is kept for what answers."""

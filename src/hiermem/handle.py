@@ -121,6 +121,10 @@ class Handle:
     recalled: dict[Any, Any] = field(
         default_factory=dict[Any, Any], init=False, repr=False, compare=False
     )
+    #: The excerpts of tool results that contexts showed; ``context.select`` fills it, too.
+    excerpts: dict[tuple[str, int, bool], str] = field(
+        default_factory=dict[tuple[str, int, bool], str], init=False, repr=False, compare=False
+    )
     _warned: set[str] = field(default_factory=set)
 
     def for_tenant(self, store: TenantStore) -> Handle:

@@ -108,6 +108,74 @@ async def test_results_stay_whole_until_they_do_not_fit_and_then_give_up_most_of
     await memory.close()
 
 
+TABLES = {
+    "csv": ("id,day,amount", lambda n: f"{n},2024-01-{n % 28 + 1:02},{n % 90}.50"),
+    "log": ("started", lambda n: f"10:{n // 60 % 60:02}:{n % 60:02} worker-{n % 7} did job {n}"),
+    "listing": ("total 9", lambda n: f"-rw-r--r-- root {n * 13} Jan {n % 28 + 1} file_{n}.txt"),
+    "chinese": ("编号,城市", lambda n: f"{n},北京,客户{n % 9},已付款"),
+    "one line": ('{"items": [', lambda n: f'{{"id": {n}, "price": {n * 3}}}'),
+}
+
+
+@drawn(20)
+@given(
+    kind=st.sampled_from(sorted(TABLES)),
+    budget=st.integers(900, 20_000),
+    after=st.integers(0, 3),
+    live=st.booleans(),
+    options=st.sampled_from([{}, {"sticky": False}, {"reserve_for_messages": 300}]),
+)
+async def test_an_excerpt_counts_as_one_and_takes_the_room_that_is_free(
+    kind, budget, after, live, options
+):
+    """Broken, 32 of 113,000 characters stand in an empty context and count as the whole."""
+    head, row = TABLES[kind]
+    text = (", " if kind == "one line" else "\n").join([head, *map(row, range(9_000)), "the end"])
+    memory, session = await log_of(0)
+    if live:
+        await session.context(budget)
+    call = ToolCall("read", "read", "{}")
+    await session.append(
+        [
+            Message.assistant("I read it.", tool_calls=[call]),
+            Message.tool(text, tool_call_id="read"),
+        ]
+    )
+    for n in range(after):
+        await session.append(Message.user(f"And {n}?") if n % 2 else Message.assistant("It is so."))
+    found = await session.context(budget, **options)
+    assert 0.7 * budget <= found.total_tokens <= budget
+    (short,) = [block for block in found.blocks if block.kind == "excerpt"]
+    shown = str(short.message.content)
+    assert shown.count("\n") > 5, "the rows are no sample"
+    assert head in shown
+    assert "the end" in shown
+    assert "excerpts: 1 messages, 2, " in found.explain()
+    assert 2 not in {span.start for span in found.verbatim}
+    assert sum(each.excerpted for each in found.shown.by_quarter) == 1
+    assert sum(each.verbatim for each in found.shown.by_quarter) == 2 + after
+    again = await session.context(budget, **options)
+    assert again.to_openai() == found.to_openai()
+    await memory.close()
+
+
+async def test_results_that_are_longer_than_the_budget_share_it_and_seldom_change():
+    """Broken, the first takes all the room for good, or each new one changes those before."""
+    memory, session = await log_of(0)
+    changed, before = 0, []
+    for step in range(16):
+        await session.append(turn(step, cases=1_500))
+        found = await session.context(12_000)
+        assert found.total_tokens <= 12_000
+        shown = [len(str(each.content)) for each in found.recent_messages if each.role == "tool"]
+        assert shown[-1] > 3_000
+        sent = [block.text or str(block.message.content) for block in found.blocks]
+        changed += bool(before) and sent[: len(before)] != before
+        before = sent
+    assert changed <= 16 // 3 + 1
+    await memory.close()
+
+
 async def test_the_newest_result_is_native_and_fits_whatever_its_length():
     """Broken, an agent cannot go on after a long output, or does not see how it ends."""
     memory, session = await log_of(4)

@@ -1,7 +1,7 @@
 """Excerpts: what a few hundred tokens show of a text that is far longer."""
 
 import re
-from itertools import islice, permutations
+from itertools import islice, pairwise, permutations
 
 import pytest
 from hypothesis import given
@@ -35,14 +35,14 @@ def shown(text):
     return [SUFFIX.sub("", line) for line in text.splitlines() if line != GAP]
 
 
-@given(text=texts, limit=st.integers(1, 400))
-def test_an_excerpt_fits_and_says_nothing_that_the_text_does_not(text, limit):
+@given(text=texts, limit=st.integers(1, 400), filled=st.booleans())
+def test_an_excerpt_fits_and_says_nothing_that_the_text_does_not(text, limit, filled):
     """Broken, a summary is made from words that nobody said, or a request is over its limit."""
-    found = excerpt(text, limit, count)
+    found = excerpt(text, limit, count, filled=filled)
     if count(text) <= limit:
         assert found == text
         return
-    assert excerpt(text, limit, count) == found
+    assert excerpt(text, limit, count, filled=filled) == found
     assert count(found) <= max(limit, 12)
     # Lines are shown in the order of the text, each whole or as one stretch of it.
     at = 0
@@ -69,6 +69,24 @@ def test_failures_stand_in_an_excerpt_and_repeated_lines_once(cases, failures, l
     assert f"[x{cases}]" in found, "nobody can tell how many lines a line stands for"
     assert found.startswith("session starts")
     assert found.endswith(f"{len(failures)} failed")
+
+
+@given(rows=st.integers(300, 3000), place=st.floats(0.2, 0.8), limit=st.integers(250, 2000))
+def test_a_filled_excerpt_of_a_table_holds_its_ends_a_sample_and_the_row_that_is_far_out(
+    rows, place, limit
+):
+    """Broken, of 3,000 rows one is shown in a context that is all but empty."""
+    odd = int(place * rows)
+    table = [f"{n},{('paid', 'open')[n % 2]},{n % 97}.50" for n in range(rows)]
+    table[odd] = f"{odd},paid,990000.50"
+    found = excerpt("\n".join(["id,status,amount", *table, "(end)"]), limit, count, filled=True)
+    assert count(found) >= 0.85 * limit
+    numbers = [int(line.split(",")[0]) for line in shown(found) if line[0].isdigit()]
+    assert odd in numbers
+    ends = (numbers[:5], numbers[-5:])
+    assert ends == ([*range(5)], [*range(rows - 5, rows)]), "not both ends"
+    gaps = [after - before for before, after in pairwise(numbers)]
+    assert max(gaps) <= rows // 4, "a stretch of the table is not sampled"
 
 
 def test_an_excerpt_shows_both_ends_and_marks_each_gap():

@@ -369,7 +369,7 @@ def representation(context: ContextSelection) -> list[int | None]:
         for summary in context.summaries[level]:
             for index in range(summary.span.start, min(summary.span.stop, context.messages)):
                 levels[index] = level
-    views = [block for block in context.blocks if block.kind == "view"]
+    views = [block for block in context.blocks if block.kind in ("view", "excerpt")]
     for block in views:
         # Besides summaries, a view may hold trimmed messages of open windows.
         for index in range(block.span.start, min(block.span.stop, context.messages)):

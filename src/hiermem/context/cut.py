@@ -16,7 +16,7 @@ This module reads through ``needs`` and so never waits. It neither searches nor 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
@@ -69,8 +69,13 @@ _LONG = 50_000
 _GAP = 2
 #: The part of the budget that the calls of the newest turn, but for the last, may take verbatim.
 _CALLS = 1 / 3
-#: The part of the room beside excerpts that whole results keep when they have to give way.
-_WHOLE = 0.25
+#: The part of the room beside excerpts that longer ones keep when they have to give way, and that a
+#: new result leaves to the messages that follow it.
+_GIVES_WAY = 0.25
+#: An excerpt becomes longer, by lines of a shape that stands already, only if so much of the budget
+#: is free, and by no fewer tokens.
+_MUCH_FREE = 0.25
+_LEAST_LONGER = 60
 #: The most messages that may lead a session.
 MOST_LEADING = 4
 #: A new plan that is less full than this share of its limit is made again, with more messages.
@@ -222,14 +227,42 @@ def select(at: Situation, previous: View | None, excerpts: Excerpts) -> Reading[
 
     Raises BudgetTooSmallError as ``Planner.select`` does.
     """
-    planner = Planner(at, previous)
-    found = yield from verbatim.with_excerpts(planner.select(), excerpts)
-    if not excerpts.shortened or found.omitted:
-        return found
-    if found.is_whole and (whole := (yield from planner.whole())):
+    kept = previous if at.sticky and not at.cache_cold else None
+
+    def selected() -> Reading[Cut]:
+        planner = Planner(at, previous)
+        found = yield from verbatim.with_excerpts(planner.select(), excerpts)
+        if not excerpts.shortened or found.omitted:
+            return found
+        if found.is_whole:
+            unshortened = replace(excerpts, most=None)
+            if whole := (yield from verbatim.with_excerpts(planner.whole(), unshortened)):
+                excerpts.shortened.clear()
+                return whole
+        return planner.lengthened(found, kept, excerpts)
+
+    excerpts.images_from = kept.images if kept else (0, 0)
+    found = yield from with_images(selected, at, excerpts, anew=kept is None)
+    return replace(found, view=replace(found.view, images=excerpts.images_from))
+
+
+def with_images(
+    decide: Callable[[], Reading[Cut]], at: Situation, excerpts: Excerpts, *, anew: bool
+) -> Reading[Cut]:
+    """Run a decision until no more images stand in its cut than the policy allows.
+
+    The newest stand, all that are allowed if the cut is made ``anew``. Otherwise half of them go at
+    once, because a message whose image gives way is sent again with all that follows it.
+    """
+    most = at.policy.images
+    keep = most if anew else (most + 1) // 2
+    while True:
+        found = yield from decide()
+        first = verbatim.newest_images(found.blocks, most, keep)
+        if first is None:
+            return found
+        excerpts.images_from = first
         excerpts.shortened.clear()
-        return whole
-    return planner.lengthened(found, excerpts)
 
 
 class Planner:
@@ -289,47 +322,121 @@ class Planner:
         cut = self._assemble(View(0, ()), shown)
         return cut if self._fits(cut, self.at.recall) and not self._is_long(shown) else None
 
-    def lengthened(self, found: Cut, excerpts: Excerpts) -> Cut:
-        """Show tool results whole in the room that a cut with excerpts leaves, the newest first.
+    def lengthened(self, found: Cut, before: View | None, excerpts: Excerpts) -> Cut:
+        """Show more of tool results in the room that a cut with excerpts leaves, the newest first.
 
-        The first of them stays while all fit. When they do not, they give up most of that room at
-        once, because a result that becomes an excerpt is sent again with all that follows it.
+        What the view ``before`` showed of each stays while all fits. When it does not, they give up
+        most of the room at once, because a result that is shown otherwise is sent again with all
+        that follows it.
         """
         if not self._fits(found):
             return found  # Excerpts of the whole history may take of recall's room.
-        before = self.previous if self.at.sticky and not self.at.cache_cold else None
-        longer = self._whole_from(before.whole, found, excerpts) if before else found
-        if before is None or not self._fits(longer):
-            first = self._first_whole(found, excerpts, anew=before is None)
-            longer = self._whole_from(first, found, excerpts)
+        short = [i.message for i in reversed(found.shown) if i.message.index in excerpts.shortened]
+        longer = self._kept_longer(short, found, before, excerpts) if before else None
+        if longer is None:
+            fullness = _REPLAN_COLD if self.at.sticky else 1.0
+            free = int(fullness * self.at.budget) - found.tokens
+            room = int(_GIVES_WAY * free) if before else free
+            sizes = self._sizes(short, excerpts, free, whole=room, longer=room, anew=not before)
+            longer = self._longer(sizes, short, found, excerpts)
         while not self._fits(longer):  # A quoted result takes more than its own tokens.
-            later = (index for index in excerpts.shortened if index > longer.view.whole)
-            first = min(later, default=self.at.state.next_index)
-            longer = self._whole_from(first, found, excerpts)
+            sizes = dict(longer.view.results)
+            sizes[min(index for index, size in sizes.items() if size)] = 0
+            longer = self._longer(sizes, short, found, excerpts)
         for item in longer.shown:
             if item.message is excerpts.shortened.get(item.message.index):
                 del excerpts.shortened[item.message.index]
         return longer
 
-    def _first_whole(self, found: Cut, excerpts: Excerpts, *, anew: bool) -> int:
-        """Return the message from which on whole results fit about beside a cut with excerpts."""
-        fullness = _REPLAN_COLD if self.at.sticky else 1.0
-        room = int(fullness * self.at.budget) - found.tokens
-        room = room if anew else int(_WHOLE * room)
-        first = self.at.state.next_index
-        for item in reversed(found.shown):
-            stored = excerpts.lengthened(item.message, 0)
-            room -= stored.tokens - item.message.tokens
-            if room < 0:
-                break
-            first = stored.index
-        return first
+    def _kept_longer(
+        self, short: Sequence[StoredMessage], found: Cut, before: View, excerpts: Excerpts
+    ) -> Cut | None:
+        """Return a cut that shows of each result what ``before`` showed, and more of new ones.
 
-    def _whole_from(self, first: int, found: Cut, excerpts: Excerpts) -> Cut:
+        A result counts as new, too, if it stands behind a zone that has changed, and was not shown
+        longer. Return None if the results do not fit, or if one that arrived has less room than
+        is due to it: none while older ones have some, or not all that would have it stand whole.
+        """
+        sizes = dict(before.results)
+        has_moved = before.pieces != found.view.pieces
+        stood = self._longer(sizes, short, found, excerpts)
+        free = self.at.budget + self.at.unneeded(stood.blocks) - stood.tokens
+        new = [each for each in short if not sizes.get(each.index)]
+        arrived = [each.index for each in new if each.index not in sizes]
+        new = [each for each in new if has_moved or each.index in arrived]
+        longer = int((1 - _GIVES_WAY) * free)
+        if stood.tokens > found.tokens:
+            longer = min(longer, excerpts.newest_most)  # The next one is likely to be as long.
+        more = self._sizes(new, excerpts, free, whole=free, longer=longer)
+        if free < 0 or any(
+            index not in more
+            and (stood.tokens > found.tokens or not self._is_large(index, excerpts))
+            for index in arrived
+        ):
+            return None
+        return self._longer(sizes | more, short, found, excerpts)
+
+    def _is_large(self, index: int, excerpts: Excerpts) -> bool:
+        """Return whether a result is too long to stand whole."""
+        return excerpts.shortened[index].tokens > excerpts.newest_most
+
+    def _sizes(
+        self,
+        short: Iterable[StoredMessage],
+        excerpts: Excerpts,
+        free: int,
+        *,
+        whole: int,
+        longer: int,
+        anew: bool = False,
+    ) -> dict[int, int]:
+        """Return the tokens that are shown of excerpted results, which come newest first.
+
+        Those that are not too long stand whole as far as they take ``whole`` more tokens. If much
+        stays free, what that leaves of ``longer`` goes to the others, half of it to each and all to
+        the last; but a result that would stand whole in more room waits for that, unless the cut is
+        made ``anew``.
+        """
+        sizes: dict[int, int] = {}
+        others: list[StoredMessage] = []
+        for stored in short:
+            size = excerpts.shortened[stored.index].tokens
+            more = size - stored.tokens
+            is_large = self._is_large(stored.index, excerpts)
+            if not is_large and more <= whole:
+                sizes[stored.index] = size
+                free, whole, longer = free - more, whole - more, longer - more
+                continue
+            whole = whole if is_large else 0
+            if is_large or anew:
+                others.append(stored)
+        if free < _MUCH_FREE * self.at.budget:
+            return sizes
+        for place, stored in enumerate(others, 1):
+            share = longer if place == len(others) else longer // 2
+            if share < _LEAST_LONGER:
+                break
+            sizes[stored.index] = stored.tokens + share
+            longer -= share
+        return sizes
+
+    def _longer(
+        self,
+        sizes: Mapping[int, int],
+        short: Sequence[StoredMessage],
+        found: Cut,
+        excerpts: Excerpts,
+    ) -> Cut:
+        """Return the cut with at most so many tokens of each result that is ``short``."""
         shown = [
-            replace(item, message=excerpts.lengthened(item.message, first)) for item in found.shown
+            replace(
+                item,
+                message=excerpts.lengthened(item.message, sizes.get(item.message.index, 0)),
+            )
+            for item in found.shown
         ]
-        return self._assemble(replace(found.view, whole=first), shown)
+        results = tuple((each.index, sizes.get(each.index, 0)) for each in reversed(short))
+        return self._assemble(replace(found.view, results=results), shown)
 
     # -- keeping the previous cut
 

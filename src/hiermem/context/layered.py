@@ -16,8 +16,15 @@ from collections.abc import Iterable, Sequence
 from hiermem import needs
 from hiermem.context import render as verbatim
 from hiermem.context import zone as pins
-from hiermem.context.cut import Cut, Omitted, Situation, newest_sealed, omitted_message
-from hiermem.context.render import Frame, Shown, in_order
+from hiermem.context.cut import (
+    Cut,
+    Omitted,
+    Situation,
+    newest_sealed,
+    omitted_message,
+    with_images,
+)
+from hiermem.context.render import Excerpts, Frame, Shown, in_order
 from hiermem.context.view import Piece, View
 from hiermem.context.zone import Head, ZoneMaker
 from hiermem.errors import BudgetTooSmallError
@@ -30,6 +37,15 @@ _COARSE_BELOW = 2_000
 #: The fraction of the tokens left by the recent messages that the newest L2s may take.
 _L2_SHARE = 0.6
 _STRIDE = 16
+
+
+def shown(at: Situation, excerpts: Excerpts) -> Reading[Cut]:
+    """Return the layered selection with excerpts of long tool results, and old images by name."""
+
+    def selected() -> Reading[Cut]:
+        return verbatim.with_excerpts(select(at), excerpts)
+
+    return (yield from with_images(selected, at, excerpts, anew=True))
 
 
 def select(at: Situation) -> Reading[Cut]:

@@ -45,17 +45,21 @@ from hiermem.text.policy import lowest, trust_of
 from hiermem.text.slices import excerpt
 from hiermem.tree.fold import OpenWindow, SessionState
 from hiermem.tree.turns import Arrival, Flag, Turns
-from hiermem.types import Node, Position, Span, StoredMessage, TextPart, Trust, Unit
+from hiermem.types import Node, Part, Position, Span, StoredMessage, TextPart, Trust, Unit
 from hiermem.types.brief import Brief
+from hiermem.types.message import Content, part_text
 from hiermem.types.transaction import NeedMessages
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r9"
+RENDERER = "r10"
 
 #: The mark of text that is left out; the notice in front of the records explains it.
 LEFT_OUT: Final = "…"
 
-Kind: TypeAlias = Literal["summary", "view", "message", "quote", "pins", "recall"]
+#: The flag of a stored message of which a context shows an excerpt as its content.
+EXCERPT: Final = "excerpt"
+
+Kind: TypeAlias = Literal["summary", "view", "message", "excerpt", "quote", "pins", "recall"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,9 @@ class Block(Brief):
     """One piece of a rendered context, in order.
 
     ``kind`` distinguishes a whole summary, a trimmed view of several summaries, a verbatim message,
-    a quoted message, pinned messages, and the record recalled for a question. ``text`` is the
-    fenced text; it is empty for a verbatim message, which is rendered from ``message``.
+    an excerpt of one, a quoted message, pinned messages, and the record recalled for a question.
+    ``text`` is the fenced text; it is empty for what is rendered from ``message``, a verbatim
+    message or an excerpt in its role.
     ``seam`` is the date that stands in front of a verbatim message where the day changes.
     ``tokens`` counts everything that the block adds to a request, role overhead included.
     """
@@ -127,6 +132,11 @@ class Shown:
     def partial(self) -> bool:
         """Return whether only a slice of the message is shown."""
         return self.begin > 0 or self.end is not None
+
+    @property
+    def is_excerpt(self) -> bool:
+        """Return whether an excerpt of the message is shown, or its images by name."""
+        return EXCERPT in self.message.flags
 
     @property
     def length(self) -> int:
@@ -193,11 +203,13 @@ class Writer:
                 tokens = stored.tokens + self._seam_tokens(stored, seam)
                 # Where a shape has no names, a colon parts the speaker from the text.
                 tokens += self._renamed(stored, ids) + bool(stored.name)
-                found.append(Block("message", name, span, tokens, message=stored, seam=seam))
+                kind: Kind = "excerpt" if item.is_excerpt else "message"
+                found.append(Block(kind, name, span, tokens, message=stored, seam=seam))
             elif not item.empty:
                 line = item.line if date == today else f"[{date}]\n{item.line}"
                 frame = frame_of(name, [item])
-                found.append(self.record("quote", frame, line, message=stored))
+                kind = "excerpt" if item.is_excerpt else "quote"
+                found.append(self.record(kind, frame, line, message=stored))
                 today = date
         return found
 
@@ -315,11 +327,14 @@ _SEAMS: Final = 4
 
 
 def shown_spans(shown: Sequence[Shown]) -> tuple[Span, ...]:
-    """Return one span for each raw message; for a partial message, the span of its part."""
+    """Return one span for each raw message; for a partial message, the span of its part.
+
+    There is none for a message of which an excerpt is shown.
+    """
     return tuple(
         Span(item.message.index, item.message.index + 1, item.begin, item.end)
         for item in shown
-        if not item.empty
+        if not (item.empty or item.is_excerpt)
     )
 
 
@@ -377,7 +392,7 @@ T = TypeVar("T")
 
 
 def with_excerpts(reading: Reading[T], shown: Excerpts) -> Reading[T]:
-    """Run a decision that reads messages, with long tool results as excerpts.
+    """Run a decision that reads messages, with long tool results as excerpts, old images by name.
 
     They count and render as what is shown of them.
     """
@@ -397,24 +412,31 @@ def with_excerpts(reading: Reading[T], shown: Excerpts) -> Reading[T]:
             ]
 
 
+#: The place of an image: the index of its message, and the number of its part there.
+ImageAt: TypeAlias = tuple[int, int]
+
+
 @dataclass(slots=True)
 class Excerpts:
     """What contexts show of tool results: at most ``most`` tokens, of message ``newest`` more.
 
     With ``most`` None all of them is shown. So is a result that has other parts than text, or that
-    was cut under another configuration. ``shortened`` holds the messages of which an excerpt is
-    shown, whole, by index.
+    was cut under another configuration. ``shortened`` holds the results of which an excerpt is
+    shown, whole, by index. Images before ``images_from`` stand by name. ``made`` are excerpts that
+    need not be made again, by hash, limit and whether they are filled, the last used at the end.
     """
 
     counter: TokenCounter
     most: int | None
     newest: int
     newest_most: int
+    made: dict[tuple[str, int, bool], str] = field(default_factory=dict[tuple[str, int, bool], str])
+    images_from: ImageAt = (0, 0)
     shortened: dict[int, StoredMessage] = field(default_factory=dict[int, StoredMessage])
 
     def of(self, stored: StoredMessage) -> StoredMessage:
         """Return a message as it is shown."""
-        most = self.most
+        most, stored = self.most, self._named(stored)
         if most is None or stored.role != "tool" or stored.tokens <= most:
             return stored
         if stored.index == self.newest:
@@ -423,20 +445,77 @@ class Excerpts:
         plain = isinstance(content, str) or all(isinstance(part, TextPart) for part in content)
         if stored.slices or stored.echoes or not plain:
             return stored
-        short = excerpt(body(stored.message), most, self.counter.count)
+        short = self._excerpt(stored, most)
+        if short == body(stored.message):
+            return stored
         self.shortened[stored.index] = stored
-        message = replace(stored.message, content=short)
-        return replace(stored, message=message, tokens=message_tokens(message, self.counter))
+        return self._saying(stored, short)
 
-    def lengthened(self, stored: StoredMessage, first: int) -> StoredMessage:
-        """Return a shown message whole if it is from ``first`` on, unless it is too long for that.
+    def lengthened(self, stored: StoredMessage, tokens: int) -> StoredMessage:
+        """Return a shown message in at most so many ``tokens``: whole, or by a longer excerpt.
 
-        None is longer than the newest message may be.
+        It stays as it is shown if that takes as many, or if it is not shortened.
         """
         whole = self.shortened.get(stored.index)
-        if whole is None or stored.index < first or whole.tokens > self.newest_most:
+        if whole is None or tokens <= stored.tokens:
             return stored
-        return whole
+        if whole.tokens <= tokens:
+            return whole
+        room = tokens - message_tokens(replace(whole.message, content=""), self.counter)
+        return self._saying(whole, self._excerpt(whole, room, filled=True))
+
+    def _excerpt(self, stored: StoredMessage, limit: int, *, filled: bool = False) -> str:
+        key = (stored.hash, limit, filled)
+        made = self.made.pop(key, None)
+        if made is None:
+            made = excerpt(body(stored.message), limit, self.counter.count, filled=filled)
+        self.made[key] = made
+        return made
+
+    def _named(self, stored: StoredMessage) -> StoredMessage:
+        """Return a message with those of its images by name that stand before ``images_from``."""
+        named = [at for at in images_of(stored) if (stored.index, at) < self.images_from]
+        if not named:
+            return stored
+        # The places of slices count the text that stands for a part as it came.
+        read = (lambda part: part) if stored.slices else request.understood
+        return self._saying(
+            stored,
+            tuple(
+                TextPart(part_text(read(part))) if at in named else part
+                for at, part in enumerate(cast("tuple[Part, ...]", stored.content))
+            ),
+        )
+
+    def _saying(self, stored: StoredMessage, content: Content) -> StoredMessage:
+        message = replace(stored.message, content=content)
+        tokens = message_tokens(message, self.counter)
+        return replace(stored, message=message, tokens=tokens, flags=(*stored.flags, EXCERPT))
+
+
+def images_of(stored: StoredMessage) -> list[int]:
+    """Return the numbers of the parts of a message that are images."""
+    content = stored.content
+    if isinstance(content, str) or stored.state != "live":
+        return []
+    return [at for at, part in enumerate(content) if request.is_image(part)]
+
+
+def newest_images(blocks: Iterable[Block], most: int, keep: int) -> ImageAt | None:
+    """Return from where on images may stand: None if at most ``most`` do in these blocks.
+
+    Otherwise it is the place of the first of the newest ``keep``.
+    """
+    standing = [
+        (block.message.index, at)
+        for block in blocks
+        if block.message is not None and not block.text
+        for at in images_of(block.message)
+    ]
+    if len(standing) <= most:
+        return None
+    index, at = standing[-1]
+    return standing[-keep] if keep else (index, at + 1)
 
 
 def starts(windows: Iterable[Node], opened: Iterable[OpenWindow]) -> dict[str, Position]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -30,7 +29,6 @@ from hiermem.context.render import (
     Writer,
     notice_tokens,
     noticed,
-    with_excerpts,
 )
 from hiermem.context.selection import ContextBudget, ContextSelection
 from hiermem.context.view import SEEN, Piece, Seen, View
@@ -40,7 +38,7 @@ from hiermem.log.trees import taken_back
 from hiermem.protocols import TokenCounter
 from hiermem.search.results import Evidence
 from hiermem.text import wishes
-from hiermem.text.measure import MESSAGE_OVERHEAD, canonical_json
+from hiermem.text.measure import MESSAGE_OVERHEAD, body, canonical_json
 from hiermem.text.policy import check_name
 from hiermem.tracing import span
 from hiermem.tree.fold import config_from
@@ -54,6 +52,8 @@ Strategy: TypeAlias = Literal["cut", "layered"]
 _NEWEST_SHARE: Final = 3
 #: How many records that were recalled are kept, for turns that go on.
 _MOST_RECALLED: Final = 64
+#: The most characters of excerpts of tool results that are kept.
+_MOST_EXCERPTS: Final = 2_000_000
 #: The messages of one read of older ones, to fill the room of recall, and the most such reads.
 _STRIDE: Final = 64
 _MOST_FILLING: Final = 8
@@ -190,7 +190,6 @@ class Decided:
     """A cut with the record and the situation that it was decided for.
 
     ``name`` is that of its sticky state, "" if it has none, and ``seen`` the last selection of it.
-    Of the messages ``excerpted`` it shows excerpts.
     """
 
     record: SessionRecord
@@ -198,7 +197,6 @@ class Decided:
     cut: Cut
     name: str = ""
     seen: Seen | None = None
-    excerpted: AbstractSet[int] = frozenset()
 
 
 async def situation_of(
@@ -276,12 +274,16 @@ async def _decide(
         config_from(record.config).tool_result_tokens,
         newest=record.messages - 1,
         newest_most=0 if least else situation.budget // _NEWEST_SHARE,
+        made=handle.excerpts,
     )
+    held = sum(map(len, handle.excerpts.values()))
+    while held > _MOST_EXCERPTS:
+        held -= len(handle.excerpts.pop(next(iter(handle.excerpts))))
     if request.strategy == "layered":
         situation = replace(situation, gone=taken_back(await handle.store.events(session_id)))
-        found = await handle.answer(session_id, with_excerpts(layered.select(situation), shown))
+        found = await handle.answer(session_id, layered.shown(situation, shown))
         found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
-        return Decided(record, situation, found, excerpted=shown.shortened.keys())
+        return Decided(record, situation, found)
     before, seen = views
     prefetched: list[Node] = []
     if before is not None:
@@ -298,7 +300,7 @@ async def _decide(
     if kept and found.view != before:
         # The epoch keeps a view from restoring messages withdrawn since the record was read.
         await _keep(handle, record, name, found.view)
-    return Decided(record, situation, found, name, seen, shown.shortened.keys())
+    return Decided(record, situation, found, name, seen)
 
 
 async def _compared(
@@ -358,9 +360,7 @@ async def _recalled(handle: Handle, request: Request, decided: Decided) -> Recal
     if request.query is None:
         return Recalled()
     # What an excerpt leaves out can be recalled.
-    spans = recalled.shown_spans(
-        [item for item in decided.cut.shown if item.message.index not in decided.excerpted]
-    )
+    spans = recalled.shown_spans(decided.cut.shown)
     kept = decided.situation.recall
     room = min(kept, kept + decided.situation.free(decided.cut.blocks))
     # While the turn goes on, as in a loop of tool calls, the record stays as it is, if it fits.
@@ -478,12 +478,12 @@ def _seen(decided: Cut, count: int | None) -> Seen:
     """Describe a rendered cut with its first ``count`` verbatim blocks, or with all of them."""
     lead = [(f"{b.name} {b.message.hash}", b.tokens) for b in decided.lead if b.message]
     records = (*lead, *((b.name, b.tokens) for b in decided.blocks if b.kind in _RECORDS))
-    raw = [block for block in decided.blocks if block.kind in ("message", "quote")][:count]
+    raw = [block for block in decided.blocks if block.message is not None][:count]
     digest = hashlib.sha256()
     for block in raw:
         stored = block.message
-        content = block.text or block.seam + (stored.hash if stored else "")
-        # The same tool result takes other tokens if another excerpt of it is shown.
+        said = body(stored.message) if stored and block.kind == "excerpt" else ""
+        content = block.text or block.seam + (stored.hash if stored else "") + said
         digest.update(f"{block.name}\0{content}\0{block.tokens}\0".encode())
     return Seen(records, len(raw), sum(block.tokens for block in raw), digest.hexdigest()[:32])
 
@@ -516,7 +516,11 @@ def chosen(
     block, evidence = recall.block, recall.evidence
     total = decided.record.messages
     shown = decided.cut
-    raw = recalled.shown_spans(shown.shown)
+    verbatim = (
+        *recalled.shown_spans(shown.shown),
+        *recalled.shown_spans(recall.beside),
+        *(hit.span for hit in evidence or ()),
+    )
     left_out = _left_out(shown)
     head = layered.head_beside(decided.situation, shown) if request.strategy == "layered" else None
     pinned = pins.record(decided.situation.writer, head) if head else None
@@ -543,11 +547,7 @@ def chosen(
         summaries=_by_level(shown.view.pieces),
         recall=evidence.sources if evidence else (),
         evidence=evidence,
-        verbatim=(
-            *raw,
-            *recalled.shown_spans(recall.beside),
-            *(hit.span for hit in evidence or ()),
-        ),
+        verbatim=verbatim,
         shared_prefix_tokens=shared,
         system=request.budget.system,
         tool_tokens=tool_tokens,
@@ -557,6 +557,8 @@ def chosen(
             for runs in (
                 *(piece.excerpted for piece in shown.view.pieces),
                 *((runs_of(head.indices),) if head else ()),
+                runs_of(item.message.index for item in shown.shown if item.is_excerpt),
+                tuple((span.start, span.stop) for span in verbatim if span.sliced),
             )
             for index in each_of(runs)
         ),

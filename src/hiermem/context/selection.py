@@ -33,7 +33,8 @@ from hiermem.types.runs import Runs, each_of, runs_of
 class ShownQuarter:
     """One quarter of a session: its messages, and how many of them stand how in a context.
 
-    ``excerpted`` are shown by a line of their own words, ``summarised`` are covered by a model's
+    ``verbatim`` stand whole, raw or recalled, ``excerpted`` are shown in part, by a line of their
+    own words or more, ``summarised`` are covered by a model's
     text of which a line is shown. A line does not speak of every message that its text covers, so
     ``summarised`` is an upper bound. Each message counts once.
     """
@@ -192,9 +193,11 @@ class ContextSelection(Brief):
     lists the messages that the selection shows something of. ``trimmed`` names the nodes that a
     view shows in part. ``recall`` are the older messages that are verbatim because of a question,
     in whole or in part; ``evidence`` contains the parts. ``verbatim`` are the spans of all verbatim
-    text, recalled text included. ``shared_prefix_tokens`` is the number of tokens at the beginning
-    that are unchanged from the previous selection of the same view. ``pins`` are the pinned
-    messages that a record of their own shows; others stand in raw messages.
+    text, recalled text included. A message of which an excerpt stands has no such span; its entry
+    in ``recent_messages`` holds the excerpt and the flag "excerpt". ``shared_prefix_tokens`` is the
+    number of tokens at the beginning that are unchanged from the previous selection of the same
+    view. ``pins`` are the pinned messages that a record of their own shows; others stand in raw
+    messages.
     """
 
     _brief = "session_id total_tokens max_tokens messages coverage"
@@ -225,7 +228,7 @@ class ContextSelection(Brief):
         views = [(each.span, 1, each.name) for each in self.blocks if each.kind == "view"]
         levels = sorted(self.summaries, reverse=True)
         nodes = [(each.span, level, each.id) for level in levels for each in self.summaries[level]]
-        raw = [(each.span, 0, "") for each in self.blocks if each.kind in ("message", "quote")]
+        raw = [(b.span, int(b.kind == "excerpt"), "") for b in self.blocks if b.message]
         rows = {"context": [*views, *nodes, *raw]}
         if self.recall:
             rows["recalled"] = [(Span(each.index, each.index + 1), 0, "") for each in self.recall]
@@ -247,7 +250,7 @@ class ContextSelection(Brief):
     def shown(self) -> ShownMessages:
         """Return the messages of which something is shown: raw, recalled, or by a record's line."""
         return of(
-            verbatim=each_of((span.start, span.stop) for span in self.verbatim),
+            verbatim=each_of((each.start, each.stop) for each in self.verbatim if not each.sliced),
             excerpted=each_of(self._excerpted),
             summarised=each_of(self._summarised),
             total=self.messages,
@@ -339,9 +342,10 @@ class ContextSelection(Brief):
 
 
 def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
-    """Return one line for each record, and one line for all verbatim messages."""
+    """Return one line for each record, one for all verbatim messages, and one for excerpts."""
     lines: list[str] = []
-    raw = [block for block in blocks if block.message is not None]
+    raw = [block for block in blocks if block.message is not None and block.kind != "excerpt"]
+    short = [block for block in blocks if block.kind == "excerpt"]
     recalled: list[str] = []
     for block in blocks:
         if block.message is not None:
@@ -368,10 +372,15 @@ def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
     if raw:
         tokens = sum(block.tokens for block in raw)
         quoted = sum(block.kind == "quote" for block in raw)
+        partly = sum(block.span.sliced for block in raw)
         lines.append(
             f"  verbatim: {len(raw)} messages, {_runs(raw)}, {tokens:,} tokens"
             + (f", {quoted} of them quoted" if quoted else "")
+            + (f", {partly} in part" if partly else "")
         )
+    if short:
+        tokens = sum(block.tokens for block in short)
+        lines.append(f"  excerpts: {len(short)} messages, {_runs(short)}, {tokens:,} tokens")
     return lines + recalled
 
 

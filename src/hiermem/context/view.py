@@ -144,7 +144,7 @@ def children(parents: Sequence[Covered]) -> Reading[list[Covered]]:
 #: The suffix of the name of a stored view that holds a ``Seen``.
 SEEN = "/seen"
 
-_FORMAT = 5
+_FORMAT = 6
 _STORED_KINDS = ("summary", "view")
 
 
@@ -221,15 +221,17 @@ class View:
 
     Messages of the rest that are in the ``runs`` of a piece are not verbatim; the piece represents
     them. ``gone`` are the messages that were erased or put in quarantine before the view was made;
-    a later erasure or quarantine outdates the view. Tool results from the message ``whole`` on
-    stand whole, older ones as excerpts.
+    a later erasure or quarantine outdates the view. Of each tool result in ``results`` at most so
+    many tokens are shown, or the excerpt that any context shows if they are 0. Images from the
+    place ``images`` on stand, older ones by name.
     """
 
     boundary: Natural
     pieces: tuple[Piece, ...]
     serial: Natural = 0
     gone: Runs = ()
-    whole: Natural = 0
+    results: tuple[tuple[Natural, Natural], ...] = ()
+    images: tuple[Natural, Natural] = (0, 0)
 
     @property
     def tokens(self) -> int:

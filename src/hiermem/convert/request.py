@@ -23,7 +23,7 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from hiermem.convert import anthropic, responses
-from hiermem.types import ImagePart, JsonPart, Message, Part, Role, TextPart, ToolCall
+from hiermem.types import FilePart, ImagePart, JsonPart, Message, Part, Role, TextPart, ToolCall
 from hiermem.types.message import (
     kept_of,
     one_line,
@@ -126,6 +126,8 @@ _NEEDED: Mapping[str, Mapping[str, type]] = {
     "web_search_tool_result": {"tool_use_id": str, "content": list},
 }
 _OPENING = "…"
+#: The most characters of a data URL that hold its media type.
+_MEDIA_TYPE = 64
 
 
 # -- names, ids and arguments
@@ -285,6 +287,17 @@ def understood(part: Part) -> Part:
         if (found := read(data)) is not None:
             return found
     return part
+
+
+def is_image(part: Part) -> bool:
+    """Return whether a part is an image, by its data or by a reference."""
+    part = understood(part)
+    if isinstance(part, FilePart):
+        media = part.media_type or part.reference[:_MEDIA_TYPE].lower().removeprefix("data:")
+        return media.startswith("image/")
+    if isinstance(part, JsonPart):
+        return "image" in str(part.data.get("type")) and not hidden(part)
+    return isinstance(part, ImagePart)
 
 
 def hidden(part: Part) -> bool:

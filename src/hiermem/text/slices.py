@@ -10,8 +10,10 @@ Clusters are those of Unicode's UAX #29, as ``regex`` knows them.
 Decides what a few hundred tokens show of a text that is far longer, such as a tool's output.
 
 An excerpt holds the beginning, the end, and of the lines between them those that differ from the
-rest: lines that tell of a failure first, then those whose words are rare in the text. Lines of one
-shape (equal but for figures and long identifiers) stand once, with their number. ``GAP`` stands on
+rest: lines that tell of a failure first, then those with a figure far outside of its column, then
+those whose words are rare in the text. Lines of one shape (equal but for figures and long
+identifiers) stand once, with their number; the room that is left, if it is to be ``filled``, goes
+to more of them, in turn from the beginning, from the end and evenly from between. ``GAP`` stands on
 a line of its own wherever something is left out. The same text, limit and counter always give the
 same excerpt. Time grows with the length of the text; tokens are counted of chosen lines only.
 """
@@ -302,8 +304,9 @@ _LINE: Final = 240
 #: The most code points of a token of any common vocabulary. A text that is longer than so many a
 #: token is not counted: it is over the limit.
 _LONGEST_TOKEN: Final = 128
-#: Tokens of a line end, and of the gap beside a line.
+#: Tokens of a line end and of the gap beside a line, and of the end of one beside a chosen line.
 _FRAME: Final = 4
+_LINE_END: Final = 2
 
 _FAILURE: Final = re.compile(
     r"error|fail|exception|traceback|fatal|panic|critical|assert|warn|denied|refused|abort|"
@@ -321,6 +324,12 @@ _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _ANY_WORD: Final = re.compile(r"\w")
 #: Ends of the records of a text without lines: JSON, a list of values.
 _RECORD_END: Final = re.compile(r"(?<=[\]}])[,;]\s*")
+#: A table has so many rows of one form, or more. A figure in it is far out if it lies beyond its
+#: column's quartiles by three times their distance (Tukey 1977), as at most one row in 20 does.
+_ROWS: Final = 20
+_FAR: Final = 3
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
+_TEXT: Final = re.compile(r"[^\W\d_]+(?:[ _'&-]+[^\W\d_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,11 +345,12 @@ class _Line:
     listed: bool
 
 
-def excerpt(text: str, limit: int, count: Callable[[str], int]) -> str:
-    r"""Return ``text`` if it has at most ``limit`` tokens, else an excerpt of about so many.
+def excerpt(text: str, limit: int, count: Callable[[str], int], *, filled: bool = False) -> str:
+    r"""Return ``text`` if it has at most ``limit`` tokens, else an excerpt of at most so many.
 
     ``count`` counts tokens. An excerpt is over the limit only if the limit is too small for the
-    beginning of a line and ``GAP``.
+    beginning of a line and ``GAP``. Lines of a shape that stands already take part of the limit
+    only if it is to be ``filled``.
 
     >>> log = "\\n".join(["run 3 cases", *(f"case {n} passed" for n in range(90)), "ok"])
     >>> print(excerpt(log, 24, lambda text: len(text.split())))
@@ -349,10 +359,19 @@ def excerpt(text: str, limit: int, count: Callable[[str], int]) -> str:
     [...]
     ok
     """
-    if len(text) <= limit or (len(text) <= limit * _LONGEST_TOKEN and count(text) <= limit):
+    if len(text) <= limit * _LONGEST_TOKEN and count(text) <= limit:
         return text
     lines = list(_lines(text))
-    return _Choice(lines, limit, count).text() if lines else ""
+    if not lines:
+        return ""
+    room = limit - _FRAME
+    while True:
+        found = _Choice(lines, limit, room, count).text(filled=filled)
+        over = count(found) - limit
+        # Lines of odd characters may take more tokens together than each by itself.
+        if over <= 0 or room <= 0:
+            return found
+        room -= over
 
 
 def tells_of_failure(line: str) -> bool:
@@ -395,32 +414,74 @@ def _pieces(line: str) -> Iterator[str]:
         start = end
 
 
+def _far_out(lines: Sequence[_Line]) -> list[_Line]:
+    """Return the rows of tables in which a figure is far out of its column, the farthest first."""
+    tables: dict[str, list[_Line]] = {}
+    for line in lines:
+        if not line.listed and line.text != line.shape:
+            tables.setdefault(_NUMBER.sub("0", _TEXT.sub("a", line.text)), []).append(line)
+    distances: dict[int, float] = {}
+    for rows in tables.values():
+        if len(rows) < _ROWS:
+            continue
+        columns = zip(*(map(float, _NUMBER.findall(row.text)) for row in rows), strict=True)
+        for column in columns:
+            ordered = sorted(column)
+            low, high = ordered[len(rows) // 4], ordered[-1 - len(rows) // 4]
+            spread = high - low or 1.0
+            beyond = {
+                row.place: max(low - figure, figure - high) / spread
+                for row, figure in zip(rows, column, strict=True)
+                if max(low - figure, figure - high) > _FAR * spread
+            }
+            if len(beyond) * _ROWS <= len(rows):
+                for place, distance in beyond.items():
+                    distances[place] = max(distance, distances.get(place, 0.0))
+    return sorted((lines[place] for place in distances), key=lambda row: -distances[row.place])
+
+
+def _evenly(number: int) -> Iterator[int]:
+    """Yield the numbers from 0 up to ``number`` so that the first n of them lie about evenly."""
+    step = 1 << number.bit_length()
+    yield from range(min(1, number))
+    while step > 1:
+        step //= 2
+        yield from range(step, number, 2 * step)
+
+
 def _shape(line: str) -> str:
     """Return what lines that differ in figures and long identifiers have in common."""
     return _BLANKS.sub(" ", _FIGURES.sub("0", _LONG.sub("#", line))).strip()
 
 
 class _Choice:
-    """The lines chosen so far, and what is left of the limit."""
+    """The lines chosen so far, and what is left of the room; the ends have shares of the limit."""
 
-    def __init__(self, lines: list[_Line], limit: int, count: Callable[[str], int]) -> None:
+    def __init__(
+        self, lines: list[_Line], limit: int, room: int, count: Callable[[str], int]
+    ) -> None:
         self._lines, self._limit, self._count = lines, limit, count
         self._numbers = Counter(line.shape for line in lines)
         self._chosen: dict[int, str] = {}
         self._shapes: set[str] = set()
-        self._left = limit - _FRAME
+        self._left = room
 
-    def text(self) -> str:
+    def text(self, *, filled: bool) -> str:
         """Choose the beginning, the end, then the lines between by weight; return the excerpt."""
         first, last = self._lines[0], self._lines[-1]
         self._take(first, must=True)
         self._take(last)
         self._take_run(self._lines[1:], round(self._limit * _HEAD))
         self._take_run(self._lines[-2:0:-1], round(self._limit * _TAIL))
-        for line in self._by_weight():
-            if self._left <= _FRAME:
-                break
-            self._take(line)
+        failures, others = self._by_weight()
+        far = _far_out(self._lines)
+        for lines, again in ((failures, False), (far, True), (others, False)):
+            for line in lines:
+                if self._left <= _FRAME:
+                    break
+                self._take(line, again=again)
+        if filled:
+            self._fill()
         out: list[str] = []
         before = -1
         for place in sorted(self._chosen):
@@ -441,13 +502,32 @@ class _Choice:
             if self._left <= least or not self._take(line):
                 return
 
-    def _take(self, line: _Line, *, must: bool = False) -> bool:
-        """Take a line if its shape is new and it fits; with ``must``, its beginning at least."""
-        if line.shape in self._shapes:
+    def _fill(self) -> None:
+        """Take lines from the beginning, from the end and between, in turn by what each took."""
+        number = len(self._lines)
+        rows = [iter(range(number)), iter(range(number - 1, -1, -1)), _evenly(number)]
+        taken = [0] * len(rows)
+        while rows:
+            turn = taken.index(min(taken))
+            place = next((at for at in rows[turn] if at not in self._chosen), None)
+            before = self._left
+            if place is None or not self._take(self._lines[place], again=True):
+                del rows[turn], taken[turn]
+            else:
+                taken[turn] += before - self._left
+
+    def _take(self, line: _Line, *, must: bool = False, again: bool = False) -> bool:
+        """Take a line if its shape is new and it fits; with ``must``, its beginning at least.
+
+        With ``again``, its shape need not be new.
+        """
+        known = line.shape in self._shapes
+        if line.place in self._chosen or (known and not again):
             return False
         number = self._numbers[line.shape]
-        shown = f"{line.text} [x{number}]" if number > 1 else line.text
-        tokens = self._count(shown) + _FRAME
+        shown = f"{line.text} [x{number}]" if number > 1 and not known else line.text
+        joins = line.place - 1 in self._chosen or line.place + 1 in self._chosen
+        tokens = self._count(shown) + (_LINE_END if joins else _FRAME)
         if tokens > self._left and must:
             # In proportion, as a count of every beginning would cost more than it is worth.
             kept = len(shown) * max(1, self._left - _FRAME) // tokens
@@ -460,8 +540,8 @@ class _Choice:
         self._shapes.add(line.shape)
         return True
 
-    def _by_weight(self) -> list[_Line]:
-        """Return one line of each shape, those of failures first, then those of rare words."""
+    def _by_weight(self) -> tuple[list[_Line], list[_Line]]:
+        """Return one line of each shape: those of failures, and the others; rare words first."""
         number = len(self._lines)
         single = list({line.shape: line for line in reversed(self._lines)}.values())
         words = {line.place: set(_WORD.findall(line.text.lower())) for line in single}
@@ -469,9 +549,13 @@ class _Choice:
         for line in self._lines:
             frequency.update(words.get(line.place) or set(_WORD.findall(line.text.lower())))
 
-        def weight(line: _Line) -> tuple[bool, float, int]:
+        def weight(line: _Line) -> tuple[float, int]:
             rare = sum(log((1 + number) / frequency[word]) for word in words[line.place])
-            fails = not line.listed and _FAILURE.search(line.text) is not None
-            return not fails, -rare / (_FRAME + len(words[line.place])), line.place
+            return -rare / (_FRAME + len(words[line.place])), line.place
 
-        return sorted(single, key=weight)
+        single.sort(key=weight)
+        fails = {line.place for line in single if not line.listed and _FAILURE.search(line.text)}
+        return (
+            [line for line in single if line.place in fails],
+            [line for line in single if line.place not in fails],
+        )

@@ -325,7 +325,7 @@ def _context(planned: Planned, places: Mapping[str, int], lines: Lines) -> dict[
         "shared": chosen.shared_prefix_tokens,
         "blocks": [_block(each, excerpted, lines) for each in chosen.blocks],
         "nodes": [places[item.id] for item in shown if item.id in places],
-        "verbatim": _runs(_ends(each) for each in chosen.verbatim),
+        "verbatim": _runs(_ends(each) for each in chosen.verbatim if not each.sliced),
         "excerpted": _runs(chosen._excerpted),  # noqa: SLF001
         "summarised": _runs(chosen._summarised),  # noqa: SLF001
         "recalled": [each.index for each in chosen.recall],
@@ -333,8 +333,11 @@ def _context(planned: Planned, places: Mapping[str, int], lines: Lines) -> dict[
 
 
 def _block(block: Block, excerpted: Sequence[int], lines: Lines) -> list[Any]:
-    """Return a block: its kind, tokens and messages, and the lines of a record."""
-    record = [lines.of_record(block.text, excerpted)] if block.text else []
+    """Return a block: its kind, tokens and messages, and the lines of a record or an excerpt."""
+    text, sources = block.text, excerpted
+    if block.message and block.kind == "excerpt":
+        text, sources = text or body(block.message.message), [block.message.index]
+    record = [lines.of_record(text, sources)] if text else []
     return [block.kind, block.tokens, *_ends(block.span), *record]
 
 

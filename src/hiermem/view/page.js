@@ -407,7 +407,7 @@ function block(at) {
   const shared = now.shared > 0 && S.upTo[at] <= now.shared && !(S.upTo[at + 1] <= now.shared);
   const until = shared && h("p", { class: "until" }, `as in the last call up to here: ${num(now.shared)} tokens`);
   if (kind === "message") return h("div", {}, message(a, false), until);
-  const what = { summary: "Summary", view: "View of older messages", pins: "Pinned", recall: "Recalled for the question", quote: "Quoted" }[kind] || kind;
+  const what = { summary: "Summary", view: "View of older messages", pins: "Pinned", recall: "Recalled for the question", quote: "Quoted", excerpt: "Excerpt" }[kind] || kind;
   return h("div", {}, h("div", { class: "record", c: kind === "recall" ? "recalled" : "summarised" }, h("h4", {}, what),
     h("span", { class: "dim" }, `messages ${span([a, b])} · ${many(tokens, "token")}`), h("div", { class: "words" }, readable(lines, [a, b]))), until);
 }
