@@ -243,7 +243,7 @@ async def judge(memory, report, llm, flying):
 def test_a_session_of_a_dead_process_is_taken_over(nursery, tmp_path, monkeypatch, known):
     """At once where its end is known, and otherwise when its claim has ended."""
     if not known:
-        monkeypatch.setattr("hiermem.summaries.commit.has_ended", lambda mark: False)
+        monkeypatch.setattr("hiermem.summaries.claim.has_ended", lambda mark: False)
     path = tmp_path / "paid.db"
     flying = cut_off(nursery, path, 3)
 

@@ -31,7 +31,7 @@ from hiermem.models.function import FunctionLLM
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
-from hiermem.summaries import commit as claim
+from hiermem.summaries import claim
 from hiermem.summaries import node as making_node
 from hiermem.summaries.assess import judge
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore

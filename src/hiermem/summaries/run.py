@@ -24,7 +24,8 @@ from hiermem.prompts.template import Facts, Length, PromptTemplate, render
 from hiermem.protocols import LLM, ChatMessage, SourceText, TreeStore
 from hiermem.summaries import inputs as labels
 from hiermem.summaries.agenda import PAGE
-from hiermem.summaries.commit import NodeCommits, SessionClaim
+from hiermem.summaries.claim import SessionClaim
+from hiermem.summaries.commit import NodeCommits
 from hiermem.summaries.inputs import Inputs, Labels, from_children, from_messages, overlap_before
 from hiermem.summaries.plan import LevelPlan, level_plan, room_for_inputs
 from hiermem.tokens import RunCounter

@@ -24,176 +24,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from hiermem.calls.budget import Budget, shielded
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.errors import HiermemError, NotFoundError
+from hiermem.errors import HiermemError
 from hiermem.handle import Handle, session_state
-from hiermem.log import rebuild as rebuilding
-from hiermem.log import rebuild as repack_steps
+from hiermem.log import rebuild
 from hiermem.log.rebuild import Backlog
-from hiermem.log.trees import Build
-from hiermem.protocols import TenantStore, TokenCounter, TreeStore
 from hiermem.summaries import recompress as recompressing
-from hiermem.summaries.agenda import PAGE
-from hiermem.summaries.commit import SessionClaim
+from hiermem.summaries.claim import SessionClaim
 from hiermem.summaries.dry_run import plan_update
 from hiermem.summaries.due import pause_after
 from hiermem.summaries.plan import UpdatePlan, UpdateReport
+from hiermem.summaries.repack import plan_repack, repack
 from hiermem.summaries.rounds import Progress, UpdateRounds
-from hiermem.summaries.run import Shared, UpdateRun, read_flagged, read_outdated, read_pages
+from hiermem.summaries.run import Shared, UpdateRun, read_flagged, read_outdated
 from hiermem.tree import levels as status
-from hiermem.tree.fold import SessionState, config_from
-from hiermem.tree.levels import waits
+from hiermem.tree.fold import config_from
 from hiermem.tree.weights import Weigher
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import LogEvent
-
-#: Opens a run over a tree.
-OpenRun = Callable[[TreeStore], UpdateRun]
-
-
-async def repack(
-    store: TenantStore,
-    record: SessionRecord,
-    config: str,
-    open_run: OpenRun,
-    on_progress: Progress | None,
-    *,
-    waits: bool,
-) -> UpdateReport:
-    """Re-pack the session under ``config``, resuming an earlier attempt.
-
-    With ``waits`` it waits for a session that another run holds.
-
-    Raises NotFoundError where the session is gone, and what the store raises.
-    """
-    build_id = uuid.uuid4().hex
-    build = await store.transact(
-        lambda: repack_steps.begin(record.id, config=config, build_id=build_id)
-    )
-    if build is None:
-        raise NotFoundError(f"session {record.id!r} does not exist")
-    run = open_run(store.tree(record.id, build.tree))
-    rounds = UpdateRounds(run, None, on_progress, repack=True, waits=waits)
-    return await rounds.work(_rounds(run, build, rounds))
-
-
-async def _rounds(
-    run: UpdateRun, build: Build, rounds: UpdateRounds
-) -> AsyncGenerator[Mapping[int, int], None]:
-    """Yield the nodes of each round, which is what is sealed by now; then swap.
-
-    A round that left a node unmade although nothing changed meanwhile is the last.
-    """
-    before: tuple[Build, int] | None = None
-    if not await rounds.begin():
-        return
-    while (caught_up := await _catch_up(run, build)) is not None:
-        record, build = caught_up
-        counts, now = _counts(build), (build, rounds.done)
-        if await _unmade(run, counts):
-            if now == before or (before is not None and rounds.halted):
-                return
-            before = now
-            yield counts
-        elif await _swap(run, build, record):
-            rounds.swapped = True
-            return
-
-
-async def _catch_up(run: UpdateRun, build: Build) -> tuple[SessionRecord, Build] | None:
-    """Fold the log into the build; None where the build is gone or the time is up."""
-    store, id_ = run.store, run.session_id
-    events: list[LogEvent] = []
-    known = 0
-    while run.budget.stop_reason() is None:
-        record = await store.session(id_)
-        now = Build.from_json(record.build) if record else None
-        if record is None or now is None or now.id != build.id:
-            return None
-        if now.at >= known and not repack_steps.due(now, events, now.at):
-            # Events that are not read yet come after all messages that were there before.
-            events, known = await store.events(id_), record.messages
-        stop = max(now.at, min(known, now.at + repack_steps.PAGE))
-        due = repack_steps.due(now, events, stop)
-        if stop == now.at and not due:
-            return record, now
-        messages = await store.messages(id_, now.at, stop)
-        page = await asyncio.to_thread(
-            repack_steps.measured, messages, run.config, Weigher(run.counter)
-        )
-        await store.transact(partial(repack_steps.advance, id_, now, page, due, epoch=record.epoch))
-    return None
-
-
-async def _unmade(run: UpdateRun, counts: Mapping[int, int]) -> bool:
-    """Return whether a node of the build still needs a text; a stand-in counts as one."""
-    for level, stop in counts.items():
-        async for page in read_pages(partial(run.tree.unfinished, level), stop):
-            if any(map(waits, page)):
-                return True
-    return False
-
-
-async def _swap(run: UpdateRun, build: Build, record: SessionRecord) -> bool:
-    """Let the new tree serve, unless the log has grown since ``record`` was read."""
-    store = run.store
-    sizes: dict[int, int] = {}
-    for start, stop in build.marks:
-        for first in range(start, stop, PAGE):
-            page = await store.messages(record.id, first, min(stop, first + PAGE))
-            sizes |= await asyncio.to_thread(
-                repack_steps.sizes_of, page, run.config, Weigher(run.counter)
-            )
-    now = run.now()
-    return await store.transact(
-        lambda: repack_steps.swap(record.id, build, sizes, epoch=record.epoch, when=now)
-    )
-
-
-async def plan_repack(
-    store: TenantStore,
-    record: SessionRecord,
-    config: str,
-    open_run: OpenRun,
-    counter: TokenCounter,
-) -> UpdatePlan:
-    """Plan a re-pack under ``config``: fold the log to its end, and write nothing."""
-    build = Build.from_json(record.build)
-    if build is None or build.config != config:
-        tree = 1 + max(record.tree, build.tree if build else 0)
-        build = Build("", tree, config)
-    settings = config_from(config)
-    refold = repack_steps.Refold(settings, SessionState.from_json(build.state))
-    events, at = await store.events(record.id), build.at
-    while True:
-        stop = min(record.messages, at + PAGE)
-        due = repack_steps.due(build, events, stop)
-        if stop == at and not due:
-            break
-        messages = await store.messages(record.id, at, stop)
-        arrivals, _ = await asyncio.to_thread(
-            repack_steps.measured, messages, settings, Weigher(counter)
-        )
-        refold.fold_in(arrivals, due)
-        build, at = replace(build, at=stop, events=build.events + len(due)), stop
-    run = open_run(store.tree(record.id, build.tree))
-    counts = _counts(replace(build, state=refold.state.to_json()))
-    return await plan_update(run, counts, refold.nodes.values(), follow_strategy=False)
-
-
-def _counts(build: Build) -> dict[int, int]:
-    """Return the number of sealed nodes by level."""
-    ordinals = SessionState.from_json(build.state).ordinals
-    return {level: count for level, count in enumerate(ordinals, start=1) if count}
-
 
 _log = logging.getLogger("hiermem.update")
+
 
 #: What an update does: make what is missing or dirty, or re-pack everything.
 UpdateStrategy: TypeAlias = Literal["incremental", "full"]
@@ -358,7 +213,7 @@ async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) 
                 await asyncio.to_thread(backlog.feed, page)
         changed = await handle.store.transact(
             partial(
-                rebuilding.reconfigure,
+                rebuild.reconfigure,
                 session_id,
                 config=text,
                 build_id=build_id,

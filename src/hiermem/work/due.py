@@ -42,7 +42,7 @@ from hiermem.handle import Handle, Handles, every_session, session_state
 from hiermem.log.append import tick_if_idle
 from hiermem.protocols import Store
 from hiermem.search.ahead import with_index
-from hiermem.summaries.commit import SessionClaim
+from hiermem.summaries.claim import SessionClaim
 from hiermem.summaries.due import pause_after
 from hiermem.summaries.plan import UpdateReport
 from hiermem.summaries.reports import BatchReport, add_report

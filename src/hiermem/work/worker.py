@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hiermem.calls import budget as budgets
     from hiermem.handle import Handle, Handles
     from hiermem.protocols import Store
-    from hiermem.summaries import commit as claims
+    from hiermem.summaries import claim as claims
     from hiermem.summaries import reports
     from hiermem.summaries.run import Shared
     from hiermem.types.transaction import DueSession
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 else:
     reports = LazyModule("hiermem.summaries.reports")
     budgets = LazyModule("hiermem.calls.budget")
-    claims = LazyModule("hiermem.summaries.commit")
+    claims = LazyModule("hiermem.summaries.claim")
     due = LazyModule("hiermem.work.due")
     pools = LazyModule("hiermem.work.due")
 

@@ -1,0 +1,159 @@
+"""Runs a re-pack."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from hiermem.errors import NotFoundError
+from hiermem.log import rebuild
+from hiermem.log.trees import Build
+from hiermem.protocols import TenantStore, TokenCounter, TreeStore
+from hiermem.summaries.agenda import PAGE
+from hiermem.summaries.dry_run import plan_update
+from hiermem.summaries.plan import UpdatePlan, UpdateReport
+from hiermem.summaries.rounds import Progress, UpdateRounds
+from hiermem.summaries.run import UpdateRun, read_pages
+from hiermem.tree.fold import SessionState, config_from
+from hiermem.tree.levels import waits
+from hiermem.tree.weights import Weigher
+from hiermem.types import SessionRecord
+from hiermem.types.transaction import LogEvent
+
+#: Opens a run over a tree.
+OpenRun = Callable[[TreeStore], UpdateRun]
+
+
+async def repack(
+    store: TenantStore,
+    record: SessionRecord,
+    config: str,
+    open_run: OpenRun,
+    on_progress: Progress | None,
+    *,
+    waits: bool,
+) -> UpdateReport:
+    """Re-pack the session under ``config``, resuming an earlier attempt.
+
+    With ``waits`` it waits for a session that another run holds.
+
+    Raises NotFoundError where the session is gone, and what the store raises.
+    """
+    build_id = uuid.uuid4().hex
+    build = await store.transact(lambda: rebuild.begin(record.id, config=config, build_id=build_id))
+    if build is None:
+        raise NotFoundError(f"session {record.id!r} does not exist")
+    run = open_run(store.tree(record.id, build.tree))
+    rounds = UpdateRounds(run, None, on_progress, repack=True, waits=waits)
+    return await rounds.work(_rounds(run, build, rounds))
+
+
+async def _rounds(
+    run: UpdateRun, build: Build, rounds: UpdateRounds
+) -> AsyncGenerator[Mapping[int, int], None]:
+    """Yield the nodes of each round, which is what is sealed by now; then swap.
+
+    A round that left a node unmade although nothing changed meanwhile is the last.
+    """
+    before: tuple[Build, int] | None = None
+    if not await rounds.begin():
+        return
+    while (caught_up := await _catch_up(run, build)) is not None:
+        record, build = caught_up
+        counts, now = _counts(build), (build, rounds.done)
+        if await _unmade(run, counts):
+            if now == before or (before is not None and rounds.halted):
+                return
+            before = now
+            yield counts
+        elif await _swap(run, build, record):
+            rounds.swapped = True
+            return
+
+
+async def _catch_up(run: UpdateRun, build: Build) -> tuple[SessionRecord, Build] | None:
+    """Fold the log into the build; None where the build is gone or the time is up."""
+    store, id_ = run.store, run.session_id
+    events: list[LogEvent] = []
+    known = 0
+    while run.budget.stop_reason() is None:
+        record = await store.session(id_)
+        now = Build.from_json(record.build) if record else None
+        if record is None or now is None or now.id != build.id:
+            return None
+        if now.at >= known and not rebuild.due(now, events, now.at):
+            # Events that are not read yet come after all messages that were there before.
+            events, known = await store.events(id_), record.messages
+        stop = max(now.at, min(known, now.at + rebuild.PAGE))
+        due = rebuild.due(now, events, stop)
+        if stop == now.at and not due:
+            return record, now
+        messages = await store.messages(id_, now.at, stop)
+        page = await asyncio.to_thread(rebuild.measured, messages, run.config, Weigher(run.counter))
+        await store.transact(partial(rebuild.advance, id_, now, page, due, epoch=record.epoch))
+    return None
+
+
+async def _unmade(run: UpdateRun, counts: Mapping[int, int]) -> bool:
+    """Return whether a node of the build still needs a text; a stand-in counts as one."""
+    for level, stop in counts.items():
+        async for page in read_pages(partial(run.tree.unfinished, level), stop):
+            if any(map(waits, page)):
+                return True
+    return False
+
+
+async def _swap(run: UpdateRun, build: Build, record: SessionRecord) -> bool:
+    """Let the new tree serve, unless the log has grown since ``record`` was read."""
+    store = run.store
+    sizes: dict[int, int] = {}
+    for start, stop in build.marks:
+        for first in range(start, stop, PAGE):
+            page = await store.messages(record.id, first, min(stop, first + PAGE))
+            sizes |= await asyncio.to_thread(
+                rebuild.sizes_of, page, run.config, Weigher(run.counter)
+            )
+    now = run.now()
+    return await store.transact(
+        lambda: rebuild.swap(record.id, build, sizes, epoch=record.epoch, when=now)
+    )
+
+
+async def plan_repack(
+    store: TenantStore,
+    record: SessionRecord,
+    config: str,
+    open_run: OpenRun,
+    counter: TokenCounter,
+) -> UpdatePlan:
+    """Plan a re-pack under ``config``: fold the log to its end, and write nothing."""
+    build = Build.from_json(record.build)
+    if build is None or build.config != config:
+        tree = 1 + max(record.tree, build.tree if build else 0)
+        build = Build("", tree, config)
+    settings = config_from(config)
+    refold = rebuild.Refold(settings, SessionState.from_json(build.state))
+    events, at = await store.events(record.id), build.at
+    while True:
+        stop = min(record.messages, at + PAGE)
+        due = rebuild.due(build, events, stop)
+        if stop == at and not due:
+            break
+        messages = await store.messages(record.id, at, stop)
+        arrivals, _ = await asyncio.to_thread(
+            rebuild.measured, messages, settings, Weigher(counter)
+        )
+        refold.fold_in(arrivals, due)
+        build, at = replace(build, at=stop, events=build.events + len(due)), stop
+    run = open_run(store.tree(record.id, build.tree))
+    counts = _counts(replace(build, state=refold.state.to_json()))
+    return await plan_update(run, counts, refold.nodes.values(), follow_strategy=False)
+
+
+def _counts(build: Build) -> dict[int, int]:
+    """Return the number of sealed nodes by level."""
+    ordinals = SessionState.from_json(build.state).ordinals
+    return {level: count for level, count in enumerate(ordinals, start=1) if count}
