@@ -5,10 +5,10 @@
     next() -> a page to read -> add()
            -> a node to make -> settle() | put_off() | fail()
 
-A level's nodes are read only when all unfinished nodes of the levels below have been read. A child
-that is not known to be open is therefore settled, and no list of finished nodes is needed. Memory
-holds one page per level and the nodes in flight, whatever the session's length; only nodes that
-could not be made are remembered by id. A node above such a node is left for the next run.
+A level's nodes are read only after all unfinished nodes of the levels below. A child that is not
+known to be open is therefore settled, and no list of finished nodes is needed. Memory holds one
+page per level and the nodes in flight, whatever the session's length; only failed nodes are
+remembered by id. A node above a failed one is left for the next run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Agenda:
     """The order of one run over the sealed nodes that exist when it begins.
 
     ``counts`` is the number of sealed nodes by level; nodes sealed later are left to the next run.
-    ``tried`` are nodes that got only a stand-in just now; they keep it.
+    ``tried`` are nodes that just got only a stand-in; they keep it.
     """
 
     def __init__(self, counts: Mapping[int, int], tried: AbstractSet[str] = frozenset()) -> None:
@@ -59,13 +59,13 @@ class Agenda:
 
     @property
     def unread(self) -> list[int]:
-        """Return the levels of which there are pages to read."""
+        """Return the levels with pages to read."""
         return [number for number, level in self._levels.items() if not level.read]
 
     def next(self) -> Node | tuple[int, int] | None:
-        """Take the next node that is ready; None where no node is left.
+        """Take the next ready node; None if no node is left.
 
-        Where a page must be read first, its (level, after) is returned, to be added.
+        If a page must be read first, return its (level, after), for ``add``.
         """
         is_full = False
         for number, level in self._levels.items():
@@ -77,7 +77,7 @@ class Agenda:
         return None
 
     def add(self, number: int, page: Sequence[Node], *, limit: int = PAGE) -> None:
-        """Add a page of unfinished nodes, which was read with ``limit``."""
+        """Add a page of unfinished nodes, read with ``limit``."""
         level = self._levels[number]
         mine = [node for node in page if node.ordinal < level.stop]
         if mine:
@@ -89,7 +89,7 @@ class Agenda:
     def mark_dirty(self, node: Node) -> bool:
         """Record that this run made ``node`` dirty; return whether it is one more node to make.
 
-        It is not where its page has not been read yet, or where it waits here already.
+        It is not if its page has not been read yet, or if it waits here already.
         """
         waiting = self._missing.get(node.id)
         if waiting is not None:
@@ -119,7 +119,7 @@ class Agenda:
                 heapq.heappush(level.ready, (parent.ordinal, parent.id, parent))
 
     def put_off(self, node: Node) -> None:
-        """Put a node back, to be tried again in this run: its inputs or its claim had changed."""
+        """Put a node back for another try in this run, since its inputs or its claim changed."""
         heapq.heappush(self._levels[node.level].ready, (node.ordinal, node.id, node))
 
     def fail(self, node_id: str) -> None:

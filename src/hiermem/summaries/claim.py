@@ -1,4 +1,12 @@
-"""Runs the claim of a run on a session."""
+"""Runs the claim on a session, under which one run alone asks a model for its summaries.
+
+::
+
+    take -> work, renewed meanwhile -> settle: the entry is deleted, or gets its next time
+
+The claim is the session's entry in the due queue. Its generation fences the run: once another run
+took the session over, no call is journalled any more, and none is made.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +29,7 @@ from hiermem.types import Node
 from hiermem.types.transaction import DueSession
 
 _log = logging.getLogger("hiermem.update")
-#: Renewals within the time of one claim, so that three may fail before it ends.
+#: Renewals within the lease of one claim, so that three may fail before it ends.
 _BEATS: Final = 4
 
 
@@ -30,9 +38,9 @@ _NEWEST_RUNS: Final = 20
 
 
 class SessionClaim:
-    """The claim on one session; ``held`` is the entry while it is held, as far as is known.
+    """The claim on one session; ``held`` is the entry, None unless it is known to be held.
 
-    It is renewed by a task of its own, from ``take`` or ``keep`` to ``settle``.
+    A task of its own renews it, from ``take`` or ``keep`` to ``settle``.
     """
 
     def __init__(self, handle: Handle, session_id: str, held: DueSession | None = None) -> None:
@@ -43,7 +51,7 @@ class SessionClaim:
     async def take(self) -> bool:
         """Claim the session; return whether it was free, or held by a process that has ended."""
         await self._handle.compare_clocks(lease=self._lease)
-        # Shielded: a claim that was cancelled may be held, and has to be known, to be settled.
+        # Shielded, because a claim must be known to be settled, even after a cancellation.
         return await shielded(self._take())
 
     def keep(self) -> None:
@@ -52,34 +60,36 @@ class SessionClaim:
             self._renewal = asyncio.create_task(self._renew())
 
     def lose(self) -> None:
-        """Note that another run took the session over."""
+        """Record that another run took the session over."""
         self.held = None
 
     async def settle(self, *, pause: float = 0.0, again: bool = False) -> datetime | None:
-        """End the claim by what is left to make; return when the session is due, None for never.
+        """End the claim; return when the session's remaining nodes are due, None for never.
 
-        It is due after ``pause`` seconds at the earliest; ``again``: then in any case.
+        The entry is due after ``pause`` seconds at the earliest; ``again`` keeps it in any case.
         """
         if self.held is None:
             await self.stop()
             return None
         try:
-            found = await retry_store(
+            due_at = await retry_store(
                 lambda: next_due(self._handle, self.session_id), sleep=asyncio.sleep
             )
             earliest = self._handle.store_now() + timedelta(seconds=pause)
-            at = earliest if again and found is None else found
-            await self.end(at and max(at, earliest))
+            next_at = earliest if again and due_at is None else due_at
+            await self.end(next_at and max(next_at, earliest))
         finally:
             await self.stop()
-        return found
+        return due_at
 
-    async def end(self, at: datetime | None) -> None:
-        """End the claim; the session is due ``at`` that time."""
+    async def end(self, due_at: datetime | None) -> None:
+        """End the claim; the session is due at ``due_at``, None for never."""
         await self.stop()
-        held, self.held = self.held, None
-        if held is not None:
-            await retry_store(lambda: self._store.settle_due(held, at=at), sleep=asyncio.sleep)
+        claimed, self.held = self.held, None
+        if claimed is not None:
+            await retry_store(
+                lambda: self._store.settle_due(claimed, at=due_at), sleep=asyncio.sleep
+            )
 
     @property
     def _store(self) -> TenantStore:
@@ -95,7 +105,7 @@ class SessionClaim:
         return True
 
     async def _ask(self) -> DueSession | None:
-        """Ask for the claim. Raises StoreError where it is unknown whether it is held now."""
+        """Ask for the claim. Raises StoreError if it is unknown whether it is held now."""
         unknown: list[StoreError] = []
 
         async def once() -> DueSession | None:
@@ -104,17 +114,17 @@ class SessionClaim:
             except StoreError as error:
                 if error.committed is not None:
                     raise
-                # A second try would meet the claim that the first one may have left.
+                # A second try would meet the claim that the first try may have left.
                 unknown.append(error)
                 return None
 
-        held = await retry_store(once, sleep=asyncio.sleep)
+        claimed = await retry_store(once, sleep=asyncio.sleep)
         if unknown:
             raise unknown[0]
-        return held
+        return claimed
 
     async def _free_from_ended(self) -> bool:
-        """End the claim of a run whose process has ended, where that is known; return whether."""
+        """End the claim of a run whose process is known to have ended; return whether it did."""
         runs = await retry_store(
             lambda: self._store.runs(subject=self.session_id, limit=_NEWEST_RUNS),
             sleep=asyncio.sleep,
@@ -126,10 +136,10 @@ class SessionClaim:
                 and isinstance(generation, int)
                 and has_ended(run.detail.get("process"))
             ):
-                left = DueSession(self._store.tenant, self.session_id, generation)
+                stale = DueSession(self._store.tenant, self.session_id, generation)
                 now = self._handle.store_now()
                 if await retry_store(
-                    partial(self._store.settle_due, left, at=now), sleep=asyncio.sleep
+                    partial(self._store.settle_due, stale, at=now), sleep=asyncio.sleep
                 ):
                     return True
         return False
@@ -137,30 +147,30 @@ class SessionClaim:
     async def _renew(self) -> None:
         while self.held is not None:
             await asyncio.sleep(self._lease / _BEATS)
-            held = self.held
-            if held is None:
+            claimed = self.held
+            if claimed is None:
                 return
             try:
-                # Shielded: a renewal that is cut off may have taken effect.
+                # Shielded, because an interrupted renewal may have taken effect.
                 renewed = await shielded(
-                    self._store.take_due(self.session_id, lease=self._lease, held=held)
+                    self._store.take_due(self.session_id, lease=self._lease, held=claimed)
                 )
                 # The run may have claimed the session anew meanwhile.
-                if not renewed and self.held is held:
+                if not renewed and self.held is claimed:
                     self.lose()
             except HiermemError as error:
-                # The next one, or the next write of the run, meets the error again.
+                # The next renewal, or the run's next write, meets the error again.
                 _log.warning("a claim was not renewed: %s", type(error).__name__)
 
     async def stop(self) -> None:
-        """Renew the claim no more; it ends by itself."""
+        """Stop renewing the claim, which then expires."""
         if self._renewal is not None and self._renewal is not asyncio.current_task():
             self._renewal.cancel()
             await asyncio.wait([self._renewal])
 
 
 async def next_due(handle: Handle, session_id: str) -> datetime | None:
-    """Return when there is something to make in a session, by what is stored; None for never."""
+    """Return when a session has something to make, None for never, from the store."""
     store = handle.store
     record = await store.session(session_id)
     if record is None:
@@ -169,7 +179,7 @@ async def next_due(handle: Handle, session_id: str) -> datetime | None:
     async for node in _workable(store, session_id):
         ready.append(node)
         if node.status == "pending":
-            break  # nothing is due before that
+            break  # No node is due earlier.
     return due.next_due(record, ready=ready, now=handle.store_now())
 
 
@@ -189,7 +199,7 @@ async def _workable(store: TenantStore, session_id: str) -> AsyncIterator[Node]:
 
 
 async def _inputs_ready(tree: TreeStore, node: Node) -> bool:
-    """Return whether everything that ``node`` is made from has a text."""
+    """Return whether all inputs of ``node`` have a text."""
     if not node.children:
         return True
     children = await tree.nodes(node.children)

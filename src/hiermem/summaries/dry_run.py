@@ -1,7 +1,7 @@
-"""Says what an update would take: a sum over the texts that it would make.
+"""Reads what an update would make, and adds up what it would take.
 
-Nothing is written and no model is called. A text that is not made yet counts with the size that is
-asked for, and the hash of its inputs stands for it: equal inputs are asked for once.
+Nothing is written and no model is called. A text that is not made yet counts with its requested
+size, and the hash of its inputs stands for it: equal inputs are asked for once.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ async def plan_update(
     *,
     follow_strategy: bool = True,
 ) -> plan.UpdatePlan:
-    """Add up what an update takes, if every answer is fit.
+    """Add up the calls and tokens of an update in which every answer is fit.
 
-    It makes the first ``counts`` nodes of each level, and the ``planned`` ones, lowest level first,
-    which need not be stored. With ``follow_strategy``, texts of an outdated strategy count too, if
-    the policy says so.
+    It covers the first ``counts`` nodes of each level, and the ``planned`` ones, lowest level
+    first, which need not be stored. With ``follow_strategy``, texts of an outdated strategy count
+    too, if the policy says so.
     """
-    made, reused, frames = Counter[int](), Counter[int](), dict[int, int]()
-    #: What stands for the new text of each node, and its tokens.
+    to_make, reused, frames = Counter[int](), Counter[int](), dict[int, int]()
+    #: The hash that stands for the new text of each node, and its tokens.
     texts: dict[str, tuple[str, int]] = {}
     calls = tokens_in = tokens_out = 0
     async for node, read in _unmade(run, counts, planned, follow=follow_strategy):
         inputs = read or await _inputs(run, node, texts)
         if inputs is None or await _is_clean(run, node, inputs):
             continue
-        made[node.level] += 1
+        to_make[node.level] += 1
         if node.verbatim or inputs.empty:
             copied = None if inputs.unread else making.copy(node, inputs, run)
             text = (copied.output_hash, copied.tokens) if copied else (node.id, inputs.tokens)
@@ -61,10 +61,10 @@ async def plan_update(
             continue
         wanted = plan.node_hash(node, inputs, run.plan(node.level).strategy)
         length = plan.lengths(node, inputs.tokens, run.config)
-        found = None if node.forced else await run.store.reusable(wanted)
-        if found is not None and plan.may_reuse(found, length):
+        reusable = None if node.forced else await run.store.reusable(wanted)
+        if reusable is not None and plan.may_reuse(reusable, length):
             reused[node.level] += 1
-            texts[node.id] = (found.output_hash, found.tokens)
+            texts[node.id] = (reusable.output_hash, reusable.tokens)
             continue
         asked = plan.asked_tokens(node, run.config)
         texts[node.id] = (wanted, asked)
@@ -89,7 +89,7 @@ async def plan_update(
         calls_max=calls if run.is_deterministic else 2 * calls,
         tokens_in=tokens_in,
         tokens_out=tokens_out,
-        by_level=dict(sorted(made.items())),
+        by_level=dict(sorted(to_make.items())),
         reused=reused.total(),
         reused_by_level=dict(sorted(reused.items())),
         seconds=plan.seconds(calls, tokens_in + tokens_out, run.policy, remote=run.llm.remote),
@@ -100,7 +100,7 @@ async def plan_update(
 async def _unmade(
     run: UpdateRun, counts: Mapping[int, int], planned: Iterable[Node], *, follow: bool
 ) -> AsyncIterator[tuple[Node, Inputs | None]]:
-    """Yield the nodes that an update would look at, lowest level first, with what was read."""
+    """Yield the nodes that an update would examine, lowest level first, with windows' inputs."""
     new: dict[int, list[Node]] = {}
     for node in planned:
         new.setdefault(node.level, []).append(node)
@@ -149,14 +149,17 @@ async def _pages(
 
 
 async def _inputs(run: UpdateRun, node: Node, texts: dict[str, tuple[str, int]]) -> Inputs | None:
-    """Return what a node will be made from; without the texts where one of them is not made yet."""
+    """Return a node's inputs; without their texts if one of them is not made yet."""
     if texts.keys().isdisjoint(node.children):
         return await read_inputs(run, node)
     below = texts
     if others := [child for child in node.children if child not in texts]:
-        made = await run.tree.nodes(others)
-        found = await run.tree.revisions([(each.id, each.revision) for each in made])
-        below = {each.node_id: (each.output_hash, each.tokens) for each in found} | texts
+        children = await run.tree.nodes(others)
+        revisions = await run.tree.revisions([(child.id, child.revision) for child in children])
+        stored = {
+            revision.node_id: (revision.output_hash, revision.tokens) for revision in revisions
+        }
+        below = stored | texts
     outputs = [below[child] for child in node.children if child in below]
     return Inputs(
         (),
@@ -169,20 +172,20 @@ async def _inputs(run: UpdateRun, node: Node, texts: dict[str, tuple[str, int]])
 
 
 async def _is_clean(run: UpdateRun, node: Node, inputs: Inputs) -> bool:
-    """Return whether the text of a dirty node turns out to be made from these inputs already."""
+    """Return whether the text of a dirty node was made from these very inputs."""
     if not node.dirty or node.status != "active" or node.forced:
         return False
-    found = await run.tree.revisions([(node.id, node.revision)])
+    serving = await run.tree.revisions([(node.id, node.revision)])
     follow = run.plan(node.level).strategies if run.policy.follow_strategy else ()
-    return bool(found) and plan.is_clean(node, inputs, found[0], follow=follow)
+    return bool(serving) and plan.is_clean(node, inputs, serving[0], follow=follow)
 
 
 def _frame(run: UpdateRun, node: Node, length: Length) -> int:
     """Return the tokens of a request for ``node`` beside its record.
 
-    Raises ConfigError where the model's window is too small for them.
+    Raises ConfigError if the model's window is too small for them.
     """
     run.room(node.level)
     summaries = len(node.children)
     messages = run.prompt(node, (), length, summaries=summaries, overlap="")
-    return sum(run.counter.count(each.content) + FRAME for each in messages)
+    return sum(run.counter.count(message.content) + FRAME for message in messages)

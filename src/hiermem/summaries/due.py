@@ -5,13 +5,13 @@
     a change of a session  -> an entry, due at once or later
     a claim of the session -> an update -> nothing left: the entry goes; otherwise its next time
 
-A store writes the entry in the transaction of the change. What makes a session due:
+A store writes the entry in the transaction of the change. A session becomes due by:
 
     a sealed summary without a fit text     at once; after a failure, later each time
     a new configuration, another tree       at once: a worker looks
-    an open window with a limit of time     when the time is over, if nothing is appended by then
+    an open window with a time limit        when it times out, if nothing is appended by then
 
-An entry too many costs a look, and what is missed is found by a sweep.
+A needless entry costs a look, and a sweep finds sessions missing from the queue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hiermem.types.transaction import Changes, Due
 if TYPE_CHECKING:
     from hiermem.summaries.plan import UpdateReport
 
-#: What becomes due now.
+#: Due now.
 AT_ONCE: Final = Due()
 #: Caps of a session and of the tenant.
 _CAPS: Final = ("session_calls", "session_tokens", "tenant_calls", "tenant_tokens")
@@ -49,14 +49,14 @@ def due_by_change(
         if due is not None:
             return due
     limits = _limits(after.config)
-    # While a window is open, the session has an entry: this append changes nothing.
+    # While a window is open, the session has an entry already.
     if limits and not (before is not None and has_open_window(before.state)):
         return _by_time(after)
     return None
 
 
 def due_by_nodes(nodes: Iterable[Node]) -> Due | None:
-    """Return when the first of these nodes is to be made; None where none is."""
+    """Return when the first of these nodes is due; None if none is."""
     delays = [
         _delay(node)
         for node in nodes
@@ -67,7 +67,7 @@ def due_by_nodes(nodes: Iterable[Node]) -> Due | None:
 
 
 def next_due(record: SessionRecord, *, ready: Iterable[Node], now: datetime) -> datetime | None:
-    """Return when a session is due next; None where nothing is left to make.
+    """Return when a session is due next; None if nothing is left to make.
 
     ``ready`` are the unfinished nodes with all their inputs.
     """
@@ -79,7 +79,7 @@ def next_due(record: SessionRecord, *, ready: Iterable[Node], now: datetime) -> 
 
 
 def pause_after(report: UpdateReport) -> float:
-    """Return the seconds for which what ended a turn with this result keeps the next one away."""
+    """Return the seconds to wait after a turn with this result."""
     if report.stopped in _CAPS:
         return CAPPED[1]
     if report.stopped == "model_down":
@@ -88,14 +88,14 @@ def pause_after(report: UpdateReport) -> float:
 
 
 def _delay(node: Node) -> float:
-    """Return the seconds after which an unfinished node is to be made."""
+    """Return the seconds until an unfinished node is due."""
     if node.status == "failed" or (node.status == "active" and not waits(node)):
         return back_off(node.attempts, TEXT)
     return 0.0
 
 
 def _by_time(record: SessionRecord) -> Due | None:
-    """Return when the first limit of time of an open window is over."""
+    """Return when an open window times out; None without a limit or an open window."""
     limits = _limits(record.config)
     if record.closed or not limits or not has_open_window(record.state):
         return None
@@ -107,10 +107,10 @@ def _by_time(record: SessionRecord) -> Due | None:
 
 @lru_cache(maxsize=64)
 def _limits(config: str) -> tuple[timedelta, ...]:
-    """Return the limits of time of a stored configuration."""
+    """Return the time limits of a stored configuration; () if it cannot be read."""
     try:
-        found = config_from(config)
+        settings = config_from(config)
     except HiermemError:
         return ()
-    limits = (found.max_age, found.flush_after) if found.enabled else ()
+    limits = (settings.max_age, settings.flush_after) if settings.enabled else ()
     return tuple(limit for limit in limits if limit is not None)

@@ -1,20 +1,19 @@
-"""Decides what a summary is made from: which texts, in which order, under which hashes.
+"""Decides what a summary is made from, under which hashes, and which labels it takes from that.
 
 Messages that are erased, quarantined, empty or hiermem's own rendering sent back are covered and
 never read; everything else of the stretch is read exactly once. The overlap is shown with the
-inputs and is no part of them. The engine reads the store.
+inputs and is no part of them.
 
-A summariser may repeat the overlap that it was shown, so an erasure has to reach that text too.
-Which messages were shown depends on the configuration, the slices and the lengths of messages at
-the time, and all of these may change later. The record is therefore written with the text, copied
-into forks with it, and never worked out again.
+A summariser may repeat the overlap that it was shown, so an erasure must reach that text too. Which
+messages were shown depends on the configuration, the slices and the lengths of messages at the
+time, and all of these may change later. The record is therefore written with the text, copied into
+forks with it, and never worked out again.
 
-Decides the labels of a summary: the entities that its messages name, and a few tags.
-
-Labels are read from what was said, by form and count. They are never invented and never requested
-from a model, so the same messages have the same labels whoever summarises them. A summary of
-summaries takes the labels of its children, the first of each first, so that a search can be
-filtered at every level. ``entity_names`` decides what a name is.
+Labels are the entities that messages name, and a few tags. They are read from the messages by form
+and count, never invented and never requested from a model, so the same messages have the same
+labels whoever summarises them. A summary of summaries takes the labels of its children, the first
+of each first, so that a search can be filtered at every level. ``entity_names`` decides what a name
+is.
 """
 
 from __future__ import annotations
@@ -40,12 +39,22 @@ from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, 
 
 #: Tokens that the frame around one text costs, in messages and in prompts alike.
 _FRAME: Final = 4
-
 #: The speaker of a child's text.
 SUMMARY: Final = "Summary"
-
 #: Counts the tokens of a text.
 Count: TypeAlias = Callable[[str], int]
+#: The most labels of a window's summary; above, ``_ABOVE`` times as many.
+_ENTITIES: Final = 24
+_TAGS: Final = 12
+_ABOVE: Final = 2
+#: Kinds of names that are no entities.
+_NO_ENTITY: Final = frozenset({"date", "url"})
+#: A name with an ambiguous form is an entity only if it occurs again.
+_SURE: Final = 0.6
+#: A word is a tag if at least this many messages of a window use it, and it has this many letters.
+_SAID_BY: Final = 3
+_LETTERS: Final = 4
+_LONGEST: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,7 @@ class Inputs:
 
     @property
     def empty(self) -> bool:
-        """Return whether no input says anything."""
+        """Return whether no input has a text."""
         return not self.sources and not self.unread
 
 
@@ -98,9 +107,9 @@ def from_messages(
 ) -> Inputs:
     """Return the inputs of the messages of ``span``, in order; ``overlap`` is ``overlap_before``.
 
-    A level-1 node is made from those of its span. Of a tool's result, at most ``tool_tokens`` are
-    taken, as an excerpt; None takes all of it. With ``unread``, the result has no sources, which
-    takes a third of the time.
+    A level-1 node is made from those of its span. A tool's result is cut to an excerpt of
+    ``tool_tokens``; None keeps all of it. With ``unread``, the inputs have no sources, which takes
+    a third of the time.
     """
     sources: list[SourceText] = []
     outputs: list[str] = []
@@ -113,7 +122,7 @@ def from_messages(
         whole = begin == 0 and end is None and not stored.echoes
         output = stored.hash if whole else _part(stored, begin, end)
         if tool_tokens is not None and stored.role == "tool":
-            # What was counted in full need not be counted again.
+            # A result whose stored count is small enough need not be counted again.
             short = whole and stored.tokens <= tool_tokens
             shown = text if short else excerpt(text, tool_tokens, count)
             if shown != text:
@@ -182,23 +191,23 @@ def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool =
 
 
 def kept_units(revision: Revision) -> tuple[Unit, ...]:
-    """Return the units a text was made of, () where they are not on record.
+    """Return the units a text was made of, () if they are not on record.
 
     A whole message that was kept word for word is one unit on record; here it is split into
     sentences, as the message itself is. So a selection can take a part of it, and knows which of
-    its sentences it has already.
+    its sentences it already has.
     """
-    found: list[Unit] = []
+    sentences: list[Unit] = []
     whole = revision.strategy == VERBATIM
     for unit in units.unpack(revision.provenance, revision.text):
         long = len(unit.text) > units.UNIT_CAP or "\n" in unit.text
         if unit.code or not (long or (whole and unit.ordinal == 0)):
-            found.append(unit)
+            sentences.append(unit)
             continue
-        found += units.split(
+        sentences += units.split(
             unit.text, index=unit.index, role=unit.role, speaker=unit.speaker, date=unit.date
         )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def overlap_before(
@@ -208,8 +217,8 @@ def overlap_before(
 
     ``before`` are the thread's messages up to and including the one in which the window begins, in
     order. A summariser reads them to understand the beginning; nothing covers them twice. The first
-    message is that which the characters show, or would show if they were not empty; None where no
-    overlap is requested.
+    message is the first one that the characters show, or would show if they were not empty; None
+    if no overlap is requested.
     """
     text: str = ""
     first: int | None = None
@@ -221,11 +230,11 @@ def overlap_before(
         if stored.state != "live" or Position(stored.index) >= node.span.begin:
             continue
         end = node.span.start_char if stored.index == node.span.start else None
-        said = heard(stored, 0, end)
-        if said.strip():
-            text = f"{speaker(stored.message)}: {said}" + (f"\n{text}" if text else "")
+        spoken = heard(stored, 0, end)
+        if spoken.strip():
+            text = f"{speaker(stored.message)}: {spoken}" + (f"\n{text}" if text else "")
             first = stored.index
-    # Where there was room for more, an empty message counts as shown too.
+    # If there was room for more, an empty message counts as shown too.
     if len(text) < size:
         first = max(0, node.span.start - OVERLAP_REACH)
     return text[-size:], first
@@ -234,7 +243,7 @@ def overlap_before(
 def note_overlap(
     revision: Revision, inputs: Inputs, *, size: int, verbatim: bool, before: Revision | None
 ) -> Revision:
-    """Return a new revision with the record of what it was shown, whatever it was taken over from.
+    """Return a new revision with the record of the overlap that it was shown.
 
     ``size`` is the overlap of the configuration; a ``verbatim`` text was shown nothing. ``before``
     is the node's current revision. It and the earlier ones are kept, so the first message that any
@@ -247,7 +256,7 @@ def note_overlap(
     if first is not None:
         extras[_SIZE], extras[_FIRST] = size, first
     earlier = None if before is None else _shown_index(before.extras, _EVER)
-    ever = [each for each in (first, earlier) if each is not None]
+    ever = [index for index in (first, earlier) if index is not None]
     if ever:
         extras[_EVER] = min(ever)
     return replace(revision, extras=extras)
@@ -256,21 +265,21 @@ def note_overlap(
 def fitted(inputs: Inputs, room: int, *, count: Count) -> Inputs:
     """Return inputs of at most about ``room`` tokens, the longest texts as excerpts.
 
-    They are the ``inputs`` themselves if those fit. ``tokens`` is then what is left, and what is on
-    record of the whole inputs is dropped, because it does not hold for a part of them.
+    They are the ``inputs`` themselves if those fit. Otherwise ``tokens`` is that of the excerpts,
+    and the recorded anchors are dropped, because they are those of the whole inputs.
     """
     frames = [_FRAME + count(source.speaker) for source in inputs.sources]
     sizes = [count(source.text) for source in inputs.sources]
-    left = room - sum(frames)
-    if sum(sizes) <= left:
+    remaining = room - sum(frames)
+    if sum(sizes) <= remaining:
         return inputs
-    # Texts under the fair share stay whole, and leave the others what they do not take.
+    # Texts under the fair share stay whole, and leave the rest of their share to the others.
     share, waiting = 1, len(sizes)
     for size in sorted(sizes):
-        share = max(1, left // waiting)
+        share = max(1, remaining // waiting)
         if size > share:
             break
-        left, waiting = left - size, waiting - 1
+        remaining, waiting = remaining - size, waiting - 1
     sources = tuple(
         source
         if size <= share
@@ -284,19 +293,19 @@ def fitted(inputs: Inputs, room: int, *, count: Count) -> Inputs:
 def word_for_word(inputs: Inputs, *, count: Count) -> salience.Selection:
     """Write the inputs as the summary itself, in no more tokens than the inputs have.
 
-    Dates and then speakers are left out where they would make the text longer. As a last step the
-    text is trimmed, which takes at most the cost of a line end.
+    Dates and then speakers are omitted if they would make the text too long. As a last resort the
+    text is trimmed, by at most the cost of a line end.
     """
     room = inputs.tokens
     whole = _whole_units(inputs.sources)
-    for kept in (
+    for shown in (
         whole,
         [replace(unit, date="") for unit in whole],
         [replace(unit, date="", speaker="") for unit in whole],
     ):
-        text = units.render(kept)
-        if kept and (tokens := count(text)) <= room:
-            return salience.Selection(tuple(kept), text, tokens)
+        text = units.render(shown)
+        if shown and (tokens := count(text)) <= room:
+            return salience.Selection(tuple(shown), text, tokens)
     for joint in ("\n", " ", ""):
         text = joint.join(source.text for source in inputs.sources)
         if (tokens := count(text)) <= room:
@@ -309,8 +318,7 @@ def word_for_word(inputs: Inputs, *, count: Count) -> salience.Selection:
 def rebase(provenance: str, text: str, *, shift: int, among: Span) -> str:
     """Move provenance to another place of the same conversation, for a text that is reused there.
 
-    Returns "" where an index would fall outside ``among``: no provenance is better than a wrong
-    provenance.
+    Returns "" if an index would fall outside ``among``, since none is better than a wrong one.
     """
     if not provenance or not shift:
         return provenance
@@ -329,43 +337,29 @@ def within(span: Span, index: int) -> tuple[int, int | None]:
     return begin, span.stop_char if index == span.stop - 1 else None
 
 
-def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:
-    """Return one unit for each message, or the recorded units of each summary.
-
-    Returns [] where a summary has no units on record: its text has a layout of its own.
-    """
-    found: list[Unit] = []
-    for source in sources:
-        if source.index is None and not source.units:
-            return []
-        if source.units:
-            found += source.units
-            continue
-        label = " ".join(source.speaker.split())[: units.LABEL_CAP]
-        found.append(Unit(source.index, 0, source.role, label, source.date, source.text))
-    return found
-
-
 def in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Merge lists that are sorted by weight: one item from each in turn, without repeats."""
     merged: dict[str, None] = {}
     for rank in range(max(map(len, lists), default=0)):
-        merged.update((found[rank], None) for found in lists if rank < len(found))
+        merged.update((items[rank], None) for items in lists if rank < len(items))
     return tuple(merged)
 
 
-#: The most labels of a window's summary; above, ``_ABOVE`` times as many.
-_ENTITIES: Final = 24
-_TAGS: Final = 12
-_ABOVE: Final = 2
-#: Kinds of names that say when or where, and are no entities.
-_NO_ENTITY: Final = frozenset({"date", "url"})
-#: A name with an ambiguous form is an entity only if it occurs again.
-_SURE: Final = 0.6
-#: A word is a tag if at least this many messages of a window use it, and it has this many letters.
-_SAID_BY: Final = 3
-_LETTERS: Final = 4
-_LONGEST: Final = 64
+def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:
+    """Return one unit for each message, or the recorded units of each summary.
+
+    Returns [] if a summary has no units on record, because its text has a layout of its own.
+    """
+    whole: list[Unit] = []
+    for source in sources:
+        if source.index is None and not source.units:
+            return []
+        if source.units:
+            whole += source.units
+            continue
+        label = " ".join(source.speaker.split())[: units.LABEL_CAP]
+        whole.append(Unit(source.index, 0, source.role, label, source.date, source.text))
+    return whole
 
 
 def of_inputs(inputs: Inputs) -> Labels:
@@ -378,11 +372,11 @@ def of_inputs(inputs: Inputs) -> Labels:
 def of_messages(sources: Iterable[SourceText]) -> Labels:
     """Return the labels of a window: entities and tags, the most frequent first.
 
-    Tags also name what there is besides prose: "code", "tool".
+    Tags also name content other than prose: "code", "tool".
     """
     named: dict[str, int] = {}
     written: dict[str, str] = {}
-    said: dict[str, int] = {}
+    used: dict[str, int] = {}
     forms: dict[str, dict[str, int]] = {}
     kinds: dict[str, None] = {}
     for source in sources:
@@ -401,12 +395,12 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
                 written.setdefault(key, mention.name)
         if source.role != "tool":
             for root in _topics(source.text, forms):
-                said[root] = said.get(root, 0) + 1
+                used[root] = used.get(root, 0) + 1
     by_count = sorted(named.items(), key=itemgetter(1), reverse=True)
     entities = [written[key] for key, count in by_count if count > 1]
     topics = [
         min(forms[root], key=lambda form: (-forms[root][form], form))
-        for root, count in sorted(said.items(), key=itemgetter(1), reverse=True)
+        for root, count in sorted(used.items(), key=itemgetter(1), reverse=True)
         if count >= _SAID_BY
     ]
     return Labels(tuple([*kinds, *topics][:_TAGS]), tuple(entities[:_ENTITIES]))
@@ -414,13 +408,13 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
 
 def _topics(text: str, forms: dict[str, dict[str, int]]) -> dict[str, None]:
     """Return the stems of a message's longer words, each once; count their forms in ``forms``."""
-    found: dict[str, None] = {}
+    topics: dict[str, None] = {}
     for word, times in Counter(written(text)).items():
         if root := _root(word):
-            found[root] = None
-            own = forms.setdefault(root, {})
-            own[word] = own.get(word, 0) + times
-    return found
+            topics[root] = None
+            spellings = forms.setdefault(root, {})
+            spellings[word] = spellings.get(word, 0) + times
+    return topics
 
 
 @lru_cache(maxsize=32_768)

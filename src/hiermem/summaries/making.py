@@ -1,4 +1,4 @@
-"""Decides how one node gets its text: from what it is made, by whom, and what follows of that.
+"""Decides how one node gets its text: from which inputs, by whom, and what follows.
 
 ::
 
@@ -6,10 +6,10 @@
                                                          |
                                                   no answer is fit -> stand-in | kept | failed
 
-``make`` is the whole decision. It yields what it needs and is sent the answer, or the error that
+``make`` is the whole decision. It yields its requests and is sent each answer, or the error that
 came instead; it returns an Outcome. An update answers from the store and the models. A dry run
-drives the same decision to the first question to a model, and counts what asking would take. What
-is read may change while a model answers; ``status.rebase`` decides that at the commit.
+drives the same decision to the first question to a model, and counts what asking would take. The
+inputs may change while a model answers; ``levels.rebase`` decides at the commit what follows.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ OutcomeKind: TypeAlias = Literal[
 class Outcome:
     """The outcome of one node, not committed yet.
 
-    ``node`` is what the change starts from. The kinds:
+    ``node`` is the node before the change. The kinds:
 
         made, reused   a good text
         degraded       the stand-in
-        kept           the node keeps the stand-in that it had
+        kept           the node keeps its stand-in
         clean          the node was dirty, but its text is still right
         failed         nothing new
         refused        a cap was met
         moved          the node changed while it was read, or the claim was lost
 
-    ``attempts`` are the calls that it took. ``changes_parent``: the text differs from the one that
-    the parent was made from.
+    ``attempts`` are its calls. ``changes_parent``: the text differs from the one that the parent
+    was made from.
     """
 
     kind: OutcomeKind
@@ -71,7 +71,7 @@ class Outcome:
 
     @property
     def clears_parent(self) -> bool:
-        """Whether a flag of this node was cleared, so that its parent's flag may be obsolete."""
+        """Return whether a flag of this node was cleared, so that its parent's may be obsolete."""
         after = self.after
         return (
             self.node.dirty
@@ -82,13 +82,9 @@ class Outcome:
         )
 
 
-# ---------------------------------------------------------------------------------------------
-# What a decision asks for. Beside these it yields needs of the store, and functions to compute.
-
-
 @dataclass(frozen=True, slots=True)
 class ReadInputs:
-    """Read what ``node`` is made from.
+    """Read the inputs of ``node``.
 
     The answer is Inputs, or None if a text is missing.
     """
@@ -98,9 +94,9 @@ class ReadInputs:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Look for a text with this input hash that ``fits``, or that is being made and will.
+    """Return a cached or in-flight text with this input hash that ``fits``.
 
-    The answer is a Revision; where there is none, or ``fits`` is None, the AttemptCount.
+    The answer is a Revision; if there is none, or ``fits`` is None, the AttemptCount.
     """
 
     input_hash: str
@@ -109,10 +105,10 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the model for a text, with so many ``prompts`` for one answer; with 0 the stand-in.
+    """Ask the model, at most ``prompts`` times; 0 asks for the extractive stand-in.
 
-    The answer is a Draft: of the model a fit one. Instead of it comes UnfitError, SpendLimitError
-    or ClaimLostError.
+    The answer is a Draft; one from the model has passed the checks. UnfitError, SpendLimitError or
+    ClaimLostError may come instead.
     """
 
     inputs: Inputs
@@ -122,7 +118,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class NoteAttempts:
-    """Store what the calls add to ``count``, and their ``error``; None where the text is made.
+    """Store what the calls add to ``count``, and their ``error``; None if the text was made.
 
     The answer is the new AttemptCount.
     """
@@ -133,12 +129,12 @@ class NoteAttempts:
 
 
 Request: TypeAlias = ReadInputs | LookUp | Ask | NoteAttempts | Need | Callable[[], Any]
-#: For a tuple of requests it is sent all answers. What the others say is worked out meanwhile.
+#: The requests of a tuple are answered concurrently, and all answers are sent together.
 Making: TypeAlias = Generator[Request | tuple[Request, ...], Any, T]
 
 
 class UnfitError(Exception):
-    """No answer of this run is fit, after so many ``attempts``."""
+    """No answer of this run passed the checks, after ``attempts`` tries."""
 
     def __init__(self, kind: Failure, error: str, *, attempts: int = 0) -> None:
         super().__init__(error)
@@ -173,16 +169,12 @@ class Settings(Protocol):
         ...
 
 
-# ---------------------------------------------------------------------------------------------
-# The decision
-
-
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A node to be made, and what was read of it.
+    """A node to be made, with its inputs and its serving text.
 
-    ``clean``: its text is made from these inputs already. ``flagged``: an edit
-    changed what a child's text describes.
+    ``clean``: the serving text was made from these inputs. ``flagged``: an edit changed the
+    messages below a child's text.
     """
 
     node: Node
@@ -194,7 +186,7 @@ class _Task:
 
     @property
     def generating(self) -> Node:
-        """The node in the making."""
+        """Return the node in status ``generating``."""
         return status.generate(status.reset(self.node))
 
 
@@ -203,8 +195,8 @@ def make(node: Node, run: Settings) -> Making[Outcome]:
     inputs: Inputs | None = yield ReadInputs(node)
     if inputs is None:
         return Outcome("moved", node)
-    found = yield from needs.revisions([(node.id, node.revision)] if node.revision else [])
-    serving = found[0] if found else None
+    revisions = yield from needs.revisions([(node.id, node.revision)] if node.revision else [])
+    serving = revisions[0] if revisions else None
     follow = run.plan(node.level).strategies if run.policy.follow_strategy else ()
     clean = serving is not None and plan.is_clean(node, inputs, serving, follow=follow)
     below = (yield from needs.nodes(node.children)) if node.dirty else []
@@ -227,18 +219,18 @@ def _reuse_or_ask(task: _Task) -> Making[Outcome]:
     wanted = plan.node_hash(node, task.inputs, run.plan(node.level).strategy)
     length = plan.lengths(node, task.inputs.tokens, run.config)
     fits = None if node.forced else partial(plan.may_reuse, length=length)
-    found: Revision | AttemptCount = yield LookUp(wanted, fits)
-    if isinstance(found, Revision):
-        return _serve(task, "reused", _moved_here(task, found))
-    if prompts := prompts_due(node, found, run):
-        return (yield from _ask(task, wanted, length, prompts, found))
+    reusable: Revision | AttemptCount = yield LookUp(wanted, fits)
+    if isinstance(reusable, Revision):
+        return _serve(task, "reused", _moved_here(task, reusable))
+    if prompts := prompts_due(node, reusable, run):
+        return (yield from _ask(task, wanted, length, prompts, reusable))
     if node.status == "active" and plan.is_stand_in_of(task.serving, node.level, task.inputs):
         return _clean(task)
-    return (yield from _go_without(task, length, UnfitError("rejected", found.error), found))
+    return (yield from _go_without(task, length, UnfitError("rejected", reusable.error), reusable))
 
 
 def prompts_due(node: Node, count: AttemptCount, run: Settings) -> int:
-    """Return how many prompts may be sent for ``node`` now; a text on request gets them all."""
+    """Return how many prompts ``node`` may take now; a requested text may take all."""
     if node.forced or run.is_deterministic:
         return PROMPTS
     return count.prompts_due(run.time(), max_attempts=run.policy.max_attempts)
@@ -247,7 +239,7 @@ def prompts_due(node: Node, count: AttemptCount, run: Settings) -> int:
 def _ask(
     task: _Task, wanted: str, length: Length, prompts: int, count: AttemptCount
 ) -> Making[Outcome]:
-    """Ask the model for the text; where no answer is fit, count the attempts."""
+    """Ask the model for the text; count the attempts if no answer passes."""
     ask = Ask(task.inputs, length, prompts)
     try:
         draft, labels = yield ask, partial(task.run.labels, task.inputs)
@@ -265,16 +257,16 @@ def _ask(
 def _go_without(
     task: _Task, length: Length, unfit: UnfitError, count: AttemptCount
 ) -> Making[Outcome]:
-    """Leave the node failed, keep its stand-in, or make one, after so many attempts at its text.
+    """Keep the node's stand-in, make one, or leave the node failed, depending on its attempts.
 
-    A text on request has the attempts of this run only: those before did not count against it.
+    For a requested text only the attempts of this run count.
     """
     node, run = task.node, task.run
     generating = replace(task.generating, error=unfit.error, attempts=count.count)
     if node.degraded and node.revision and not node.dirty:
         return Outcome("kept", node, status.keep(generating, error=unfit.error))
-    spent = unfit.attempts if node.forced else count.count
-    if plan.stand_in_is_due(unfit.kind, attempts=spent, policy=run.policy):
+    tries = unfit.attempts if node.forced else count.count
+    if plan.stand_in_is_due(unfit.kind, attempts=tries, policy=run.policy):
         if task.clean and node.forced:
             after = status.keep_previous(generating, error=unfit.error, flagged=task.flagged)
             return Outcome("failed", node, after)
@@ -287,12 +279,8 @@ def _go_without(
     return Outcome("failed", node, after)
 
 
-# ---------------------------------------------------------------------------------------------
-# What becomes of the node, and its new text
-
-
 def _clean(task: _Task) -> Outcome:
-    """Return the outcome that the text is still right."""
+    """Return the outcome of a text that is still right."""
     return Outcome("clean", task.node, status.clean(task.node, flagged=task.flagged))
 
 
@@ -319,31 +307,31 @@ def _serve(
 
 
 def copy(node: Node, inputs: Inputs, run: Settings) -> Revision:
-    """Return the revision of a node that copies its inputs word for word, or that has none."""
+    """Return the revision that copies a node's inputs word for word; empty without inputs."""
     copied = word_for_word(inputs, count=run.counter.count)
-    found = anchors.find(copied.text, limit=MOST_ANCHORS)
-    draft = Draft(copied.text, copied.tokens, copied.units, model="verbatim", anchors=found)
+    facts = anchors.find(copied.text, limit=MOST_ANCHORS)
+    draft = Draft(copied.text, copied.tokens, copied.units, model="verbatim", anchors=facts)
     level_plan = replace(run.plan(node.level), strategy=VERBATIM)
     task = _Task(node, run, inputs, None, clean=False, flagged=False)
     return _revision(task, draft, run.labels(inputs), level_plan)
 
 
-def _moved_here(task: _Task, found: Revision) -> Revision:
-    """Return a text that was made before, moved to this node's place in the conversation.
+def _moved_here(task: _Task, reusable: Revision) -> Revision:
+    """Return an earlier text, moved to this node's position in the conversation.
 
-    What its calls took stays with those who made them: the engine states the calls of this run.
+    The cost of its calls stays with the node that it was made for.
     """
-    node, base = task.node, found.extras.get("base")
+    node, base = task.node, reusable.extras.get("base")
     shift = node.span.start - base if isinstance(base, int) else 0
     return replace(
-        found,
+        reusable,
         node_id=node.id,
         number=node.revision + 1,
         created_at=task.run.time(),
-        provenance=rebase(found.provenance, found.text, shift=shift, among=node.span),
+        provenance=rebase(reusable.provenance, reusable.text, shift=shift, among=node.span),
         trust=task.inputs.trust,
         reused=True,
-        extras={**found.extras, "base": node.span.start},
+        extras={**reusable.extras, "base": node.span.start},
     )
 
 
@@ -356,8 +344,8 @@ def _revision(
     *,
     degraded: bool = False,
 ) -> Revision:
-    """Return the revision for a draft that is taken; ``length`` is what it was asked for."""
-    node, found = task.node, draft.anchors
+    """Return the revision of an accepted draft; ``length`` is the requested one."""
+    node, facts = task.node, draft.anchors
     return Revision(
         node_id=node.id,
         number=node.revision + 1,
@@ -365,14 +353,14 @@ def _revision(
         tokens=draft.tokens,
         input_hash=plan.made_hash(node.level, level_plan.strategy, task.inputs),
         output_hash=output_hash(
-            text=draft.text, anchors=found, tags=labels.tags, entities=labels.entities
+            text=draft.text, anchors=facts, tags=labels.tags, entities=labels.entities
         ),
         strategy=level_plan.strategy,
         style=level_plan.style,
         model=draft.model or level_plan.model,
         created_at=task.run.time(),
         provenance=units.pack(draft.units) if draft.units else "",
-        anchors=found,
+        anchors=facts,
         tags=labels.tags,
         entities=labels.entities,
         fidelity=draft.fidelity,

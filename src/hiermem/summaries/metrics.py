@@ -1,8 +1,7 @@
-"""The metrics of a session's memory: how much it shortens, what it cost, what it preserved.
+"""Decides the metrics of a session's memory: how much it shortens, its cost, and its fidelity.
 
-A figure is computed from what is on record, and is None if there is nothing; no figure is made up.
-Tokens are as the session's counter counts them; money follows from prices that the caller gives.
-The engine reads the records.
+A figure is computed from records, and is None without any; no figure is made up. Tokens are as the
+session's counter counts them; money follows from the caller's prices.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class Feedback(Brief):
 class Served(Brief):
     """The sticky contexts that a session rendered.
 
-    ``selections`` counts those that showed something new; ``tokens`` is their total size and
-    ``shared`` how much of that was at the front of the selection before, byte for byte.
+    ``selections`` counts those with new content; ``tokens`` is their total size and ``shared`` the
+    part of it that began the previous selection, byte for byte.
     """
 
     selections: int = 0
@@ -136,7 +135,8 @@ class Metrics(Brief):
 def dirty_share(sums: Iterable[NodeTally | LevelMetrics]) -> float:
     """Return the share of the summaries whose text is out of date."""
     counted = [
-        (each.nodes if isinstance(each, LevelMetrics) else each.count, each.dirty) for each in sums
+        (level.nodes if isinstance(level, LevelMetrics) else level.count, level.dirty)
+        for level in sums
     ]
     nodes = sum(count for count, _ in counted)
     return sum(min(count, marked) for count, marked in counted) / nodes if nodes else 0.0
@@ -157,20 +157,20 @@ def _level(level: int, tallies: Sequence[NodeTally]) -> LevelMetrics:
     by_status: dict[Status, int] = {}
     for tally in tallies:
         by_status[tally.status] = by_status.get(tally.status, 0) + tally.count
-    made, reused = total("made"), total("reused")
+    with_text, reused = total("made"), total("reused")
     came_in, came_out = total("made_input_tokens"), total("made_tokens")
     return LevelMetrics(
         level=level,
         nodes=total("count"),
         by_status=by_status,
-        made=made - total("degraded"),
+        made=with_text - total("degraded"),
         degraded=total("degraded"),
         dirty=total("dirty"),
         reused=reused,
         input_tokens=came_in,
         output_tokens=came_out,
         compression=_share(came_in - came_out, came_in),
-        seconds=_share(total("duration_ms") / 1000, made - reused),
+        seconds=_share(total("duration_ms") / 1000, with_text - reused),
         fidelity=_share(sum(tally.fidelity for tally in tallies), total("measured")),
         calls=total("calls"),
         tokens_in=total("tokens_in"),
@@ -192,12 +192,12 @@ def measure(
     prices: Prices | None = None,
 ) -> Metrics:
     """Compute a session's metrics from the sums that its store returns."""
-    found = list(tallies)
-    levels = level_metrics(found)
-    sealed = sum(tally.input_tokens for tally in found if tally.level == 1)
+    sums = list(tallies)
+    levels = level_metrics(sums)
+    sealed = sum(tally.input_tokens for tally in sums if tally.level == 1)
     saved = sealed - cover_tokens
-    kept = [level.fidelity for level in levels if level.fidelity is not None]
-    quality = _share(sum(kept), len(kept))
+    fidelities = [level.fidelity for level in levels if level.fidelity is not None]
+    quality = _share(sum(fidelities), len(fidelities))
     cost_saved, cost_spent = None, spent.cost
     if prices is not None:
         shown = prices.input if prices.context is None else prices.context

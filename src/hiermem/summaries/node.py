@@ -1,13 +1,12 @@
-"""Makes the text of one node: drives its decision, and answers what that asks for.
+"""Runs the decision of one node, and answers its requests from the store and the models.
 
 ``summaries.making`` decides everything. Here the store is read, the models are asked, and an
-equal text is awaited that is being made elsewhere. Nothing is committed and no transaction is open
-meanwhile; ``NodeCommits`` takes the Outcome. An answer with a hard problem never gets into one.
+in-flight equal text is awaited. Nothing is committed and no transaction is open meanwhile;
+``NodeCommits`` takes the Outcome. An answer with a hard problem never gets into one.
 
-Reads and stores how often the model was asked in vain for a text (``summaries.assess``).
-
-A count is a record of the session, by the input hash. So it goes with the session and its messages,
-and every session of the tenant finds it.
+The attempts that failed for a text are counted in a record of the session, by the input hash. So
+the count goes with the session and its messages, and every session of the tenant finds it.
+``assess`` decides when to ask again.
 """
 
 from __future__ import annotations
@@ -61,101 +60,10 @@ from hiermem.types.transaction import NeedNodes, NeedRevisions, RecordWrite
 _ALL: Final = 1_000_000
 
 
-async def count_attempts(run: UpdateRun, wanted: str) -> AttemptCount:
-    """Return how often the text for ``wanted`` was asked for in vain, by any session."""
-    if run.is_deterministic:
-        return AttemptCount()
-    found = await run.store.records(RETRY, key=wanted)
-    return retries.together(retries.from_json(each.body) for each in found)
-
-
-async def note_failure(
-    run: UpdateRun, wanted: str, count: AttemptCount, state: CallState, error: str
-) -> AttemptCount:
-    """Store what the calls of ``state`` add to ``count``; return the new count."""
-    now, before = run.now(), count
-    if state.attempts:
-        count = count.spend(state.attempts, now=now, error=error)
-    if state.unanswered:
-        answered = await _has_answered_since(run, count.unanswered)
-        count = count.miss(state.unanswered, answered=answered, now=now, error=error)
-    if count != before and not run.is_deterministic:
-        await _write(run, [(wanted, count, state.node)])
-    return count
-
-
-async def forget_failures(run: UpdateRun, wanted: str, count: AttemptCount) -> AttemptCount:
-    """Delete the session's count for a text that is made now; return the new count."""
-    if count != AttemptCount():
-        await _put(run, [RecordWrite(RETRY, run.session_id, wanted, None)])
-    return AttemptCount()
-
-
-async def is_left_alone(run: UpdateRun, node: Node) -> bool:
-    """Return whether the stand-in of ``node`` serves on, because asking again is not due.
-
-    The session's own counts are read once. Only where none of them is about a node are its inputs
-    read.
-    """
-    if run.is_deterministic or node.status != "active" or not node.degraded:
-        return False
-    if waits(node) or node.forced:
-        return False
-    wanted = await _present_hash(run, node)
-    if wanted is None:
-        return False
-    count = await count_attempts(run, wanted)
-    return not prompts_due(node, count, run) and await run.store.reusable(wanted) is None
-
-
-async def _present_hash(run: UpdateRun, node: Node) -> str | None:
-    """Return the present input hash of a node whose inputs did not change."""
-    if run.own_counts is None:
-        run.own_counts = {}
-        for each in await run.store.records(RETRY, scope=run.session_id, limit=_ALL):
-            run.own_counts.setdefault(retries.node_of(each.body), []).append(each)
-    strategy = run.plan(node.level).strategy
-    for each in run.own_counts.get(node.id, ()):
-        if retries.is_about(each.body, node, strategy=strategy):
-            return each.key
-    inputs = await read_inputs(run, node)
-    return None if inputs is None else plan.node_hash(node, inputs, strategy)
-
-
-async def _has_answered_since(run: UpdateRun, call_id: str) -> bool:
-    """Return whether the model answered a call of this session that began after ``call_id``."""
-    if not call_id:
-        return False
-    calls = await run.store.attempts(session_id=run.session_id, limit=ALL_ATTEMPTS)
-    after = dropwhile(lambda each: each.id != call_id, calls)
-    return any(each.outcome in ("ok", "rejected") and each.model == run.llm.name for each in after)
-
-
-async def _write(run: UpdateRun, counts: list[tuple[str, AttemptCount, Node]]) -> None:
-    await _put(
-        run,
-        [
-            RecordWrite(
-                RETRY,
-                run.session_id,
-                wanted,
-                retries.to_json(count, node, strategy=run.plan(node.level).strategy),
-            )
-            for wanted, count, node in counts
-        ],
-    )
-
-
-async def _put(run: UpdateRun, writes: list[RecordWrite]) -> None:
-    """Write the records, unless content was removed from the session since the run began."""
-    epochs = {run.session_id: run.record.epoch}
-    await retry_store(lambda: run.store.put_records(writes, epochs=epochs), sleep=run.sleep)
-
-
 async def make(run: UpdateRun, node: Node) -> Outcome:
     """Make the text of ``node``, or return why there is none. Commits nothing.
 
-    Raises what the store raises.
+    Raises the store's errors.
     """
     task = _NodeTask(run, node)
     outcome: Outcome | None = None
@@ -167,7 +75,7 @@ async def make(run: UpdateRun, node: Node) -> Outcome:
 
 
 class _NodeTask:
-    """One node in progress: the calls made for it, and the text that other runs may await."""
+    """One node in progress: its calls, and the text that other runs may await."""
 
     def __init__(self, run: UpdateRun, node: Node) -> None:
         self._run, self._node = run, node
@@ -197,8 +105,8 @@ class _NodeTask:
         reply: Any
         match request:
             case (first, *others):
-                beside = [run.spawn(self._answer(each)) for each in others]
-                reply = (await self._answer(first), *[await each for each in beside])
+                tasks = [run.spawn(self._answer(other)) for other in others]
+                reply = (await self._answer(first), *[await task for task in tasks])
             case ReadInputs(node):
                 reply = await read_inputs(run, node)
             case NeedRevisions(wanted):
@@ -223,7 +131,7 @@ class _NodeTask:
     async def _look_up(
         self, wanted: str, fits: Callable[[Revision], bool] | None
     ) -> Revision | AttemptCount:
-        """Return a text that fits, also one that is being made; else the count of attempts."""
+        """Return a cached or in-flight text that fits; else the count of attempts."""
         run = self._run
         if fits is None:
             return await count_attempts(run, wanted)
@@ -231,12 +139,12 @@ class _NodeTask:
         while (others := run.awaited_text(wanted)) is not None and others is not unfit:
             with run.mark_waiting():
                 await asyncio.wait([others], timeout=run.budget.time_left())
-            found = others.result() if others.done() else None
-            if found is not None and fits(found):
-                return found
+            shared_text = others.result() if others.done() else None
+            if shared_text is not None and fits(shared_text):
+                return shared_text
             unfit = others
-        # Begun before the store is asked: otherwise two runs that find nothing there would both ask
-        # the model.
+        # Begun before the store is read; otherwise two runs that find nothing would both ask the
+        # model.
         self._wanted, self._pending = wanted, run.begin_text(wanted)
         before = await run.store.reusable(wanted)
         if before is not None and fits(before):
@@ -245,16 +153,16 @@ class _NodeTask:
         return await count_attempts(run, wanted)
 
     def end_wait(self, outcome: Outcome | None) -> None:
-        """Tell those who await the text what became of it."""
+        """Resolve the text for the runs that await it."""
         if self._pending is None:
             return
-        made = outcome is not None and outcome.kind == "made"
-        self._pending.set_result(outcome.revision if outcome and made else self._reused)
-        if not made and self._run.pending_texts.get(self._wanted) is self._pending:
+        is_made = outcome is not None and outcome.kind == "made"
+        self._pending.set_result(outcome.revision if outcome and is_made else self._reused)
+        if not is_made and self._run.pending_texts.get(self._wanted) is self._pending:
             self._run.drop_text(self._wanted)
 
     async def _completed(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with its calls."""
+        """Return the outcome with its calls and their cost."""
         state, revision = self._state, outcome.revision
         if outcome.kind == "refused":
             await self._run.journal.write(state.ended)
@@ -275,12 +183,10 @@ class _NodeTask:
             attempts=tuple(state.ended),
         )
 
-    # -- the models
-
     async def _ask(self, ask: Ask) -> Draft:
-        """Get a fit draft from the model; inputs that exceed a request are shown as excerpts.
+        """Return a draft of the model that passed; inputs that exceed a request become excerpts.
 
-        Raises UnfitError if no answer is fit, SpendLimitError and ClaimLostError.
+        Raises UnfitError if no answer passes, SpendLimitError and ClaimLostError.
         """
         run, whole = self._run, ask.inputs.tokens
         self._state.input_tokens = whole
@@ -293,9 +199,9 @@ class _NodeTask:
         return await self._draft(ask)
 
     async def _draft(self, ask: Ask) -> Draft:
-        """Ask once, and once more with the problems named where that is due; return the better one.
+        """Ask once, and once more with the problems named if due; return the better draft.
 
-        Raises UnfitError where neither answer is fit, SpendLimitError and ClaimLostError.
+        Raises UnfitError if neither answer passes, SpendLimitError and ClaimLostError.
         """
         request, standard = self._request(ask)
         first = partial(judge, request, standard, tried=1 + PROMPTS - ask.prompts)
@@ -304,7 +210,7 @@ class _NodeTask:
                 self._run, self._state, request, first, ahead=standard.source.read
             )
         except ModelError as error:
-            # The error's own text may hold the prompt, or a key.
+            # The original error's text may hold the prompt, or a key.
             permanent = isinstance(error, PermanentModelError)
             raise UnfitError(
                 "permanent" if permanent else "transient",
@@ -316,15 +222,15 @@ class _NodeTask:
         return verdict.value
 
     async def _extract(self, ask: Ask) -> Draft:
-        """Extract the stand-in from the inputs, which may not be fit either."""
+        """Extract the stand-in from the inputs; it may fail the checks too."""
         request, standard = self._request(ask)
         response = await self._run.fallback.complete(request)
         return await asyncio.to_thread(assess, request, standard, response)
 
     def _request(self, ask: Ask) -> tuple[LLMRequest, Standard]:
-        """Return the request for what is asked, and what the answers to it are held to.
+        """Return the request, and the standard for its answers.
 
-        The stand-in reads the inputs alone; a prompt would be rendered and counted for nothing.
+        The stand-in reads only the inputs, so no prompt is rendered for it.
         """
         run, node, inputs = self._run, self._node, ask.inputs
         level_plan, length = run.plan(node.level), ask.length
@@ -355,3 +261,94 @@ class _NodeTask:
             window=run.llm.context_window,
         )
         return request, standard
+
+
+async def count_attempts(run: UpdateRun, wanted: str) -> AttemptCount:
+    """Return the failed attempts at the text for ``wanted``, by any session."""
+    if run.is_deterministic:
+        return AttemptCount()
+    stored = await run.store.records(RETRY, key=wanted)
+    return retries.together(retries.from_json(record.body) for record in stored)
+
+
+async def is_left_alone(run: UpdateRun, node: Node) -> bool:
+    """Return whether the stand-in of ``node`` stays, because asking again is not due.
+
+    The session's own counts are read once. A node's inputs are read only if no count is about it.
+    """
+    if run.is_deterministic or node.status != "active" or not node.degraded:
+        return False
+    if waits(node) or node.forced:
+        return False
+    wanted = await _present_hash(run, node)
+    if wanted is None:
+        return False
+    count = await count_attempts(run, wanted)
+    return not prompts_due(node, count, run) and await run.store.reusable(wanted) is None
+
+
+async def note_failure(
+    run: UpdateRun, wanted: str, count: AttemptCount, state: CallState, error: str
+) -> AttemptCount:
+    """Store what the calls of ``state`` add to ``count``; return the new count."""
+    now, before = run.now(), count
+    if state.attempts:
+        count = count.spend(state.attempts, now=now, error=error)
+    if state.unanswered:
+        answered = await _has_answered_since(run, count.unanswered)
+        count = count.miss(state.unanswered, answered=answered, now=now, error=error)
+    if count != before and not run.is_deterministic:
+        await _write(run, [(wanted, count, state.node)])
+    return count
+
+
+async def forget_failures(run: UpdateRun, wanted: str, count: AttemptCount) -> AttemptCount:
+    """Delete the session's count for a text that was made; return the empty count."""
+    if count != AttemptCount():
+        await _put(run, [RecordWrite(RETRY, run.session_id, wanted, None)])
+    return AttemptCount()
+
+
+async def _present_hash(run: UpdateRun, node: Node) -> str | None:
+    """Return the present input hash of a node whose inputs did not change; None without inputs."""
+    if run.own_counts is None:
+        run.own_counts = {}
+        for record in await run.store.records(RETRY, scope=run.session_id, limit=_ALL):
+            run.own_counts.setdefault(retries.node_of(record.body), []).append(record)
+    strategy = run.plan(node.level).strategy
+    for record in run.own_counts.get(node.id, ()):
+        if retries.is_about(record.body, node, strategy=strategy):
+            return record.key
+    inputs = await read_inputs(run, node)
+    return None if inputs is None else plan.node_hash(node, inputs, strategy)
+
+
+async def _has_answered_since(run: UpdateRun, call_id: str) -> bool:
+    """Return whether the model answered a call of this session that began after ``call_id``."""
+    if not call_id:
+        return False
+    calls = await run.store.attempts(session_id=run.session_id, limit=ALL_ATTEMPTS)
+    later = dropwhile(lambda call: call.id != call_id, calls)
+    answered = ("ok", "rejected")
+    return any(call.outcome in answered and call.model == run.llm.name for call in later)
+
+
+async def _write(run: UpdateRun, counts: list[tuple[str, AttemptCount, Node]]) -> None:
+    await _put(
+        run,
+        [
+            RecordWrite(
+                RETRY,
+                run.session_id,
+                wanted,
+                retries.to_json(count, node, strategy=run.plan(node.level).strategy),
+            )
+            for wanted, count, node in counts
+        ],
+    )
+
+
+async def _put(run: UpdateRun, writes: list[RecordWrite]) -> None:
+    """Write the records, unless content was removed from the session since the run began."""
+    epochs = {run.session_id: run.record.epoch}
+    await retry_store(lambda: run.store.put_records(writes, epochs=epochs), sleep=run.sleep)

@@ -1,7 +1,7 @@
-"""Decides what a run does to a node: how it is made, how long, how often it may ask, what it keeps.
+"""Decides how a node is made, how long its text is, and when the extractive stand-in is due.
 
-Every choice of an update is a function here (or in ``status`` and ``agenda``) of values that were
-read before; the engine asks and obeys. ``making`` puts them in their order for one node.
+Every choice of an update is a function here (or in ``levels`` and ``agenda``) of values that were
+read before; ``making`` puts these choices in their order for one node.
 """
 
 from __future__ import annotations
@@ -28,15 +28,11 @@ _GOOD_WINDOW: Final = 8_192
 _HARD_RATIO: Final = 1.5
 #: The fewest tokens by which an answer may be longer than requested.
 _HEADINGS_ROOM: Final = 80
-#: The share of its allotted length that a text is asked for in a style, where that is not all.
+#: The share of the allotted length that a style asks for, if not all of it.
 _OF_ALLOTTED: Final[Mapping[str, float]] = {"concise": 0.6}
 #: A plan's assumptions: seconds of a remote call, and tokens per second of local work.
 _REMOTE_SECONDS: Final = 4.0
 _LOCAL_TOKENS: Final = 250_000
-
-
-# ---------------------------------------------------------------------------------------------
-# The results that a caller of update sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +63,16 @@ class UpdateReport(Brief):
     """The work that an update did.
 
     ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each node once: it got a new
-    text, a text that was made before, the extractive stand-in, or no new text. A stand-in that was
-    asked for again and stays is degraded too. ``by_level`` counts the first three by level.
+    text, an earlier text, the extractive stand-in, or no new text. A stand-in that stays after
+    another try is degraded too. ``by_level`` counts the first three by level.
     ``calls`` are requests to the model, ``tokens_in`` and ``tokens_out`` their tokens, ``cost``
-    their cost where the model has prices. ``unknown`` are requests cut off or not answered in time;
-    whether they were charged is not known. ``stopped`` names the cap that ended the run. It is
-    "model_down" where the provider failed again and again; ``retry_after`` is then the number of
-    seconds until it may be asked again.
-    ``swapped`` is True where the tree of a full re-pack serves now. Where it does not, the next
-    re-pack continues this one, or starts from the beginning where the session was reconfigured in
-    between. An update that found nothing to do is no run: nothing is journalled, and ``run_id`` is
-    None. ``more`` is True where ``update_one`` left something that can be made at once.
+    their cost if the model has prices. ``unknown`` are requests cut off or timed out; whether they
+    were charged is not known. ``stopped`` names the cap that ended the run. It is "model_down" if
+    the provider kept failing; ``retry_after`` is then the number of seconds until it may be asked
+    again. ``swapped`` is True if the tree of a full re-pack serves now. If not, the next re-pack
+    continues this one, or starts from the beginning if the session was reconfigured in between. An
+    update with nothing to do is no run: nothing is journalled, and ``run_id`` is None. ``more`` is
+    True if ``update_one`` left something that can be made at once.
     """
 
     run_id: str | None = None
@@ -115,13 +110,9 @@ class UpdateProgress(Brief):
     by_level: Mapping[int, tuple[int, int]]
 
 
-# ---------------------------------------------------------------------------------------------
-# How a node is made
-
-
 @dataclass(frozen=True, slots=True)
 class LevelPlan:
-    """The plan that all nodes of one level share: the prompt, the model, the strategy hash."""
+    """The plan of all nodes of one level: the prompt, the model, the strategy hash."""
 
     template: PromptTemplate
     style: str
@@ -131,7 +122,7 @@ class LevelPlan:
 
     @property
     def strategies(self) -> tuple[str, str]:
-        """The strategies of texts that count as current: this one, and the copy word for word."""
+        """Return the strategies of current texts: this one, and the copy word for word."""
         return self.strategy, VERBATIM
 
 
@@ -153,8 +144,8 @@ def level_plan(
     if level == 1:
         measures.append(config.overlap)
     for number in range(1, level + 1):
-        each = config.level(number)
-        measures += [each.target_ratio, each.floor, each.cap]
+        below = config.level(number)
+        measures += [below.target_ratio, below.floor, below.cap]
     return LevelPlan(
         template=template,
         style=settings.style,
@@ -177,20 +168,19 @@ def node_hash(node: Node, inputs: Inputs, strategy: str) -> str:
 
 
 def made_hash(level: int, strategy: str, inputs: Inputs) -> str:
-    """Return the input hash of a text that is made of ``inputs`` by ``strategy``.
+    """Return the input hash of a text made of ``inputs`` by ``strategy``.
 
-    A text that is kept word for word does not depend on the overlap, because it does not use it.
+    A verbatim text does not depend on the overlap, because it does not use it.
     """
     overlap = "" if strategy == VERBATIM else inputs.overlap
     return input_hash(level=level, strategy=strategy, outputs=inputs.outputs, overlap=overlap)
 
 
 def is_clean(node: Node, inputs: Inputs, serving: Revision, *, follow: Sequence[str] = ()) -> bool:
-    """Return whether a dirty node's inputs are, after all, those that its text was made from.
+    """Return whether a dirty node's text was made from these very inputs.
 
     They are compared under the recorded strategy: another model's name alone makes nothing dirty.
-    Where the policy is to ``follow`` the present strategies, the recorded strategy must be among
-    them.
+    If the policy is to ``follow`` the present strategies, the recorded strategy must be among them.
     """
     if follow and serving.strategy not in follow:
         return False
@@ -206,7 +196,7 @@ def is_stand_in_of(serving: Revision | None, level: int, inputs: Inputs) -> bool
 
 
 def lengths(node: Node, tokens: int, config: HierarchyConfig) -> Length:
-    """Return the length to ask for and the hard limit, for inputs of ``tokens``.
+    """Return the length to request and the hard limit, for inputs of ``tokens``.
 
     The length is that of ``asked_tokens``, but less than the actual inputs (P8): a child's text may
     be shorter than its allotted size. Inputs of at most ``verbatim_tokens`` may keep their length.
@@ -219,9 +209,9 @@ def lengths(node: Node, tokens: int, config: HierarchyConfig) -> Length:
 
 
 def asked_tokens(node: Node, config: HierarchyConfig) -> int:
-    """Return the tokens that a node's text is asked for: the allotted ones, or a share of them.
+    """Return the requested length of a node's text: its allotted tokens, or a share of them.
 
-    A concise text is asked for 0.6 of the detailed length. Its node weighs as much as a detailed
+    A concise text has 0.6 of the detailed length. Its node weighs as much as a detailed
     one: the structure does not depend on a style.
     """
     share = _OF_ALLOTTED.get(config.level(node.level).style, 1.0)
@@ -231,8 +221,8 @@ def asked_tokens(node: Node, config: HierarchyConfig) -> int:
 def _allotted(node: Node, config: HierarchyConfig) -> int:
     """Return the tokens that ``config`` allots to a node.
 
-    They are those it was sealed with, unless the ratio was changed since. Then a new text takes the
-    new ratio, while the weight of the node in the structure does not change.
+    They are those it was sealed with, unless the ratio changed since then. A new text takes the new
+    ratio, while the weight of the node in the structure does not change.
     """
     if node.verbatim or node.unit != config.unit:
         return node.allotted_tokens
@@ -245,8 +235,8 @@ def _allotted(node: Node, config: HierarchyConfig) -> int:
 def may_reuse(revision: Revision, length: Length) -> bool:
     """Return whether a text made elsewhere from the same inputs fits here as well.
 
-    Where the length it was made for is known, that length must be the same; if it differs, the
-    equal inputs were sealed under another configuration.
+    If its requested length is known, it must be the same; if it differs, the equal inputs were
+    sealed under another configuration.
     """
     made_for = revision.extras.get("target", length.target)
     return revision.tokens <= length.limit and made_for == length.target
@@ -257,25 +247,25 @@ def room_for_inputs(window: int | None, *, inputs: int, answer: int, prompt: int
 
     An excerpt of the ``inputs`` is answered with its share of the whole ``answer``, so a request
     grows by both together; an answer no longer than its inputs takes at most half of the room.
-    Raises ConfigError where the window has no room for the smallest piece and its answer.
+    Raises ConfigError if the window has no room for the smallest piece and its answer.
     """
     if window is None:
         return None
-    left = window - prompt
-    if left < 2 * _LEAST_ROOM:
+    free = window - prompt
+    if free < 2 * _LEAST_ROOM:
         least = prompt + 2 * _LEAST_ROOM
         raise ConfigError(
             f"the model's context window of {window:,} tokens is too small for the prompt, which "
             f"takes {prompt:,}: it must have at least {least:,}, better {_GOOD_WINDOW:,}"
         )
     share = inputs / (inputs + min(answer, inputs)) if inputs else 0.5
-    return math.floor(left * share)
+    return math.floor(free * share)
 
 
 def shortened(length: Length, *, shown: int, of: int) -> Length:
-    """Return the length for inputs of which so many tokens are ``shown``: its share of the whole.
+    """Return the share of a length for ``shown`` tokens ``of`` all inputs.
 
-    A text is smaller than what it is made from (P8).
+    A text is smaller than its inputs (P8).
     """
     if shown >= of:
         return length
@@ -283,22 +273,19 @@ def shortened(length: Length, *, shown: int, of: int) -> Length:
     return Length(max(1, min(length.target * shown // of, most)), most)
 
 
-# ---------------------------------------------------------------------------------------------
-# After a failure
-
 Failure: TypeAlias = Literal["rejected", "transient", "permanent"]
 
 
 def stand_in_is_due(kind: Failure, *, attempts: int, policy: UpdatePolicy) -> bool:
-    """Return whether the stand-in is made after a failure, with so many attempts at the text.
+    """Return whether a failure after ``attempts`` tries calls for the stand-in.
 
-    After a permanent failure it is made at once: the same call would fail again.
+    A permanent failure does at once, because the same call would fail again.
     """
     return kind == "permanent" or attempts >= policy.max_attempts
 
 
 def seconds(calls: int, tokens: int, policy: UpdatePolicy, *, remote: bool) -> float:
-    """Return about how long so many calls take, within the limits per minute."""
+    """Estimate the seconds of ``calls`` within the limits per minute."""
     if not remote:
         return tokens / _LOCAL_TOKENS
     waves = math.ceil(calls / policy.concurrency)

@@ -1,6 +1,6 @@
 """Decides which summaries get a new text on request.
 
-Only texts are requested here; nothing that is sealed changes its bounds.
+Only texts are requested here; nothing sealed changes its bounds.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def recompress(
         return Batch(())
     if span is None:
         count = SessionState.from_json(record.state).next_ordinal(level)
-        found: list[Node] = []
+        nodes: list[Node] = []
         for first in range(0, count, _PAGE):
-            found += yield session_id, NeedLevel(level, first, min(count, first + _PAGE))
+            nodes += yield session_id, NeedLevel(level, first, min(count, first + _PAGE))
     else:
-        found = yield from _over(session_id, level, span[0], min(span[1], record.messages))
+        nodes = yield from _over(session_id, level, span[0], min(span[1], record.messages))
     marked = [
         replace(status.force(node, now=now), version=node.version + 1)
-        for node in found
+        for node in nodes
         if node.revision
     ]
     ids = tuple(node.id for node in marked)
@@ -66,10 +66,10 @@ def recompress(
 def _over(session_id: str, level: int, start: int, stop: int) -> Asking[list[Node]]:
     """Read the nodes of ``level`` over the windows that hold a message of the stretch.
 
-    The cost depends on the stretch, not on the session: the search goes from its messages to their
+    The cost depends on the stretch, not on the session: reads go from its messages to their
     windows, and from these up.
     """
-    found: dict[str, Node] = {}
+    reached_nodes: dict[str, Node] = {}
     reached: dict[str, int] = {}
     for first in range(start, stop, _PAGE):
         messages: list[StoredMessage] = yield (
@@ -80,10 +80,10 @@ def _over(session_id: str, level: int, start: int, stop: int) -> Asking[list[Nod
             if stored.index < reached.get(stored.thread, 0):
                 continue
             windows: list[Node] = yield session_id, NeedCovering(stored.thread, stored.index)
-            found.update((window.id, window) for window in windows)
+            reached_nodes.update((window.id, window) for window in windows)
             reached[stored.thread] = max((window.span.stop for window in windows), default=0)
-    above = {node.id: node for node in found.values() if node.level == level}
-    below = [node for node in found.values() if node.level < level]
+    above = {node.id: node for node in reached_nodes.values() if node.level == level}
+    below = [node for node in reached_nodes.values() if node.level < level]
     while below:
         # A lone node may stand in a group more than one level above it.
         wanted = dict.fromkeys(node.parent for node in below if node.parent is not None)

@@ -1,4 +1,15 @@
-"""Runs a re-pack."""
+"""Runs a re-pack: makes a new tree beside the serving one, and swaps it in when it is complete.
+
+::
+
+    begin -> catch up with the log -> make what is unmade -> swap
+                  ^                                |
+                  +-------- the log has grown -----+
+
+The whole state of a re-pack is in the store: killed at any point, the next one under the same
+configuration resumes it. The serving tree is unchanged until the swap, which is one transaction.
+``log.rebuild`` decides what each step does.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +51,7 @@ async def repack(
 
     With ``waits`` it waits for a session that another run holds.
 
-    Raises NotFoundError where the session is gone, and what the store raises.
+    Raises NotFoundError if the session is gone, and the store's errors.
     """
     build_id = uuid.uuid4().hex
     build = await store.transact(lambda: rebuild.begin(record.id, config=config, build_id=build_id))
@@ -51,10 +62,41 @@ async def repack(
     return await rounds.work(_rounds(run, build, rounds))
 
 
+async def plan_repack(
+    store: TenantStore,
+    record: SessionRecord,
+    config: str,
+    open_run: OpenRun,
+    counter: TokenCounter,
+) -> UpdatePlan:
+    """Plan a re-pack under ``config``: fold the log to its end, and write nothing."""
+    build = Build.from_json(record.build)
+    if build is None or build.config != config:
+        tree = 1 + max(record.tree, build.tree if build else 0)
+        build = Build("", tree, config)
+    settings = config_from(config)
+    refold = rebuild.Refold(settings, SessionState.from_json(build.state))
+    events, folded = await store.events(record.id), build.at
+    while True:
+        stop = min(record.messages, folded + PAGE)
+        due = rebuild.due(build, events, stop)
+        if stop == folded and not due:
+            break
+        messages = await store.messages(record.id, folded, stop)
+        arrivals, _ = await asyncio.to_thread(
+            rebuild.measured, messages, settings, Weigher(counter)
+        )
+        refold.fold_in(arrivals, due)
+        build, folded = replace(build, at=stop, events=build.events + len(due)), stop
+    run = open_run(store.tree(record.id, build.tree))
+    counts = _counts(replace(build, state=refold.state.to_json()))
+    return await plan_update(run, counts, refold.nodes.values(), follow_strategy=False)
+
+
 async def _rounds(
     run: UpdateRun, build: Build, rounds: UpdateRounds
 ) -> AsyncGenerator[Mapping[int, int], None]:
-    """Yield the nodes of each round, which is what is sealed by now; then swap.
+    """Yield the counts of sealed nodes, round by round; then swap.
 
     A round that left a node unmade although nothing changed meanwhile is the last.
     """
@@ -75,19 +117,19 @@ async def _rounds(
 
 
 async def _catch_up(run: UpdateRun, build: Build) -> tuple[SessionRecord, Build] | None:
-    """Fold the log into the build; None where the build is gone or the time is up."""
+    """Fold the log into the build; None if the build is gone or the time is up."""
     store, id_ = run.store, run.session_id
     events: list[LogEvent] = []
-    known = 0
+    read_to = 0
     while run.budget.stop_reason() is None:
         record = await store.session(id_)
         now = Build.from_json(record.build) if record else None
         if record is None or now is None or now.id != build.id:
             return None
-        if now.at >= known and not rebuild.due(now, events, now.at):
-            # Events that are not read yet come after all messages that were there before.
-            events, known = await store.events(id_), record.messages
-        stop = max(now.at, min(known, now.at + rebuild.PAGE))
+        if now.at >= read_to and not rebuild.due(now, events, now.at):
+            # Unread events come after all earlier messages.
+            events, read_to = await store.events(id_), record.messages
+        stop = max(now.at, min(read_to, now.at + rebuild.PAGE))
         due = rebuild.due(now, events, stop)
         if stop == now.at and not due:
             return record, now
@@ -120,37 +162,6 @@ async def _swap(run: UpdateRun, build: Build, record: SessionRecord) -> bool:
     return await store.transact(
         lambda: rebuild.swap(record.id, build, sizes, epoch=record.epoch, when=now)
     )
-
-
-async def plan_repack(
-    store: TenantStore,
-    record: SessionRecord,
-    config: str,
-    open_run: OpenRun,
-    counter: TokenCounter,
-) -> UpdatePlan:
-    """Plan a re-pack under ``config``: fold the log to its end, and write nothing."""
-    build = Build.from_json(record.build)
-    if build is None or build.config != config:
-        tree = 1 + max(record.tree, build.tree if build else 0)
-        build = Build("", tree, config)
-    settings = config_from(config)
-    refold = rebuild.Refold(settings, SessionState.from_json(build.state))
-    events, at = await store.events(record.id), build.at
-    while True:
-        stop = min(record.messages, at + PAGE)
-        due = rebuild.due(build, events, stop)
-        if stop == at and not due:
-            break
-        messages = await store.messages(record.id, at, stop)
-        arrivals, _ = await asyncio.to_thread(
-            rebuild.measured, messages, settings, Weigher(counter)
-        )
-        refold.fold_in(arrivals, due)
-        build, at = replace(build, at=stop, events=build.events + len(due)), stop
-    run = open_run(store.tree(record.id, build.tree))
-    counts = _counts(replace(build, state=refold.state.to_json()))
-    return await plan_update(run, counts, refold.nodes.values(), follow_strategy=False)
 
 
 def _counts(build: Build) -> dict[int, int]:

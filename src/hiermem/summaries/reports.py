@@ -1,7 +1,7 @@
 """Decides what an update of all of a tenant's sessions reports: progress, work done, work planned.
 
-This module only adds up reports that were made elsewhere. ``resume`` decides where an interrupted
-update of all sessions continues.
+It only adds up the reports of sessions. ``resume`` decides where an interrupted update of all
+sessions continues.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs the rounds of one update: keeps the slots busy, commits finished texts, ends cleanly.
 
-A node is in exactly one place: in the agenda, in progress, or finished and not committed. Whatever
-ends the run, what is finished is committed.
+A node is in exactly one place: in the agenda, in progress, or finished and not committed. However
+the run ends, finished texts are committed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from hiermem.types import Node
 
 Progress = Callable[[UpdateProgress], object]
 
-#: Extracts that are committed together, and the longest that one waits for others, in seconds.
+#: Extracts committed together, and the most seconds that one waits for others.
 _GROUP: Final = 32
-_LINGER: Final = 0.05
+_BATCH_DELAY: Final = 0.05
 #: Seconds between two tries to claim a session that another run holds.
 _CLAIM_POLL: Final = 0.25
 #: How often one node is retried because it changed while its text was made.
 _MOVES: Final = 5
-#: Nodes read at once where they are only counted.
+#: Nodes read at once to be counted.
 _COUNTED: Final = 2048
-#: Among at most this many unfinished summaries of a level, those that wait are counted.
+#: Waiting summaries are counted among at most this many unfinished ones of a level.
 _MOST_WAITING: Final = 4 * PAGE
 _log = logging.getLogger("hiermem.update")
 
@@ -75,19 +75,19 @@ class UpdateRounds:
 
     @property
     def done(self) -> int:
-        """The number of nodes that were settled so far."""
+        """Return the number of nodes settled so far."""
         return self._settled
 
     @property
     def halted(self) -> bool:
-        """Whether another round is pointless: a cap was met, or a node failed."""
+        """Return whether another round is pointless, because a cap was met or a node failed."""
         return self._run.budget.stopped is not None or self._counts_by_kind["failed"] > 0
 
     async def begin(self) -> bool:
-        """Claim the session, where that is due, and journal once that the run has work to do.
+        """Claim the session if that is due, and journal once that the run has work to do.
 
-        Returns False where the run is to end instead: it does not wait for another one that holds
-        the session, or has waited until its end, or until that one had made all that was left.
+        Returns False if the run must end instead: another run holds the session, and this one does
+        not wait, or has waited until its deadline, or until the other had made all waiting nodes.
         """
         run = self._run
         await connect(run.llm)
@@ -97,8 +97,8 @@ class UpdateRounds:
                     return False
                 if self._counts and not await self._is_waiting():
                     return False
-                left = run.budget.time_left()
-                await run.sleep(_CLAIM_POLL if left is None else min(_CLAIM_POLL, left))
+                time_left = run.budget.time_left()
+                await run.sleep(_CLAIM_POLL if time_left is None else min(_CLAIM_POLL, time_left))
             await run.note_cut_off()
         if not run.begun:
             self._backlog = await measure_backlog(run)
@@ -106,7 +106,7 @@ class UpdateRounds:
         return True
 
     async def _is_waiting(self) -> bool:
-        """Return whether any of the round's nodes waits to be made, whoever makes it."""
+        """Return whether any of the round's nodes still waits to be made."""
         for level, stop in self._counts.items():
             async for page in read_pages(partial(self._run.tree.unfinished, level), stop):
                 if any(map(waits, page)):
@@ -114,15 +114,15 @@ class UpdateRounds:
         return False
 
     async def work(self, rounds: AsyncGenerator[Mapping[int, int], None]) -> UpdateReport:
-        """Work until nothing is left that this run can make.
+        """Work until this run can make nothing more.
 
-        Each of the ``rounds`` is the number of sealed nodes by level that it works on; an ordinary
-        update has one.
+        Each of the ``rounds`` is the number of sealed nodes by level to work on; an ordinary update
+        has one.
         """
         run = self._run
         run.detail, run.keep_finished = self._detail, self._keep_finished
         try:
-            # Closed here: left to the garbage collector, it would outlive the run.
+            # Closed here, because the garbage collector would close it after the run.
             async with aclosing(rounds), run:
                 async for counts in rounds:
                     await self._run_round(counts)
@@ -151,7 +151,7 @@ class UpdateRounds:
             await self._wait()
 
     async def _look(self) -> None:
-        """Begin the agenda: look into all levels at once, and pass over those without work."""
+        """Begin the agenda: read all levels at once, and skip those without work."""
         self._agenda = Agenda(self._counts, self._tried)
         levels = self._agenda.unread
         tree = self._run.tree
@@ -168,16 +168,16 @@ class UpdateRounds:
             if node is None:
                 if not self._finished:
                     break
-                # A parent may be waiting for what is finished: commit it now, in a smaller group.
+                # A parent may wait for a finished text, so commit now, in a smaller group.
                 await self._commit()
             elif run.begun and (run.claim is None or run.claim.held):
                 self._tasks[run.spawn(make(run, node))] = node
             elif self._tasks or self._finished:
-                # The claim was lost: what is under way is stored first.
+                # The claim was lost; texts in progress are stored first.
                 self._agenda.put_off(node)
                 break
             elif await self.begin():
-                # What another run has made meanwhile is not made again.
+                # Another run may have made some nodes meanwhile.
                 await self._look()
             else:
                 return False
@@ -194,37 +194,37 @@ class UpdateRounds:
             elif node is None:
                 return None
             elif await is_left_alone(run, node):
-                # Its stand-in serves on: it is no work of this run.
+                # Its stand-in stays, so it is no work of this run.
                 self._tried.add(node.id)
-                self._leave_out(node)
+                self._exclude_from_progress(node)
                 self._agenda.settle(node.id)
             else:
                 return node
 
     async def _wait(self) -> None:
-        """Wait for the next event, and commit what is finished when a commit is due."""
+        """Wait for the next event, and commit the finished texts if a commit is due."""
         run = self._run
         if self._tasks:
-            left_to_linger = self._oldest + _LINGER - time.monotonic()
+            delay_left = self._oldest + _BATCH_DELAY - time.monotonic()
             done, _ = await asyncio.wait(
                 self._tasks,
-                timeout=max(0.0, left_to_linger) if self._finished else None,
+                timeout=max(0.0, delay_left) if self._finished else None,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             self._collect(done)
-        # Only the stand-in makes texts so fast that a commit for each would be most of the work.
+        # Extracts are made so fast that one commit each would be most of the work.
         due = (
             not run.is_deterministic
             or len(self._finished) >= _GROUP
-            or time.monotonic() >= self._oldest + _LINGER
-            # With none in progress, the next iteration either finds more to make or commits.
+            or time.monotonic() >= self._oldest + _BATCH_DELAY
+            # Without nodes in progress, the next iteration either starts more or commits.
             or (not self._tasks and run.budget.stopped is not None)
         )
         if self._finished and due:
             await self._commit()
 
     def _collect(self, done: set[asyncio.Task[Outcome]]) -> None:
-        """Take the outcomes of finished tasks; the error of a task is raised."""
+        """Collect the outcomes of finished tasks. Raises the error of a task."""
         for task in done:
             del self._tasks[task]
         if not self._finished:
@@ -235,7 +235,7 @@ class UpdateRounds:
             task.result()
 
     async def _commit(self) -> None:
-        """Commit what is finished, and apply each outcome to the agenda."""
+        """Commit the finished texts, and apply each outcome to the agenda."""
         outcomes, self._finished = self._finished, []
         try:
             committed, dirtied = await self._run.commits.commit(outcomes)
@@ -253,7 +253,7 @@ class UpdateRounds:
         self._report_progress()
 
     async def _record_outcome(self, outcome: Outcome, *, is_committed: bool) -> None:
-        """Tell the agenda the outcome of one node, and count it."""
+        """Apply the outcome of one node to the agenda, and count it."""
         node, kind = outcome.node, outcome.kind
         if kind == "refused":
             self._agenda.fail(node.id)
@@ -263,9 +263,9 @@ class UpdateRounds:
             self._counts_by_kind["failed"] += 1
             self._agenda.fail(node.id)
         elif kind == "clean":
-            self._pass_over(node)
+            self._settle_without_text(node)
         else:
-            # A stand-in that is kept counts as one that is made: the model was asked for the node.
+            # A kept stand-in counts as a made one, since the model was asked for the node.
             kind = "degraded" if kind == "kept" else kind
             self._counts_by_kind[kind] += 1
             self._by_level[node.level] = self._by_level.get(node.level, 0) + 1
@@ -282,7 +282,7 @@ class UpdateRounds:
             return
         done_elsewhere = stored[0].revision > node.revision and stored[0].status == "active"
         if not is_unfinished(stored[0]) or (done_elsewhere and not waits(stored[0])):
-            self._pass_over(stored[0])
+            self._settle_without_text(stored[0])
         elif self._moves[node.id] <= _MOVES:
             self._agenda.put_off(stored[0])
         else:
@@ -293,16 +293,16 @@ class UpdateRounds:
         self._moves.pop(node.id, None)
         self._agenda.settle(node.id)
 
-    def _pass_over(self, node: Node) -> None:
-        """Settle a node that gets no text of this run: its text is right, or another run made it.
+    def _settle_without_text(self, node: Node) -> None:
+        """Settle a node that gets no text from this run, because it has one.
 
-        It is left out of the progress, which counts what the report counts.
+        It is excluded from the progress, which counts the same nodes as the report.
         """
-        self._leave_out(node)
+        self._exclude_from_progress(node)
         self._settle(node)
 
-    def _leave_out(self, node: Node) -> None:
-        """Take a node out of the progress report's totals, where it was counted."""
+    def _exclude_from_progress(self, node: Node) -> None:
+        """Remove a node from the progress report's totals, if it was counted."""
         if node.level in self._totals and node.id not in self._uncounted:
             self._totals[node.level] -= 1
 
@@ -325,7 +325,7 @@ class UpdateRounds:
             self._totals[node.level] = self._totals.get(node.level, 0) + 1
 
     async def _is_work(self, node: Node) -> bool:
-        """Return whether the run will work on a node; remember those that it will leave alone."""
+        """Return whether the run will work on a node; remember the nodes that it skips."""
         if waits(node) or not await is_left_alone(self._run, node):
             return True
         self._uncounted.add(node.id)
@@ -368,7 +368,7 @@ class UpdateRounds:
         )
 
     def _detail(self, _: str) -> dict[str, Any]:
-        """Return what the journal says of the run."""
+        """Return the detail of the run's journal entry."""
         report = self._report()
         return {
             "model": self._run.llm.name,
@@ -385,7 +385,7 @@ class UpdateRounds:
         }
 
     async def _keep_finished(self) -> None:
-        """Commit what is finished where the run ends early."""
+        """Commit the finished texts of a run that ends early."""
         for task in self._tasks:
             if not task.cancelled() and task.exception() is None:
                 self._finished.append(task.result())
@@ -396,10 +396,10 @@ class UpdateRounds:
 
 
 async def measure_backlog(run: UpdateRun) -> dict[str, Any]:
-    """Return how many summaries wait to be made, and which share of all is dirty.
+    """Return how many summaries wait to be made, and the dirty share of all.
 
-    The count of waiting summaries is bounded, so that a run of a long session costs what it makes.
-    A summary that an edit alone made dirty does not wait, nor does one with a clean stand-in.
+    The count is bounded, so that a run of a long session costs only what it makes. A summary that
+    an edit alone made dirty does not wait, nor does one with a clean stand-in.
     """
     counts = session_state(run.record).ordinals
     levels = await asyncio.gather(*(_waiting(run, *level) for level in enumerate(counts, start=1)))

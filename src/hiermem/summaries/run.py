@@ -1,7 +1,7 @@
-"""What a run needs to make its nodes, and the reads of what a node is made from.
+"""Reads the inputs of nodes for an update run, and holds the run's settings, prompts and claim.
 
-A read takes what one node needs and no more, so memory is bounded by the nodes in progress. Nothing
-is decided here; ``summaries.inputs`` decides what becomes of what was read.
+A read takes what one node needs and no more, so memory is bounded by the nodes in progress.
+``summaries.inputs`` decides what the inputs are.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from hiermem.tree.trigger import OVERLAP_REACH
 from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import Attempt, Record
 
-#: How often inputs are read again where one was replaced between two reads.
+#: How often inputs are read again because one was replaced between two reads.
 _READS: Final = 3
 #: Messages read at once for several windows.
 _AT_ONCE: Final = 4096
-#: Tokens for what is filled into a template: title, people, times, marks.
+#: Tokens for the values of a template: title, people, times, marks.
 _PROMPT_FRAME: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What a run of one session may share with others.
+    """The models and limits that a run of one session may share with others.
 
-    ``fallback`` makes the stand-in where no answer of ``llm`` is fit; ``sleep`` pauses. A run makes
-    for itself what else it is not given. ``on_call`` is told each node before a call for it gets in
-    line. Its calls are charged to the budgets ``parents`` as well. ``planned`` are the requests
-    that a common plan has counted.
+    ``fallback`` makes the stand-in if no answer of ``llm`` passes; ``sleep`` pauses. A run makes a
+    missing ``rate_limiter`` itself. ``on_call`` receives each node before its call is queued. Calls
+    are charged to the budgets ``parents`` as well. ``planned`` are the requests that a common plan
+    counted.
     """
 
     llm: LLM
@@ -64,12 +64,12 @@ class Shared:
 
 
 class UpdateRun(Run[Node]):
-    """One run that makes the nodes of ``tree``. To open it reads and writes nothing.
+    """One run that makes the nodes of ``tree``. Opening it reads and writes nothing.
 
-    With a ``claim``, it begins no call without holding the session.
-    ``pending_texts`` holds, by input hash, the texts that this run is making; ``in_flight`` holds
-    those of all runs of its handle. The stand-in counts with ``extract_counter``, since each text
-    that it writes grows, and each level has sentences of the level below. ``own_counts`` are the
+    With a ``claim``, it begins no call without holding the session. ``pending_texts`` holds, by
+    input hash, the texts that this run is making; ``in_flight`` holds those of all runs of its
+    handle. The stand-in counts with ``extract_counter``, since each of its texts grows, and each
+    level repeats sentences of the level below. ``own_counts`` are the
     session's stored counts of attempts by the ids of their nodes, None before the run has looked.
     """
 
@@ -119,43 +119,43 @@ class UpdateRun(Run[Node]):
 
     @property
     def session_id(self) -> str:
-        """The session's id."""
+        """Return the session's id."""
         return self.record.id
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether asking again is pointless, because the model is the stand-in itself."""
+        """Return whether the model is the extractive stand-in, so that retries are useless."""
         return self.llm.name == self.fallback.name
 
     @property
     def concurrent_nodes(self) -> int:
-        """The number of nodes that are worked on at once.
+        """Return the number of nodes worked on at once.
 
-        As many again as calls may be in flight read their inputs meanwhile, since a row of calls
-        may end at one time. The stand-in only computes, so more than two do not help.
+        Twice the calls that may be in flight, so that inputs are ready when many calls end at one
+        time. The stand-in only computes, so more than two do not help.
         """
         if self.is_deterministic:
             return min(self.policy.concurrency, 2)
         return 2 * self.policy.concurrency
 
     async def begin_call(self, item: Node, calls: Sequence[Attempt]) -> bool:
-        """Journal these calls while the session is held; return whether."""
+        """Journal these calls if the session is still held; return whether it is."""
         if self.claim is None:
             await self.journal.write(calls)
             return True
-        held = self.claim.held
-        if held is None:
+        fence = self.claim.held
+        if fence is None:
             return False
-        applied, _ = await self.journal.write(calls, claim=held)
+        applied, _ = await self.journal.write(calls, claim=fence)
         if applied is None:
             self.claim.lose()
         return applied is not None
 
     async def may_call(self, item: Node) -> None:
-        """Wait while as many answers of a remote model as calls may be in flight are not stored.
+        """Wait until fewer answers of a remote model are unstored than calls may be in flight.
 
         So a kill loses no more answers than that. Those of a local model cost only time. Raises
-        SpendLimitError where the run may make no call any more.
+        SpendLimitError if the run may make no further call.
         """
         if not self.llm.remote or item.id in self._unstored:
             return
@@ -170,32 +170,32 @@ class UpdateRun(Run[Node]):
                 await self._room.wait()
 
     def stored(self, node: Node) -> None:
-        """Note that what was made for ``node`` is stored, or that nothing was made."""
+        """Record that the answer for ``node`` is stored, or that there is none."""
         self._unstored.discard(node.id)
         self._room.set()
 
     async def drain(self, error: BaseException) -> None:
-        """Await the tasks. Nothing is stored meanwhile, so none waits for that any longer."""
+        """Await the tasks, without waiting for stores, since nothing is stored meanwhile."""
         self._room.set()
         await super().drain(error)
 
     def awaited_text(self, wanted: str) -> PendingText | None:
-        """Return the pending text for ``wanted``, where this event loop can await it.
+        """Return the pending text for ``wanted``; None if this event loop cannot await it.
 
-        It never stops anybody from asking: where a request failed, the next one asks for itself.
+        It never prevents a call: if a request failed, the next run asks for itself.
         """
-        found = self.in_flight.get(wanted)
-        here = found is not None and found.get_loop() is asyncio.get_running_loop()
-        return found if here else None
+        pending = self.in_flight.get(wanted)
+        here = pending is not None and pending.get_loop() is asyncio.get_running_loop()
+        return pending if here else None
 
     def begin_text(self, wanted: str) -> PendingText:
-        """Note that this run makes the text for ``wanted``."""
+        """Record that this run makes the text for ``wanted``."""
         mine: PendingText = asyncio.get_running_loop().create_future()
         self.pending_texts[wanted] = self.in_flight[wanted] = mine
         return mine
 
     def drop_text(self, wanted: str) -> None:
-        """Note that the text for ``wanted`` is committed, or was not made."""
+        """Record that the text for ``wanted`` is committed, or was not made."""
         mine = self.pending_texts.pop(wanted, None)
         if mine is not None and self.in_flight.get(wanted) is mine:
             del self.in_flight[wanted]
@@ -222,9 +222,9 @@ class UpdateRun(Run[Node]):
         return labels.of_inputs(inputs)
 
     def room(self, level: int, *, inputs: int = 0, answer: int = 0) -> int | None:
-        """Return the room for inputs of so many tokens, or the least room for any inputs.
+        """Return the room for ``inputs`` tokens, or the least room for any inputs.
 
-        None where the model's window has no limit. Raises ConfigError where it is too small.
+        None if the model's window has no limit. Raises ConfigError if it is too small.
         """
         window, template = self.llm.context_window, self.plan(level).template
         if window is None:
@@ -262,39 +262,41 @@ class UpdateRun(Run[Node]):
 
 
 async def read_inputs(run: UpdateRun, node: Node) -> Inputs | None:
-    """Read what ``node`` is made from; None where a child has no text."""
+    """Read the inputs of ``node``; None if a child has no text."""
     if not node.children:
         return await _read_messages(run, node)
     for _ in range(_READS):
         children = await run.tree.nodes(node.children)
         if len(children) < len(node.children) or not all(child.revision for child in children):
             return None
-        found = await run.tree.revisions([(child.id, child.revision) for child in children])
-        if len(found) == len(children):
-            return from_children(list(zip(children, found, strict=True)), verbatim=node.verbatim)
+        revisions = await run.tree.revisions([(child.id, child.revision) for child in children])
+        if len(revisions) == len(children):
+            return from_children(
+                list(zip(children, revisions, strict=True)), verbatim=node.verbatim
+            )
     return None
 
 
 async def read_windows_at_once(
     run: UpdateRun, windows: Sequence[Node]
 ) -> list[tuple[Node, list[StoredMessage]]]:
-    """Read the messages of several windows; those left out are to be read one by one.
+    """Read the messages of several windows; the omitted windows are to be read one by one.
 
-    ``windows`` are in order. Neighbours are read together, unless other threads' messages between
-    them would be most of what is read.
+    ``windows`` are in order. Neighbours are read together, unless most of the messages between
+    them are of other threads.
     """
-    found: list[tuple[Node, list[StoredMessage]]] = []
+    groups: list[tuple[Node, list[StoredMessage]]] = []
     if run.config.overlap:
-        return found
+        return groups
     row = list(windows)
     while row:
         several: list[Node] = []
-        first, stop, held = row[0].span.start, 0, 0
+        first, stop, wanted = row[0].span.start, 0, 0
         for node in row:
-            # A window of another thread may begin before the one that comes before it.
+            # A window of another thread may begin before its predecessor.
             begin, end = min(first, node.span.start), max(stop, node.span.stop)
-            held += node.messages
-            if several and (end - begin > 2 * held or end - begin > _AT_ONCE):
+            wanted += node.messages
+            if several and (end - begin > 2 * wanted or end - begin > _AT_ONCE):
                 break
             several.append(node)
             first, stop = begin, end
@@ -304,13 +306,13 @@ async def read_windows_at_once(
             continue
         for node in several:
             span = node.span
-            own = messages[span.start - first : span.stop - first]
-            found.append((node, [stored for stored in own if stored.thread == node.thread]))
-    return found
+            stretch = messages[span.start - first : span.stop - first]
+            groups.append((node, [stored for stored in stretch if stored.thread == node.thread]))
+    return groups
 
 
 async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
-    """Read the messages of a window, and the text before it where an overlap is configured."""
+    """Read the messages of a window, and the text before it if an overlap is configured."""
     span = node.span
     overlap: tuple[str, int | None] = ("", None)
     if run.config.overlap:
@@ -334,8 +336,7 @@ async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
 async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[Node]]:
     """Yield, in pages, the nodes of ``level`` below ordinal ``stop`` with an outdated strategy.
 
-    A node that is being made, or will be made anyway, is left alone. Yields none where the policy
-    does not follow the strategy.
+    Unfinished nodes are skipped. Yields nothing if the policy does not follow the strategy.
     """
     if not run.policy.follow_strategy:
         return
@@ -347,7 +348,7 @@ async def read_outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[
 async def read_flagged(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[Node]]:
     """Yield, in pages, the nodes of ``level`` that an edit alone made dirty.
 
-    Yields none if the policy does not say ``regenerate_on_edit``.
+    Yields nothing if the policy does not say ``regenerate_on_edit``.
     """
     if run.policy.regenerate_on_edit:
         async for page in read_pages(partial(run.tree.unfinished, level), stop):

@@ -1,8 +1,8 @@
 """Decides which units a summary of a given size keeps.
 
 The result never exceeds the budget as the given counter counts it, and the same units give the same
-result in every process. This module neither splits text (``units``) nor knows what a word is worth
-(``lexicon``).
+result in every process. Neither the splitting of text (``units``) nor the worth of a word
+(``policy``) is decided here.
 
 The method is weighted term coverage with diminishing returns, a submodular objective, maximised by
 a cost-scaled lazy greedy (Lin and Bilmes 2010, Leskovec et al. 2007). A set of units is worth, for
@@ -13,7 +13,7 @@ and a third almost nothing; each step takes the unit that adds most per token:
     w(t)     = kind(t) * f ** 0.25 * ln(1 + n / f)      n units, f of which hold t
     prior(u) = other_role * (1 + lead, first unit of its message) * (code, a code digest)
                and by the place in an answer (``_priors``)
-    cost(u)  = its tokens, and those of its speaker and date where they are not shown yet
+    cost(u)  = its tokens, and those of its speaker and date if they are not shown yet
 
 A unit that leans on others (``_company``) is weighed, paid for and taken together with them. The
 user and the assistant each have a part of their fair share of the budget (``_floors``). Calls of
@@ -54,7 +54,7 @@ from hiermem.types import Role, Unit
 
 
 class UnitNote(NamedTuple):
-    """What was read in a unit's text: its terms, those among them of a strong kind, its tokens."""
+    """A unit's terms, those among them that are decisions or anchors, and its tokens."""
 
     terms: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class UnitNote(NamedTuple):
     tokens: int = 0
 
 
-#: What was read in units, by their texts.
+#: The notes of units, by their texts.
 Notes: TypeAlias = MutableMapping[str, UnitNote]
 
 _NOTHING = UnitNote()
@@ -73,7 +73,7 @@ _COST_OFFSET = 3
 _CRUMB = 3
 #: Speakers' labels that are not names.
 _ROLE_LABELS = {"user", "assistant", "system", "tool", "summary"}
-#: How many sentences further back come with a sentence that leans on the one before it.
+#: How many earlier sentences come with a sentence that leans on the one before it.
 _CHAIN = 2
 #: The factor for a unit that can represent its group only in part: a whole sentence reads better.
 _PART = 0.5
@@ -135,14 +135,14 @@ def select(
 ) -> Selection:
     """Keep the units worth most within ``budget`` tokens, in their given order.
 
-    ``standing`` are positions in ``units`` that are taken first, as far as they fit. ``groups`` are
+    ``standing`` are positions in ``units`` to take first, as far as they fit. ``groups`` are
     lists of positions, oldest first. Before the rest is pooled, each group keeps its best unit, cut
     to ``piece`` tokens with its date and speaker, for as long as the budget lasts. ``known`` are
-    units that the reader is shown anyway: their terms count as said, and they are not selected.
-    Where nothing can be scored or nothing fits, the head of the first unit stands for all.
-    ``notes`` are what earlier selections with the same counter read in units, to which this one
-    adds. ``count(text) <= budget`` holds for every counter. The method assumes that separate parts
-    count no less than the joined text; where that fails, the units taken last are left out again.
+    units that the reader sees anyway: their terms count as said, and they are not selected. If
+    nothing can be scored or nothing fits, the head of the first unit stands for all. ``notes`` are
+    those of earlier selections with the same counter, to which this one adds. ``count(text) <=
+    budget`` holds for every counter. The method assumes that separate parts count no less than the
+    joined text; if that fails, the units taken last are removed again.
     """
     if budget <= 0 or not units:
         return Selection()
@@ -181,13 +181,13 @@ class _Pool:
         self._worth: list[float] = []
         self._score(known)
         self._prior = _priors(units, self._message, weights, self._company)
-        self._bulk = {at for at, unit in enumerate(units) if _is_bulk(unit)}
+        self._bulk = {position for position, unit in enumerate(units) if _is_bulk(unit)}
         self._floors = _floors(units, self._message, weights.floor * budget)
         self._scales: dict[int, float] = {}
         self._added: dict[int, list[tuple[int, list[int]]]] = {}
-        for place in {place for places in self._company.values() for place in places}:
-            if not self._terms[place]:
-                self._tokens[place] = count(" " + units[place].text)
+        for companion in set(chain.from_iterable(self._company.values())):
+            if not self._terms[companion]:
+                self._tokens[companion] = count(" " + units[companion].text)
         self._labels: dict[str, int] = {}
         self._days: dict[str, int] = {"": 0}
         self._seen_messages: set[int] = set()
@@ -200,20 +200,20 @@ class _Pool:
         Exact repeats by one speaker count once, back-channel does not count.
         """
         notes = self._notes
-        found: list[UnitNote] = []
-        said: set[tuple[str, str]] = set()
+        read_notes: list[UnitNote] = []
+        spoken: set[tuple[str, str]] = set()
         names = _own_names(self._units)
         for unit in (*known, *self._units):
             text = unit.text
             key = unit.speaker, text.casefold()
-            idle = key in said or is_back_channel(text, names)
-            said.add(key)
-            found.append(_NOTHING if idle else notes.get(text) or self._read(text))
-        frequency = Counter(chain.from_iterable([note.terms for note in found]))
+            idle = key in spoken or is_back_channel(text, names)
+            spoken.add(key)
+            read_notes.append(_NOTHING if idle else notes.get(text) or self._read(text))
+        frequency = Counter(chain.from_iterable([note.terms for note in read_notes]))
         kinds = dict.fromkeys(frequency, PLAIN)
-        decisions = chain.from_iterable([note.decisions for note in found])
+        decisions = chain.from_iterable([note.decisions for note in read_notes])
         kinds |= dict.fromkeys(decisions, DECISION)
-        anchors = chain.from_iterable([note.anchors for note in found])
+        anchors = chain.from_iterable([note.anchors for note in read_notes])
         kinds |= dict.fromkeys(anchors, ANCHOR)
         kinds |= dict.fromkeys(names & kinds.keys(), _NO_KIND)
         by_kind = {
@@ -222,19 +222,19 @@ class _Pool:
             DECISION: self._weights.decision,
             ANCHOR: self._weights.anchor,
         }
-        number = {term: place for place, term in enumerate(frequency)}
-        total = len(found)
+        number = {term: index for index, term in enumerate(frequency)}
+        total = len(read_notes)
         # Few pairs of a kind and a frequency are met, each of them often.
         worth = {
             (kind, f): by_kind[kind] * math.sqrt(math.sqrt(f)) * math.log(1 + total / f)
             for kind, f in set(zip(kinds.values(), frequency.values(), strict=True))
         }
         self._worth = [worth[pair] for pair in zip(kinds.values(), frequency.values(), strict=True)]
-        for term in (term for note in found[: len(known)] for term in note.terms):
+        for term in (term for note in read_notes[: len(known)] for term in note.terms):
             self._worth[number[term]] *= self._weights.repeat
-        own = found[len(known) :]
-        self._terms = [tuple(map(number.__getitem__, note.terms)) for note in own]
-        self._tokens = [note.tokens for note in own]
+        own_notes = read_notes[len(known) :]
+        self._terms = [tuple(map(number.__getitem__, note.terms)) for note in own_notes]
+        self._tokens = [note.tokens for note in own_notes]
 
     def _read(self, text: str) -> UnitNote:
         """Read the text of a unit, and note what was read."""
@@ -247,12 +247,10 @@ class _Pool:
         )
         return note
 
-    # -- the present cost and worth of a unit
-
-    def _heading_cost(self, at: int) -> int:
-        """Return the tokens of the speaker and the date of a unit, where they are not shown yet."""
-        unit, cost = self._units[at], 0
-        if self._message[at] not in self._seen_messages and unit.speaker:
+    def _heading_cost(self, position: int) -> int:
+        """Return the tokens of a unit's speaker and date, as far as they are not shown yet."""
+        unit, cost = self._units[position], 0
+        if self._message[position] not in self._seen_messages and unit.speaker:
             if unit.speaker not in self._labels:
                 self._labels[unit.speaker] = self._count(f"\n{unit.speaker}:")
             cost = self._labels[unit.speaker]
@@ -262,100 +260,105 @@ class _Pool:
             cost += self._days[unit.date]
         return cost
 
-    def _missing(self, at: int) -> list[int]:
+    def _missing(self, position: int) -> list[int]:
         """Return the units that must come with a unit and are not taken yet."""
-        return [place for place in self._company.get(at, ()) if place not in self._taken]
+        return [
+            companion
+            for companion in self._company.get(position, ())
+            if companion not in self._taken
+        ]
 
-    def _cost(self, at: int) -> int:
+    def _cost(self, position: int) -> int:
         """Return the tokens that showing a unit adds, with the units that come with it."""
-        cost = self._tokens[at] + self._heading_cost(at)
-        if at in self._company and (missing := self._missing(at)):
-            shown = {self._message[at]}
-            for place in missing:
-                cost += self._tokens[place]
-                if self._message[place] not in shown:
-                    shown.add(self._message[place])
-                    cost += self._heading_cost(place)
+        cost = self._tokens[position] + self._heading_cost(position)
+        if position in self._company and (missing := self._missing(position)):
+            shown = {self._message[position]}
+            for companion in missing:
+                cost += self._tokens[companion]
+                if self._message[companion] not in shown:
+                    shown.add(self._message[companion])
+                    cost += self._heading_cost(companion)
         return cost
 
-    def _gain(self, at: int, cost: int) -> float:
+    def _gain(self, position: int, cost: int) -> float:
         """Return the worth per token that a unit of ``cost`` adds now."""
         worth = self._worth.__getitem__
-        value = sum(map(worth, self._terms[at])) * self._prior[at]
-        if at in self._company:
-            for place, added in self._added_terms(at):
-                if place not in self._taken:
-                    value += sum(map(worth, added)) * self._prior[place]
+        value = sum(map(worth, self._terms[position])) * self._prior[position]
+        if position in self._company:
+            for companion, added in self._added_terms(position):
+                if companion not in self._taken:
+                    value += sum(map(worth, added)) * self._prior[companion]
         scale = self._scales.get(cost)
         if scale is None:
             scale = math.pow(cost + _COST_OFFSET, self._weights.cost_power)
             self._scales[cost] = scale
         return value / scale
 
-    def _added_terms(self, at: int) -> list[tuple[int, list[int]]]:
-        """Return the units that come with a unit, each with the terms that the unit has not."""
-        found = self._added.get(at)
-        if found is None:
-            own = set(self._terms[at])
-            found = self._added[at] = [
-                (place, sorted(set(self._terms[place]) - own)) for place in self._company[at]
+    def _added_terms(self, position: int) -> list[tuple[int, list[int]]]:
+        """Return the units that come with a unit, each with the terms that the unit lacks."""
+        added = self._added.get(position)
+        if added is None:
+            own_terms = set(self._terms[position])
+            added = self._added[position] = [
+                (companion, sorted(set(self._terms[companion]) - own_terms))
+                for companion in self._company[position]
             ]
-        return found
+        return added
 
-    def _take(self, at: int, cost: int, *, cut: Unit | None = None) -> None:
+    def _take(self, position: int, cost: int, *, cut: Unit | None = None) -> None:
         """Show a unit (or ``cut``, a part of it); from now on its terms are worth less."""
         self._left -= cost
-        # Its company is taken first, so that leaving out the last units leaves no unit alone.
-        for place in [at] if cut else [*self._missing(at), at]:
-            unit = cut or self._units[place]
-            self._taken.setdefault(place, unit)
+        # Its company is taken first, so that removing the last units leaves no unit alone.
+        for member in [position] if cut else [*self._missing(position), position]:
+            unit = cut or self._units[member]
+            self._taken.setdefault(member, unit)
             if unit.role in self._floors:
-                self._floors[unit.role] -= self._tokens[place]
+                self._floors[unit.role] -= self._tokens[member]
             if unit.speaker:
-                self._seen_messages.add(self._message[place])
+                self._seen_messages.add(self._message[member])
             self._seen_days.add(unit.date)
-            for term in self._terms[place]:
+            for term in self._terms[member]:
                 self._worth[term] *= self._weights.repeat
-
-    # -- the steps
 
     def stand(self, places: Iterable[int]) -> None:
         """Take these units as far as they fit."""
-        for at in places:
-            if at not in self._taken and (cost := self._cost(at)) <= self._left:
-                self._take(at, cost)
+        for position in places:
+            if position not in self._taken and (cost := self._cost(position)) <= self._left:
+                self._take(position, cost)
 
     def represent(self, group: Sequence[int], piece: int) -> None:
-        """Take the best unit of a group, cut to ``piece`` tokens where none is shorter.
+        """Take the best unit of a group, cut to ``piece`` tokens if none is shorter.
 
         A group whose units all say nothing is represented by its first unit.
         """
         room = min(piece, self._left)
-        if not group or room <= 0 or any(at in self._taken for at in group):
+        if not group or room <= 0 or any(position in self._taken for position in group):
             return
-        group = [at for at in group if self._terms[at] and at not in self._bulk] or group
+        group = [
+            position for position in group if self._terms[position] and position not in self._bulk
+        ] or group
         best, best_gain, best_cost = group[0], 0.0, piece + 1
-        for at in group:
-            if not self._terms[at]:
+        for position in group:
+            if not self._terms[position]:
                 continue
-            cost = self._cost(at)
-            gain = self._gain(at, cost)
-            if cost > room:  # only the fitting part has worth
+            cost = self._cost(position)
+            gain = self._gain(position, cost)
+            if cost > room:  # Only the fitting part has worth.
                 gain *= _PART * room / cost
             if gain > best_gain:
-                best, best_gain, best_cost = at, gain, cost
+                best, best_gain, best_cost = position, gain, cost
         if self._terms[best] and best_cost <= room:
             self._take(best, best_cost)
         else:
             self._take_head(best, room)
 
-    def _take_head(self, at: int, room: int) -> None:
+    def _take_head(self, position: int, room: int) -> None:
         """Show as much of a unit as fits ``room`` tokens.
 
-        If its speaker's name and its date would fill it, it stands without the name, then the date.
+        If its speaker's name and its date would fill the room, the name goes first, then the date.
         """
-        unit = self._units[at]
-        heading = self._heading_cost(at)
+        unit = self._units[position]
+        heading = self._heading_cost(position)
         if heading > room // 2:
             heading = 0 if unit.date in self._seen_days else self._days[unit.date]
             unit = replace(unit, speaker="")
@@ -365,70 +368,77 @@ class _Pool:
         text = _head(unit.text, room - heading, lambda text: self._count("\n" + text))
         if text:
             cost = heading + self._count("\n" + text)
-            self._take(at, min(cost, room), cut=replace(unit, text=text))
+            self._take(position, min(cost, room), cut=replace(unit, text=text))
 
     def fill(self, *, bulk: bool = True) -> None:
         """Spend the rest of the budget on the units that add most per token, until nothing fits."""
         if self._left <= _CRUMB:
             return
         passed = self._taken if bulk else self._taken.keys() | self._bulk
-        waiting = [at for at, terms in enumerate(self._terms) if terms and at not in passed]
-        if min((self._tokens[at] for at in waiting), default=0) > self._left:
+        waiting = [
+            position
+            for position, terms in enumerate(self._terms)
+            if terms and position not in passed
+        ]
+        if min((self._tokens[position] for position in waiting), default=0) > self._left:
             return
         queue = self._bounds(waiting)
         heapq.heapify(queue)
         version = 0
         while queue and self._left > _CRUMB:
-            bound, at, seen = heapq.heappop(queue)
-            if at in self._taken or (cost := self._cost(at)) > self._left - self._owed(at):
+            bound, position, seen = heapq.heappop(queue)
+            if position in self._taken:
+                continue
+            cost = self._cost(position)
+            if cost > self._left - self._owed(position):
                 continue
             # A bound of this version is the gain itself.
-            gain = self._gain(at, cost) if seen != version else -bound
+            gain = self._gain(position, cost) if seen != version else -bound
             if gain <= 0:
                 continue
             if seen != version and queue and -gain > queue[0][0]:
-                heapq.heappush(queue, (-gain, at, version))
+                heapq.heappush(queue, (-gain, position, version))
                 continue
-            self._take(at, cost)
+            self._take(position, cost)
             version += 1
 
-    def _owed(self, at: int) -> int:
+    def _owed(self, position: int) -> int:
         """Return the tokens that a unit must leave for roles that are below their floors."""
-        own = self._units[at].role
-        return sum(max(0, floor) for role, floor in self._floors.items() if role != own)
+        own_role = self._units[position].role
+        return sum(max(0, floor) for role, floor in self._floors.items() if role != own_role)
 
     def _bounds(self, waiting: Sequence[int]) -> list[tuple[float, int, int]]:
-        """Return the entries of units in the queue: the gain that each has now, its position, 0.
+        """Return the queue entries of units: the present gain of each, its position, and 0.
 
-        The units of one message have one heading. A unit that comes alone and is too long now stays
-        so: what showing another unit takes off its cost, that other unit has paid for.
+        The units of one message share one heading. A lone unit that is too long now stays too long:
+        another unit has paid for whatever its showing takes off the cost.
         """
         headings: dict[int, int] = {}
-        found: list[tuple[float, int, int]] = []
-        for at in waiting:
-            if at in self._company:
-                cost = self._cost(at)
+        entries: list[tuple[float, int, int]] = []
+        for position in waiting:
+            if position in self._company:
+                cost = self._cost(position)
             else:
-                number = self._message[at]
+                number = self._message[position]
                 if number not in headings:
-                    headings[number] = self._heading_cost(at)
-                cost = self._tokens[at] + headings[number]
+                    headings[number] = self._heading_cost(position)
+                cost = self._tokens[position] + headings[number]
                 if cost > self._left:
                     continue
-            found.append((-self._gain(at, cost), at, 0))
-        return found
+            entries.append((-self._gain(position, cost), position, 0))
+        return entries
 
     def measured(self, number: int | None = None) -> Selection:
         """Return the first ``number`` units taken (all for None) as they would be rendered."""
         places = sorted(list(self._taken)[:number])
-        units = tuple(self._taken[place] for place in places)
+        units = tuple(self._taken[position] for position in places)
         text = render(units)
         return Selection(units, text, self._count(text))
 
     def result(self) -> Selection:
         """Return the taken units, after spending the tokens that joining the parts has saved.
 
-        Where the counter counts the parts lower than the whole, the units taken last are left out.
+        If the counter counts the parts lower than the whole, the units taken last are removed.
         """
         best = self.measured()
         for _ in range(_REFILLS):
@@ -480,19 +490,19 @@ def _priors(
     nothing, and neither is a formula or a mark without the sentence that it belongs to.
     """
     priors: list[float] = []
-    for at, unit in enumerate(units):
+    for position, unit in enumerate(units):
         answer = unit.role == "assistant"
         prior = 1.0 if unit.role == "user" else weights.other_role
         if (answer and is_closing(unit.text)) or not (unit.ordinal == 0 or has_word(unit.text)):
             prior = 0.0
         elif unit.ordinal == 0:
-            if at in company or not (weights.questions and leans(unit.text)):
+            if position in company or not (weights.questions and leans(unit.text)):
                 prior *= 1 + weights.lead
         elif answer and is_heading(unit.text):
             prior = 0.0
         elif answer and is_item(unit.text):
             prior *= _ITEM
-        elif answer and (at + 1 == len(units) or message[at + 1] != message[at]):
+        elif answer and (position + 1 == len(units) or message[position + 1] != message[position]):
             prior *= 1 + weights.lead
         priors.append(prior * weights.code if unit.code else prior)
     return priors
@@ -508,11 +518,17 @@ def _is_bulk(unit: Unit) -> bool:
 def _floors(units: Sequence[Unit], message: Sequence[int], room: float) -> dict[str, int]:
     """Return, by role, the tokens that the other roles leave free for it, if it has the units.
 
-    A fair share is one by messages, because one answer is as long as many questions.
+    A fair share counts messages, because one answer is as long as many questions.
     """
-    said = Counter(role for _, role in {(message[at], unit.role) for at, unit in enumerate(units)})
-    total = sum(said.values())
-    return {role: int(room * said[role] / total) for role in _SPEAKERS if said[role]}
+    messages_by_role = Counter(
+        role for _, role in {(message[position], unit.role) for position, unit in enumerate(units)}
+    )
+    total = sum(messages_by_role.values())
+    return {
+        role: int(room * messages_by_role[role] / total)
+        for role in _SPEAKERS
+        if messages_by_role[role]
+    }
 
 
 def _message_numbers(units: Iterable[Unit]) -> list[int]:
@@ -540,33 +556,35 @@ def _company(
     """
     company: dict[int, tuple[int, ...]] = {}
     heading: int | None = None
-    for at, unit in enumerate(units):
-        inside = at > 0 and message[at] == message[at - 1]
+    for position, unit in enumerate(units):
+        inside = position > 0 and message[position] == message[position - 1]
         if not inside:
             heading = None
         if unit.code:
             continue
         if is_heading(unit.text):
-            heading = at
-            if at + 1 < len(units) and message[at + 1] == message[at]:
-                company[at] = (at + 1,)
+            heading = position
+            if position + 1 < len(units) and message[position + 1] == message[position]:
+                company[position] = (position + 1,)
         elif is_item(unit.text):
             if heading is not None:
-                company[at] = (heading,)
+                company[position] = (heading,)
         elif inside and leans(unit.text):
-            before = company.get(at - 1, ()) if not is_heading(units[at - 1].text) else ()
-            company[at] = (*before[-_CHAIN:], at - 1)
-        elif questions and _answers(units, at) and leans(unit.text):
-            company[at] = (at - 1,)
+            before = (
+                company.get(position - 1, ()) if not is_heading(units[position - 1].text) else ()
+            )
+            company[position] = (*before[-_CHAIN:], position - 1)
+        elif questions and _answers(units, position) and leans(unit.text):
+            company[position] = (position - 1,)
     return company
 
 
-def _answers(units: Sequence[Unit], at: int) -> bool:
+def _answers(units: Sequence[Unit], position: int) -> bool:
     """Return whether a unit begins the message after one that ends in a question."""
-    unit = units[at]
-    if at == 0 or unit.ordinal or unit.index is None:
+    unit = units[position]
+    if position == 0 or unit.ordinal or unit.index is None:
         return False
-    return units[at - 1].index == unit.index - 1 and units[at - 1].text.endswith("?")
+    return units[position - 1].index == unit.index - 1 and units[position - 1].text.endswith("?")
 
 
 def _own_names(units: Iterable[Unit]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Decides which words of a text tell its subject, and whether another text has them."""
+"""Decides which words of a text reveal its subject, and whether another text has them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def terms(text: str, *, most: int = MOST_TERMS) -> Iterator[str]:
 def _candidates(text: str) -> Iterator[str]:
     if not text.isascii():
         for run in _UNSPACED.findall(text):
-            yield from (run[at : at + 2] for at in range(max(1, len(run) - 1)))
+            yield from (run[start : start + 2] for start in range(max(1, len(run) - 1)))
         text = _UNSPACED.sub(" ", text)
     for match in _TERM.finditer(text):
         word = match.group()
@@ -63,9 +63,9 @@ def begins_a_word(term: str, stated: str) -> bool:
 
     In a compact script the word may contain it anywhere.
     """
-    at = stated.find(term)
-    while at >= 0:
-        if term[0] >= _COMPACT or at == 0 or not stated[at - 1].isalnum():
+    start = stated.find(term)
+    while start >= 0:
+        if term[0] >= _COMPACT or start == 0 or not stated[start - 1].isalnum():
             return True
-        at = stated.find(term, at + 1)
+        start = stated.find(term, start + 1)
     return False

@@ -1,22 +1,10 @@
-"""Brings a session's summaries up to date: takes nodes in order, makes their texts, commits them.
+"""Runs a session's update: takes nodes in order, makes their texts, commits them.
 
 Nothing is lost and nothing is made twice. Whoever asks a remote model holds the session's claim;
-every commit is a compare-and-swap. A run that ends early, by a cap, an error, a
-cancellation or a kill, leaves its nodes where the next run finds them. ``summaries`` decides
-which node is next, what it needs and what a failure means. New texts for summaries, and another
-configuration for a session, are asked for here too.
-
-Re-packs a session next to the serving tree, and lets the new tree serve when it is complete.
-
-::
-
-    begin -> catch up with the log -> make what is unmade -> swap
-                  ^                                |
-                  +-------- the log has grown -----+
-
-The whole state of a re-pack is in the store: killed at any point, the next one under the same
-configuration resumes it. The serving tree is not touched before the swap, which is one transaction.
-``log.rebuild`` decides what each step does.
+every commit is a compare-and-swap. A run that ends early, by a cap, an error, a cancellation or a
+kill, leaves its nodes for the next run. ``agenda`` decides which node is next, ``making`` how it
+gets its text. New texts for summaries, and another configuration for a session, are requested here
+too.
 """
 
 from __future__ import annotations
@@ -48,10 +36,10 @@ from hiermem.tree.weights import Weigher
 from hiermem.types import SessionRecord
 
 _log = logging.getLogger("hiermem.update")
-
-
 #: What an update does: make what is missing or dirty, or re-pack everything.
 UpdateStrategy: TypeAlias = Literal["incremental", "full"]
+#: How often a backlog is folded beside the store before it is folded inside a transaction.
+_TRIES: Final = 3
 
 
 async def update(
@@ -71,26 +59,26 @@ async def update(
     record: SessionRecord | None = None,
     claim: SessionClaim | None = None,
 ) -> UpdateReport | UpdatePlan:
-    """Make the summaries that are missing, failed, dirty or degraded, up to ``level`` if given.
+    """Make the missing, failed, dirty or degraded summaries, up to ``level`` if given.
 
-    ``shared`` has the models, and what the run has in common with runs of other sessions.
+    ``shared`` has the models, and what the run shares with runs of other sessions.
     ``max_calls`` and ``max_tokens`` cap the run; ``deadline`` is in seconds from now. A cap ends
     the run before the call that would exceed it, and the report says so. ``on_progress`` is called
     after every commit. With ``dry_run`` nothing is written or called, and the plan is returned.
     ``policy`` is the handle's if it is None. ``record`` is the session's record, if the caller has
     just read it.
 
-    With a remote model the session is claimed, where there is something to make. If another run
-    holds it, this one waits, until the deadline or until nothing is left of what waited to be made.
-    With a ``claim`` of the caller it does not wait, and the caller settles it.
+    With a remote model the session is claimed if there is something to make. If another run holds
+    it, this one waits until the deadline, or until the other has made all waiting nodes. With a
+    ``claim`` of the caller it does not wait, and the caller settles it.
 
     With ``strategy="full"`` the whole session is re-packed under ``config``, next to the serving
     tree, which the new one replaces at the end; a re-pack that ended early is resumed by the next.
     Without a ``config`` it is made under the handle's, anything else under the session's own.
 
-    The callers refuse what makes no sense, such as a negative cap or a ``level`` with a full
-    re-pack. Raises NotFoundError for an unknown session, CounterMismatchError, and what the store
-    raises; what was committed until then stays.
+    The callers check the arguments, such as a negative cap or a ``level`` with a full re-pack.
+    Raises NotFoundError for an unknown session, CounterMismatchError, and the store's errors;
+    earlier commits stay.
     """
     store = handle.store
     record = record or await handle.record(session_id)
@@ -120,8 +108,8 @@ async def update(
             return await plan_repack(store, record, config.to_json(), open_here, handle.counter)
         remaking = repack(store, record, config.to_json(), open_here, on_progress, waits=waits)
         return await _settled(remaking, claim if waits else None)
-    # What is sealed meanwhile is left to the next update. A re-pack may replace the tree meanwhile;
-    # what is still made for the old tree is then discarded.
+    # Nodes sealed meanwhile are left to the next update. If a re-pack replaces the tree meanwhile,
+    # later texts for the old tree are discarded.
     run = open_here(store.tree(session_id, record.tree))
     counts = {
         number: count
@@ -139,49 +127,14 @@ async def update(
     return await _settled(rounds.work(once()), claim if waits else None)
 
 
-async def _mark(run: UpdateRun, counts: Mapping[int, int]) -> None:
-    """Mark dirty what is made anew by the policy alone, among the first nodes of each level.
-
-    These are texts of an outdated strategy, since another prompt, model or ratio does not make a
-    text untrue, and those that an edit touched.
-    """
-    for level, stop in sorted(counts.items()):
-        for read in (read_outdated, read_flagged):
-            async for page in read(run, level, stop):
-                now = run.now()
-                if page:
-                    await run.tree.write_nodes(
-                        [status.write(node, status.mark_dirty(node, now=now)) for node in page]
-                    )
-
-
-async def _settled(working: Awaitable[UpdateReport], claim: SessionClaim | None) -> UpdateReport:
-    """Settle the claim that a run took, however it ends; return the run's report."""
-    report: UpdateReport | None = None
-    try:
-        report = await working
-        return report
-    finally:
-        if claim is not None and claim.held is not None:
-            pause = pause_after(report) if report else 0.0
-            try:
-                await shielded(claim.settle(pause=pause))
-            except HiermemError as error:
-                _log.warning("a claim was not settled, and will end: %s", type(error).__name__)
-
-
-#: How often a backlog is folded beside the store before it is folded inside a transaction.
-_TRIES: Final = 3
-
-
 async def recompress(
     handle: Handle, session_id: str, level: int, span: tuple[int, int] | None = None
 ) -> tuple[str, ...]:
     """Mark summaries of ``level`` for a new text; return their ids, in order.
 
     ``span`` is a range of message indices, (start, stop). Summaries that cover any of it are
-    marked: all where it is None, none where it is empty. The next update makes the new texts, and
-    those above where they differ; the present texts serve until then.
+    marked: all if it is None, none if it is empty. The next update makes the new texts, and those
+    above if they differ; the present texts serve until then.
 
     Raises NotFoundError.
     """
@@ -193,20 +146,20 @@ async def recompress(
 
 
 async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) -> bool:
-    """Seal and group messages under ``config``; return whether that is a change.
+    """Seal and group messages under ``config`` from now on; return whether that is a change.
 
-    The messages of open windows are folded again under it. A full re-pack that is under way under
-    another configuration is restarted under this one.
+    The messages of open windows are folded again under it. A full re-pack under way under another
+    configuration is restarted under this one.
 
     Raises NotFoundError and SessionClosedError.
     """
     now, text, build_id = handle.clock(), config.to_json(), uuid.uuid4().hex
     weigher = Weigher(handle.counter)
     changed: bool | None = None
-    for left in range(_TRIES, -1, -1):
+    for tries_left in range(_TRIES, -1, -1):
         backlog = None
         record = await handle.record(session_id)
-        if left and config_from(record.config) != config:
+        if tries_left and config_from(record.config) != config:
             backlog = Backlog(record, config, weigher)
             while stretch := backlog.left():
                 page = await handle.messages(session_id, *stretch)
@@ -220,10 +173,41 @@ async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) 
                 now=now,
                 weigher=weigher,
                 backlog=backlog,
-                wait=left > 0,
+                wait=tries_left > 0,
             )
         )
         if changed is not None:
             break
     handle.silence_warning(session_id)
     return bool(changed)
+
+
+async def _mark(run: UpdateRun, counts: Mapping[int, int]) -> None:
+    """Mark the texts dirty that only the policy renews, among the first nodes of each level.
+
+    They are those of an outdated strategy, since another prompt, model or ratio does not make a
+    text untrue, and those that an edit touched.
+    """
+    for level, stop in sorted(counts.items()):
+        for read in (read_outdated, read_flagged):
+            async for page in read(run, level, stop):
+                now = run.now()
+                if page:
+                    await run.tree.write_nodes(
+                        [status.write(node, status.mark_dirty(node, now=now)) for node in page]
+                    )
+
+
+async def _settled(working: Awaitable[UpdateReport], claim: SessionClaim | None) -> UpdateReport:
+    """Settle a run's claim, however the run ends; return its report."""
+    report: UpdateReport | None = None
+    try:
+        report = await working
+        return report
+    finally:
+        if claim is not None and claim.held is not None:
+            pause = pause_after(report) if report else 0.0
+            try:
+                await shielded(claim.settle(pause=pause))
+            except HiermemError as error:
+                _log.warning("a claim was not settled, and will end: %s", type(error).__name__)
