@@ -224,12 +224,15 @@ class ContextPolicy(_Policy):
       tokens at least; with 0, none are shown.
     - ``images``: the most images that a context holds. The newest stand, older ones by name, as
       ``[image: …]`` with their reference.
+    - ``space``: the share of the whole budget for what a member's context begins with, 300 tokens
+      at least from 2,000 on, none below 1,000; with 0, nothing is shown of the space.
     """
 
     turns: int = Field(default=2, ge=1, le=100)
     recall: float = Field(default=0.40, ge=0, lt=1)
     pins: float = Field(default=0.10, ge=0, le=0.5)
     images: int = Field(default=20, ge=0)
+    space: float = Field(default=0.15, ge=0, le=0.5)
 
     def recall_share(self, budget: int) -> float:
         """Return the share of a budget of so many tokens that is kept for what answers."""

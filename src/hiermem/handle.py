@@ -116,6 +116,8 @@ class Handle:
     #: The embedder; without one, search compares words alone.
     embedder: Embedder | None = None
     search_policy: SearchPolicy = field(default_factory=SearchPolicy)
+    #: The rules of the spaces that the application named with rules, to create them at first use.
+    spaces_to_make: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
     _key: bytes | None = None
     #: What contexts recalled for the newest turns; ``context.select`` fills it.
     recalled: dict[Any, Any] = field(
@@ -129,7 +131,9 @@ class Handle:
 
     def for_tenant(self, store: TenantStore) -> Handle:
         """Return the handle of another tenant, which shares all that is not a tenant's own."""
-        other = replace(self, store=store, in_flight={}, _key=None, _warned=set())
+        other = replace(
+            self, store=store, in_flight={}, spaces_to_make={}, _key=None, _warned=set()
+        )
         other.index_cache, other.embedder_client = self.index_cache, self.embedder_client
         other.store_clock = self.store_clock
         return other

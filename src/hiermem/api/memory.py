@@ -245,20 +245,26 @@ class AsyncMemory(Brief):
         )
         return AsyncSession(self._resources, about)
 
-    def space(self, name: str, *, rules: str | None = None) -> AsyncSpace:
+    def space(
+        self, name: str, *, rules: str | None = None, person: str | None = None
+    ) -> AsyncSpace:
         """Return the space of that name, which its first use with rules creates. Does no I/O.
 
-        ``rules`` is Markdown that names the bank's files and says what each is for. The rules of a
-        space never change. Without ``rules``, the space must exist.
+        ``rules`` is Markdown that names the bank's files and says what each is for. ``person`` is
+        the name of the person whose space it is, who speaks in its conversations as the user
+        without a name or under this one; the space gets the shipped rules for a person unless
+        ``rules`` are given. Rules and person never change. Without either, the space must exist.
 
         Raises UsageError where the rules name no file. The calls of the space raise
-        RulesConflictError where the space has other rules, and NotFoundError where it does not
-        exist.
+        RulesConflictError where the space has other rules or another person, and NotFoundError
+        where it does not exist.
         """
-        from hiermem.bank.rules import read_rules
+        from hiermem.bank.rules import rules_of
 
-        given = None if rules is None else read_rules(rules)
-        return AsyncSpace(self._resources, check_name(name, what="space"), given)
+        name, given = check_name(name, what="space"), rules_of(rules, person)
+        if given is not None:
+            self._handle.spaces_to_make[name] = given
+        return AsyncSpace(self._resources, name, given)
 
     async def spaces(self) -> list[str]:
         """Return the names of this tenant's spaces."""

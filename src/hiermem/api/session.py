@@ -194,11 +194,11 @@ class AsyncSession(Brief):
         about = self._about
         if about.space is None or about.space_known:
             return
-        from hiermem.bank.space import check_exists
+        from hiermem.bank.space import ensure_exists
 
         record = await self._handle.store.session(self.id)
         if record is None:
-            await check_exists(self._handle, about.space)
+            await ensure_exists(self._handle, about.space)
         else:
             about.check_space(record)
         about.space_known = True

@@ -135,10 +135,12 @@ class JournalEntry:
 
 def read_space(record: Record) -> tuple[Rules, datetime]:
     """Return the rules of a space and when it was made."""
-    return _read(
-        record,
-        lambda value: (read_rules(value["rules"]), datetime.fromisoformat(value["created"])),
-    )
+
+    def read(value: dict[str, Any]) -> tuple[Rules, datetime]:
+        rules = replace(read_rules(value["rules"]), person=value["person"])
+        return rules, datetime.fromisoformat(value["created"])
+
+    return _read(record, read)
 
 
 def identity(record: Record) -> str:
@@ -258,7 +260,9 @@ def new_space(space: str, rules: Rules, *, now: datetime, mark: str) -> RecordWr
 
     ``mark`` is random. It tells a space from an erased one of the same name.
     """
-    body = _written({"rules": rules.text, "created": _time(now), "mark": mark})
+    body = _written(
+        {"rules": rules.text, "person": rules.person, "created": _time(now), "mark": mark}
+    )
     return RecordWrite(SPACE, SPACE_SCOPE, space, body, expected=0)
 
 

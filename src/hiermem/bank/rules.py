@@ -15,13 +15,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 from hiermem.bank.sections import plain
+from hiermem.data import person_rules
 from hiermem.errors import UsageError
-from hiermem.text.policy import check
+from hiermem.text.policy import check, check_name
 
 #: The longest rules, in code points.
 MAX_RULES: Final = 262_144
@@ -140,15 +141,23 @@ class RuleFile:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of a space. ``files`` are in the order in which the rules name them."""
+    """The rules of a space. ``files`` are in the order in which the rules name them.
+
+    ``person`` is whose space it is, "" if it is nobody's.
+    """
 
     text: str
     files: tuple[RuleFile, ...]
+    person: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the files."""
         return tuple(file.name for file in self.files)
+
+    def agree(self, stored: Rules) -> bool:
+        """Return whether a space that has the ``stored`` rules may be opened with these."""
+        return self.text == stored.text and self.person in ("", stored.person)
 
 
 def read_rules(text: str) -> Rules:
@@ -158,6 +167,17 @@ def read_rules(text: str) -> Rules:
     InvalidTextError for anything but text.
     """
     return _read_once(check(text, what="rules", cap=MAX_RULES))
+
+
+def rules_of(text: str | None, person: str | None) -> Rules | None:
+    """Return the rules that a space is opened with; None if neither rules nor a person are given.
+
+    A space of a person without rules of its own has the shipped ones. Raises as ``read_rules``.
+    """
+    if person is None:
+        return None if text is None else read_rules(text)
+    rules = read_rules(person_rules() if text is None else text)
+    return replace(rules, person=check_name(person, what="person"))
 
 
 @lru_cache(maxsize=16)

@@ -56,13 +56,12 @@ async def spaces(handle: Handle) -> list[str]:
     return [header.key for header in headers]
 
 
-async def check_exists(handle: Handle, name: str) -> None:
-    """Raise NotFoundError if the tenant has no space of that name."""
-    scope = records.SPACE_SCOPE
-    if not await handle.store.records(records.SPACE, scope=scope, key=name):
-        raise NotFoundError(
-            f"space {name!r} does not exist; make it with memory.space({name!r}, rules=…)"
-        )
+async def ensure_exists(handle: Handle, name: str) -> None:
+    """Create a space that the application named with rules; any other must exist.
+
+    Raises NotFoundError.
+    """
+    await SpaceContext(handle, name, handle.spaces_to_make.get(name), BankPolicy()).rules()
 
 
 async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[str]]:

@@ -71,7 +71,7 @@ class SpaceContext:
             header = await self.current_header()
             if header is not None:
                 rules, _ = records.read_space(header)
-                if self.requested is not None and self.requested.text != rules.text:
+                if self.requested is not None and not self.requested.agree(rules):
                     raise errors.RulesConflictError(self.name)
                 self.header = header
                 return rules

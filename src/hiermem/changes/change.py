@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from hiermem import arguments
 from hiermem.bank.records import subject_of
-from hiermem.bank.space import check_exists
+from hiermem.bank.space import ensure_exists
 from hiermem.changes import erase as erasing
 from hiermem.changes import propagate as change
 from hiermem.changes.erase import Withdrawal, WithdrawalKind
@@ -268,7 +268,6 @@ async def erase_space(handle: Handle, space: str) -> Receipt:
     """
     run_id, now = uuid.uuid4().hex, handle.clock()
     # Members leave before and after: one may be created while the others leave.
-    await check_exists(handle, space)
     await _leave_all(handle, space)
     receipt = await handle.store.transact(
         lambda: erasing.erase_space(space, subject=subject_of(space), now=now, run_id=run_id)
@@ -287,7 +286,7 @@ async def join(handle: Handle, session_id: str, space: str) -> None:
 
     Raises NotFoundError if either does not exist, UsageError if the session is in another space.
     """
-    await check_exists(handle, space)
+    await ensure_exists(handle, space)
 
     def joined(record: SessionRecord) -> SessionRecord:
         if record.space not in (None, space):

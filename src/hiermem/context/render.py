@@ -59,7 +59,9 @@ LEFT_OUT: Final = "…"
 #: The flag of a stored message of which a context shows an excerpt as its content.
 EXCERPT: Final = "excerpt"
 
-Kind: TypeAlias = Literal["summary", "view", "message", "excerpt", "quote", "pins", "recall"]
+Kind: TypeAlias = Literal[
+    "summary", "view", "message", "excerpt", "quote", "pins", "recall", "space"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,9 @@ class Block(Brief):
     """One piece of a rendered context, in order.
 
     ``kind`` distinguishes a whole summary, a trimmed view of several summaries, a verbatim message,
-    an excerpt of one, a quoted message, pinned messages, and the record recalled for a question.
-    ``text`` is the fenced text; it is empty for what is rendered from ``message``, a verbatim
-    message or an excerpt in its role.
+    an excerpt of one, a quoted message, pinned messages, what the session's space holds, and the
+    record recalled for a question. ``text`` is the fenced text; it is empty for what is rendered
+    from ``message``, a verbatim message or an excerpt in its role.
     ``seam`` is the date that stands in front of a verbatim message where the day changes.
     ``tokens`` counts everything that the block adds to a request, role overhead included.
     """
@@ -89,7 +91,8 @@ class Frame:
     """The provenance that the opening line of a fenced record states.
 
     ``dates`` are the first and the last day; a record states none whose lines stand under theirs.
-    Of the lines that follow it, the first ``requests`` are standing wishes of the user's.
+    Of the lines that follow it, the first ``requests`` are standing wishes of the user's. A record
+    of other conversations says ``whose`` they are, and no messages.
     """
 
     name: str
@@ -98,6 +101,7 @@ class Frame:
     level: int | None = None
     trust: Trust = "conversation"
     requests: int = 0
+    whose: str = ""
 
     def attributes(self) -> Mapping[str, str]:
         """Return the provenance as attributes, in a fixed order.
@@ -106,7 +110,9 @@ class Frame:
         """
         first, last = self.span.start, self.span.stop - 1
         found: dict[str, str] = {}
-        if self.name != name_of(first):
+        if self.whose:
+            found["of"] = self.whose
+        elif self.name != name_of(first):
             found["messages"] = str(first) if last == first else f"{first}-{last}"
         if self.level is not None:
             found["level"] = str(self.level)

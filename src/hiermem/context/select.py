@@ -11,11 +11,12 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import arguments, errors
 from hiermem.calls.call import sizes_of
-from hiermem.context import cut, layered, selection
+from hiermem.context import cut, layered, selection, shared
 from hiermem.context import render as recalled
 from hiermem.context import zone as pins
 from hiermem.context.cut import Cut, Situation
@@ -31,6 +32,7 @@ from hiermem.context.render import (
     noticed,
 )
 from hiermem.context.selection import ContextBudget, ContextSelection
+from hiermem.context.space import SpaceRecord, space_of
 from hiermem.context.view import SEEN, Piece, Seen, View
 from hiermem.context.zone import Pin
 from hiermem.handle import Handle, session_state
@@ -167,14 +169,18 @@ async def context(handle: Handle, session_id: str, request: Request) -> ContextS
 
 async def _select(handle: Handle, session_id: str, request: Request) -> ContextSelection:
     room = request.room_for_recall(handle)
-    decided, least = None, False
+    decided, least, has_space = None, False, True
     while decided is None:
         try:
-            decided = await _decide(handle, session_id, request, room, least=least)
+            decided = await _decide(
+                handle, session_id, request, room, least=least, has_space=has_space
+            )
         except errors.BudgetTooSmallError as error:
             if least:
                 raise
-            if request.recall_tokens is None and room:
+            if has_space:
+                has_space = False  # What the space holds yields to what is required.
+            elif request.recall_tokens is None and room:
                 # The caller did not ask for this room, so recall yields it to what is required.
                 room = max(0, room - max(1, error.minimum - error.budget))
             else:
@@ -190,6 +196,7 @@ class Decided:
     """A cut with the record and the situation that it was decided for.
 
     ``name`` is that of its sticky state, "" if it has none, and ``seen`` the last selection of it.
+    ``space`` is the record of the session's space.
     """
 
     record: SessionRecord
@@ -197,6 +204,7 @@ class Decided:
     cut: Cut
     name: str = ""
     seen: Seen | None = None
+    space: Block | None = None
 
 
 async def situation_of(
@@ -208,11 +216,13 @@ async def situation_of(
     pinned: Sequence[Pin] = (),
     first: Sequence[StoredMessage] | None = None,
     least: bool = False,
+    space: SpaceRecord | None = None,
 ) -> Situation:
     """Return the situation of the cut; ``room`` tokens are reserved for other content.
 
     ``first`` are the session's first messages, if they were read with the record. With ``least``
-    its system messages do not lead. The budget is negative if it does not hold what is outside it.
+    its system messages do not lead. The record of the ``space`` stands outside the budget, and its
+    wishes take of the room for pins. The budget is negative if it does not hold what is outside it.
     """
     overhead, spendable, reserve = await _rooms(handle, request, room)
     writer = Writer(await handle.key(), handle.counter.count)
@@ -222,9 +232,12 @@ async def situation_of(
     led, too_long = writer.cost(lead), 0
     if least or 2 * led > spendable:
         lead, led, too_long = (), 0, led
-    notice = notice_tokens(handle.counter.count)
-    overhead, spendable = overhead + led + notice, spendable - led - notice
+    # The record of the space bears the notice for all.
+    notice = 0 if space else notice_tokens(handle.counter.count)
+    beside = led + notice + (space.block.tokens if space else 0)
+    overhead, spendable = overhead + beside, spendable - beside
     policy = handle.context_policy
+    pin_room = pins.room_of(policy.pins, request.budget.max_tokens)
     return Situation(
         state=session_state(record),
         budget=spendable,
@@ -237,7 +250,7 @@ async def situation_of(
         cache_cold=request.cache_cold,
         allow_omission=request.allow_omission,
         pins=tuple(pinned),
-        pin_room=pins.room_of(policy.pins, request.budget.max_tokens),
+        pin_room=max(0, pin_room - space.wish_tokens) if space else pin_room,
         levels=request.profile.levels if request.profile else None,
         recent=request.profile.recent if request.profile else None,
         lead=lead,
@@ -256,18 +269,61 @@ async def _rooms(handle: Handle, request: Request, room: int) -> tuple[int, int,
 
 
 async def _decide(
-    handle: Handle, session_id: str, request: Request, room: int, *, least: bool
+    handle: Handle,
+    session_id: str,
+    request: Request,
+    room: int,
+    *,
+    least: bool,
+    has_space: bool,
 ) -> Decided:
     """Choose the cut, and store what it shows.
 
     With ``least``, nothing takes a part of the budget: the newest tool result has the excerpt that
-    any result has, and no system messages lead.
+    any result has, and no system messages lead. Only with ``has_space`` it begins with the record
+    of the session's space.
     """
     _, spendable, reserve = await _rooms(handle, request, room)
     name = f"{request.family}/{spendable}/{reserve}/{RENDERER}"
     record, first, pinned, views = await _known(handle, session_id, request, name)
+    plan = partial(_planned, handle, request, record, room, first=first, pinned=pinned, least=least)
+    if request.strategy == "layered":
+        return await plan()
+    before, seen = views
+    limit = request.budget.max_tokens
+    space_room = shared.room_of(handle.context_policy.space, limit) if has_space else 0
+    shown = await space_of(handle, record, before.shared if before else None, space_room)
+    decided = await plan(before=before, space=shown)
+    # The record changes only together with the zone, so that the prefix holds.
+    if before and space_room and decided.cut.view.pieces[:1] != before.pieces[:1]:
+        anew = await space_of(handle, record, None, space_room)
+        if anew != shown:
+            shown = anew
+            decided = await plan(before=before, space=shown)
+    view = replace(decided.cut.view, shared=shown.state if shown else None)
+    decided = replace(decided, cut=replace(decided.cut, view=view), name=name, seen=seen)
+    kept = request.sticky and request.keep and record.messages and not decided.cut.omitted
+    if kept and view != before:
+        # The epoch keeps a view from restoring messages withdrawn since the record was read.
+        await _keep(handle, record, name, view)
+    return decided
+
+
+async def _planned(
+    handle: Handle,
+    request: Request,
+    record: SessionRecord,
+    room: int,
+    *,
+    before: View | None = None,
+    space: SpaceRecord | None = None,
+    first: Sequence[StoredMessage],
+    pinned: Sequence[Pin],
+    least: bool,
+) -> Decided:
+    """Plan the cut beside the record of the space, from the view ``before`` if there is one."""
     situation = await situation_of(
-        handle, record, request, room, pinned=pinned, first=first, least=least
+        handle, record, request, room, pinned=pinned, first=first, least=least, space=space
     )
     shown = Excerpts(
         handle.counter,
@@ -279,28 +335,25 @@ async def _decide(
     held = sum(map(len, handle.excerpts.values()))
     while held > _MOST_EXCERPTS:
         held -= len(handle.excerpts.pop(next(iter(handle.excerpts))))
-    if request.strategy == "layered":
-        situation = replace(situation, gone=taken_back(await handle.store.events(session_id)))
-        found = await handle.answer(session_id, layered.shown(situation, shown))
-        found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
-        return Decided(record, situation, found)
-    before, seen = views
     prefetched: list[Node] = []
-    if before is not None:
-        situation = replace(situation, gone=before.gone)
+    if request.strategy == "layered":
+        situation = replace(situation, gone=taken_back(await handle.store.events(record.id)))
+        deciding = layered.shown(situation, shown)
     else:
-        levels = [(session_id, need) for need in cut.prefetch(situation.state)]
-        events, *nodes = await handle.store.read([(session_id, transaction.NeedEvents()), *levels])
-        prefetched = [node for level in nodes for node in level]
-        situation = replace(situation, gone=taken_back(events))
-    deciding = cut.select(situation, before, shown)
-    found = await handle.answer(session_id, deciding, prefetched=prefetched)
-    found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
-    kept = request.sticky and request.keep and record.messages and not found.omitted
-    if kept and found.view != before:
-        # The epoch keeps a view from restoring messages withdrawn since the record was read.
-        await _keep(handle, record, name, found.view)
-    return Decided(record, situation, found, name, seen)
+        if before is not None:
+            situation = replace(situation, gone=before.gone)
+        else:
+            levels = [(record.id, need) for need in cut.prefetch(situation.state)]
+            events, *nodes = await handle.store.read(
+                [(record.id, transaction.NeedEvents()), *levels]
+            )
+            prefetched = [node for level in nodes for node in level]
+            situation = replace(situation, gone=taken_back(events))
+        deciding = cut.select(situation, before, shown)
+    found = await handle.answer(record.id, deciding, prefetched=prefetched)
+    if space is None:
+        found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
+    return Decided(record, situation, found, space=space.block if space else None)
 
 
 async def _compared(
@@ -312,12 +365,13 @@ async def _compared(
     """
     found, seen = decided.cut, decided.seen
     count = None if recall is None else cut.before_turn(found)
-    now_seen, shared = _seen(found, count), _shared(found, seen)
+    now_seen, shared = _seen(decided, count), _shared(decided, seen)
     if recall is not None:
         shared = min(shared, now_seen.tokens + sum(tokens for _, tokens in now_seen.blocks))
     is_kept = request.keep and request.sticky and decided.record.messages and not found.omitted
     if is_kept and decided.name and now_seen != seen:
-        rendered = found.tokens + sum(each.tokens for each in found.lead)
+        beside = (*found.lead, *((decided.space,) if decided.space else ()))
+        rendered = found.tokens + sum(each.tokens for each in beside)
         counted = now_seen.after(seen, rendered=rendered, shared=shared)
         await _keep(handle, decided.record, decided.name + SEEN, counted)
     return shared
@@ -474,11 +528,15 @@ async def _known(
     return record, first, held, (before, seen)
 
 
-def _seen(decided: Cut, count: int | None) -> Seen:
+def _seen(decided: Decided, count: int | None) -> Seen:
     """Describe a rendered cut with its first ``count`` verbatim blocks, or with all of them."""
-    lead = [(f"{b.name} {b.message.hash}", b.tokens) for b in decided.lead if b.message]
-    records = (*lead, *((b.name, b.tokens) for b in decided.blocks if b.kind in _RECORDS))
-    raw = [block for block in decided.blocks if block.message is not None][:count]
+    blocks, space = decided.cut.blocks, decided.space
+    lead = [(f"{b.name} {b.message.hash}", b.tokens) for b in decided.cut.lead if b.message]
+    if space:
+        hashed = hashlib.sha256(space.text.encode()).hexdigest()[:16]
+        lead.append((f"{space.name} {hashed}", space.tokens))
+    records = (*lead, *((b.name, b.tokens) for b in blocks if b.kind in _RECORDS))
+    raw = [block for block in blocks if block.message is not None][:count]
     digest = hashlib.sha256()
     for block in raw:
         stored = block.message
@@ -488,7 +546,7 @@ def _seen(decided: Cut, count: int | None) -> Seen:
     return Seen(records, len(raw), sum(block.tokens for block in raw), digest.hexdigest()[:32])
 
 
-def _shared(decided: Cut, seen: Seen | None) -> int:
+def _shared(decided: Decided, seen: Seen | None) -> int:
     """Return the tokens that this selection and the previous one have in common at the front."""
     if seen is None:
         return 0
@@ -531,6 +589,7 @@ def chosen(
         place = raw_from + cut.before_turn(shown)
         blocks = (*blocks[:place], block, *blocks[place:])
     blocks = (*blocks, pinned) if pinned else blocks
+    blocks = (decided.space, *blocks) if decided.space else blocks
     blocks = (*shown.lead, *noticed(blocks, handle.counter.count))
     rendered = sum(each.tokens for each in blocks)
     system_tokens, tool_tokens = request.overhead(handle.counter)

@@ -25,6 +25,7 @@ from pydantic import AfterValidator, Field, TypeAdapter
 
 from hiermem import needs
 from hiermem.context.render import Block, Kind
+from hiermem.context.shared import SharedState
 from hiermem.needs import Reading
 from hiermem.text.measure import day
 from hiermem.tree.fold import SessionState
@@ -223,7 +224,8 @@ class View:
     them. ``gone`` are the messages that were erased or put in quarantine before the view was made;
     a later erasure or quarantine outdates the view. Of each tool result in ``results`` at most so
     many tokens are shown, or the excerpt that any context shows if they are 0. Images from the
-    place ``images`` on stand, older ones by name.
+    place ``images`` on stand, older ones by name. ``shared`` is what the context shows of its
+    space.
     """
 
     boundary: Natural
@@ -232,6 +234,7 @@ class View:
     gone: Runs = ()
     results: tuple[tuple[Natural, Natural], ...] = ()
     images: tuple[Natural, Natural] = (0, 0)
+    shared: SharedState | None = None
 
     @property
     def tokens(self) -> int:

@@ -63,6 +63,12 @@ def thesaurus() -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
     return tuple((tuple(kind.split()), tuple(members.split())) for kind, _, members in pairs)
 
 
+@cache
+def person_rules() -> str:
+    """Return the rules of a space that knows a person."""
+    return _read("person_rules.md").decode("utf-8")
+
+
 def published() -> list[list[str]]:
     """Return the rows of the table of published settings, each split into its columns."""
     return [entry.split() for entry in _entries("published")]

@@ -1,0 +1,186 @@
+"""Decides what the context of a conversation shows of its space, in one record before its zone.
+
+The record has the standing wishes of the space's person in other conversations, what the bank says,
+and a dated line for each earlier conversation. The sticky state keeps where each line comes from,
+never its text. So every context reads the lines anew: what was erased or has left the space is gone
+at once, and the bytes stay the same while the sources do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from hiermem.context.render import Block, Frame, Writer
+from hiermem.text.measure import body, day
+from hiermem.text.wishes import WISH, wishes_in
+from hiermem.types import Span, StoredMessage
+
+Place: TypeAlias = Literal["wish", "file", "conversation"]
+#: The name of the record in its fence.
+NAME: Final = "space"
+#: The most tokens of the wishes, and of one line about a conversation.
+_WISHES: Final = 300
+_LINE: Final = 240
+#: The least tokens of the record in budgets of ``_MIDDLE`` and more; below ``_SMALL`` it has none.
+_LEAST: Final = 300
+_MIDDLE: Final = 2_000
+_SMALL: Final = 1_000
+_KNOWN: Final = "What is known:"
+_EARLIER: Final = "Earlier conversations, the newest first:"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a line comes from.
+
+    A wish is in message ``index`` of session ``name``. A line of the bank is line ``index`` of file
+    ``name``, of the synthesis if that is "", at ``revision``. The line of conversation ``name`` is
+    its title; without one it is the first line of ``revision`` of ``node``, or that of message
+    ``index`` if ``node`` is "". ``day`` is when it was said.
+    """
+
+    place: Place
+    name: str
+    index: int = 0
+    node: str = ""
+    revision: int = 0
+    day: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedState:
+    """The lines that a view shows of its space: their origins, whose they are, and since when."""
+
+    space: str
+    person: str
+    as_of: str
+    origins: tuple[Origin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLine:
+    """A line of the record."""
+
+    origin: Origin
+    text: str
+
+
+def room_of(share: float, budget: int) -> int:
+    """Return the most tokens of the record in a budget.
+
+    >>> room_of(0.15, 999), room_of(0.15, 1_000), room_of(0.15, 2_000), room_of(0.15, 8_000)
+    (0, 150, 300, 1200)
+    """
+    if budget < _SMALL or not share:
+        return 0
+    return max(int(share * budget), _LEAST if budget >= _MIDDLE else 0)
+
+
+def is_wish_of(stored: StoredMessage, person: str) -> bool:
+    """Return whether a message states a standing wish of the space's person.
+
+    The person speaks as a user without a name or under the person's.
+    """
+    speaks = stored.role == "user" and stored.name in (None, "", person)
+    return speaks and stored.state == "live" and WISH in stored.flags
+
+
+def wish_line(session_id: str, stored: StoredMessage, person: str) -> SharedLine | None:
+    """Return the line of a message's wishes; None if it has none any more."""
+    text = " ".join(wishes_in(body(stored.message))) if is_wish_of(stored, person) else ""
+    if not text:
+        return None
+    date = day(stored.created_at)
+    origin = Origin("wish", session_id, stored.index, day=date)
+    return SharedLine(origin, _one_line(f"{person or 'The user'} asked on {date}: {text}"))
+
+
+def file_lines(name: str, text: str, revision: int) -> list[SharedLine]:
+    """Return the lines of a file of the bank, without its headings and empty lines."""
+    return [
+        SharedLine(Origin("file", name, number, revision=revision), line.strip())
+        for number, line in enumerate(text.splitlines())
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+
+
+def conversation_line(origin: Origin, text: str) -> SharedLine | None:
+    """Return the line about a conversation; None if nothing is left to say of it."""
+    first = next((line for line in text.splitlines() if line.strip(" -*#\t")), "")
+    words = _one_line(first.strip(" -*#\t"))
+    if len(words) > _LINE:
+        words = words[:_LINE].rsplit(" ", 1)[0] + " …"
+    return SharedLine(origin, f"[{origin.day}] {words}") if words else None
+
+
+def choose(
+    wishes: Sequence[SharedLine],
+    files: Sequence[SharedLine],
+    synthesis: Sequence[SharedLine],
+    conversations: Sequence[SharedLine],
+    *,
+    room: int,
+    count: Callable[[str], int],
+) -> list[SharedLine]:
+    """Return the lines that fit ``room`` tokens: wishes, then the bank, then conversations.
+
+    Each list begins with what matters most. The synthesis stands for the files if they do not fit.
+    """
+    chosen = _fitting(_distinct(wishes), min(room, _WISHES), count)
+    left = room - _tokens(chosen, count)
+    known = [*files] if _tokens(files, count) + count(_KNOWN) <= left else [*(synthesis or files)]
+    chosen += _fitting(known, left - count(_KNOWN), count)
+    left = room - _tokens(chosen, count) - count(_KNOWN) - count(_EARLIER)
+    return [*chosen, *_fitting(conversations, left, count)]
+
+
+def _distinct(lines: Iterable[SharedLine]) -> list[SharedLine]:
+    """Return the lines without those that ask what an earlier one of the list asks."""
+    distinct = {line.text.partition(": ")[2].casefold(): line for line in reversed([*lines])}
+    return [*distinct.values()][::-1]
+
+
+def _tokens(lines: Iterable[SharedLine], count: Callable[[str], int]) -> int:
+    return sum(count(f"{line.text}\n") for line in lines)
+
+
+def _fitting(
+    lines: Iterable[SharedLine], room: int, count: Callable[[str], int]
+) -> list[SharedLine]:
+    """Return the lines that fit ``room``, the first of the list before the later ones."""
+    fitting: list[SharedLine] = []
+    for line in lines:
+        tokens = count(f"{line.text}\n")
+        if tokens <= room:
+            fitting.append(line)
+            room -= tokens
+    return fitting
+
+
+def record(writer: Writer, state: SharedState, lines: Sequence[SharedLine]) -> Block | None:
+    """Return the record of the lines; None without one.
+
+    Wishes stand oldest first, as the later one holds.
+    """
+    if not lines:
+        return None
+    wishes = [line for line in lines if line.origin.place == "wish"]
+    wishes.sort(key=lambda line: line.origin.day)
+    parts = [line.text for line in wishes]
+    for place, heading in (("file", _KNOWN), ("conversation", _EARLIER)):
+        texts = [line.text for line in lines if line.origin.place == place]
+        parts += [heading, *texts] if texts else []
+    whose = f"{state.person or state.space}: other conversations, as of {state.as_of}"
+    frame = Frame(NAME, Span(0, 0), requests=len(wishes), whose=_one_line(whose))
+    return writer.record("space", frame, "\n".join(parts))
+
+
+def wish_tokens(lines: Iterable[SharedLine], count: Callable[[str], int]) -> int:
+    """Return the tokens of the wishes among the lines, which own pins leave to them."""
+    return _tokens((line for line in lines if line.origin.place == "wish"), count)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
