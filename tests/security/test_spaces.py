@@ -114,6 +114,14 @@ def test_no_scope_shows_a_word_of_another(steps):
                 assert words_of(memory.recall("animal", 4_000, space=space).text) == allowed
                 listed = [record.id for record in memory.sessions(space=space)]
                 assert len(listed) == memory.count_sessions(space=space)
+            for (of, name), space in histories.spaces.items():
+                if of == tenant:
+                    session = memory.session(name)
+                    spoken = {word for word in histories.words[of, name] if word}
+                    allowed = spoken if space is None else histories.members(tenant, space)
+                    context = session.context(4_000, query="Which animal?")
+                    assert words_of(context.to_text()) <= allowed
+                    assert words_of(context.to_text()) >= spoken
             if any(of == tenant and space for (of, _), space in histories.spaces.items()):
                 with pytest.raises(UsageError, match="space=ALL"):
                     memory.search("animal")

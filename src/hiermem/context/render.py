@@ -53,6 +53,8 @@ from hiermem.types.transaction import NeedMessages
 #: Part of every sticky state's key: a change of any rendered byte must change it.
 RENDERER = "r10"
 
+#: What a record of several conversations says of itself.
+_ALL_CONVERSATIONS: Final = "all conversations"
 #: The mark of text that is left out; the notice in front of the records explains it.
 LEFT_OUT: Final = "…"
 
@@ -363,7 +365,11 @@ def record(writer: Writer, evidence: Evidence | None, beside: Sequence[Shown] = 
         date = day(item.message.created_at)
         lines += [item.line] if date == today else [f"[{date}]", item.line]
         today = date
-    return writer.record("recall", frame_of(NAME, in_order([*said, *beside])), "\n".join(lines))
+    frame = frame_of(NAME, in_order([*said, *beside]))
+    if evidence and evidence.session_id is None:
+        # Indices of several sessions say nothing; the headers name the sessions.
+        frame = replace(frame, span=Span(0, 0), whose=_ALL_CONVERSATIONS)
+    return writer.record("recall", frame, "\n".join(lines))
 
 
 def may_stand_beside(stored: StoredMessage, said: Container[int]) -> bool:

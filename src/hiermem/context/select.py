@@ -46,6 +46,7 @@ from hiermem.tracing import span
 from hiermem.tree.fold import config_from
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.runs import each_of, runs_of
+from hiermem.types.tree import EVERY, SessionFilter, member_of
 
 _log = logging.getLogger("hiermem.context")
 
@@ -292,7 +293,8 @@ async def _decide(
     before, seen = views
     limit = request.budget.max_tokens
     space_room = shared.room_of(handle.context_policy.space, limit) if has_space else 0
-    shown = await space_of(handle, record, before.shared if before else None, space_room)
+    stood = before.shared if before and not request.cache_cold else None
+    shown = await space_of(handle, record, stood, space_room)
     decided = await plan(before=before, space=shown)
     # The record changes only together with the zone, so that the prefix holds.
     if before and space_room and decided.cut.view.pieces[:1] != before.pieces[:1]:
@@ -415,27 +417,35 @@ async def _recalled(handle: Handle, request: Request, decided: Decided) -> Recal
         return Recalled()
     # What an excerpt leaves out can be recalled.
     spans = recalled.shown_spans(decided.cut.shown)
-    kept = decided.situation.recall
-    room = min(kept, kept + decided.situation.free(decided.cut.blocks))
+    kept, space = decided.situation.recall, decided.record.space
+    free = decided.situation.free(decided.cut.blocks)
+    # A member's history is its space's, so recall also gets what a whole conversation leaves.
+    room = kept + (free if space is not None and decided.cut.is_whole else min(0, free))
     # While the turn goes on, as in a loop of tool calls, the record stays as it is, if it fits.
     turn = cut.turn_of(decided.cut)
     key = (decided.record.id, decided.name, request.query, turn, kept, decided.record.epoch)
     known: dict[Any, Recalled] = handle.recalled
-    before = known.get(key) if turn is not None and decided.name else None
+    # Another conversation of the space may be erased at any time.
+    is_kept = turn is not None and decided.name and space is None
+    before = known.get(key) if is_kept else None
     if before is not None and (before.block is None or before.block.tokens <= room):
         return before
     found = Recalled()
     if request.query.strip():
-        from hiermem.search import search
+        from hiermem.search import search, tenant
 
-        question = search.Question(decided.record.id, request.query)
+        members = SessionFilter(member_of(space)) if space is not None else EVERY
+        session_id = decided.record.id
+        question = search.Question(session_id, request.query, sessions=members)
 
         async def find(tokens: int) -> Evidence:
-            return await search.recall(handle, question, tokens, shown=spans)
+            if space is None:
+                return await search.recall(handle, question, tokens, shown=spans)
+            return await tenant.recall(handle, question, tokens, shown={session_id: spans})
 
         last = decided.record.messages
         found = Recalled(*await in_record(handle, find, room, messages=last))
-    if decided.situation.recent is None:
+    if decided.situation.recent is None and space is None:
         found = await _filled(handle, decided, found, room)
     known[key] = found
     for oldest in list(known)[:-_MOST_RECALLED]:
@@ -577,7 +587,7 @@ def chosen(
     verbatim = (
         *recalled.shown_spans(shown.shown),
         *recalled.shown_spans(recall.beside),
-        *(hit.span for hit in evidence or ()),
+        *(hit.span for hit in evidence or () if hit.session_id == decided.record.id),
     )
     left_out = _left_out(shown)
     head = layered.head_beside(decided.situation, shown) if request.strategy == "layered" else None

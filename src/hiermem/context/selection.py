@@ -351,10 +351,15 @@ def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
         if block.message is not None:
             continue
         if block.kind == "recall":
-            recalled.append(
-                f"  recalled: of messages {block.span.start}-{block.span.stop - 1}, "
-                f"{block.tokens:,} tokens"
+            of = (
+                ""
+                if block.span.stop <= block.span.start
+                else (f"of messages {block.span.start}-{block.span.stop - 1}, ")
             )
+            recalled.append(f"  recalled: {of}{block.tokens:,} tokens")
+            continue
+        if block.kind == "space":
+            lines.append(f"  of the space: {block.tokens:,} tokens")
             continue
         inside = [
             item for level in summaries.values() for item in level if item.block == block.name

@@ -282,12 +282,21 @@ def evidence_of(
     read: Mapping[int, StoredMessage],
     *,
     session: str | Callable[[int], str],
+    names: Mapping[str, str] | None = None,
     shown: Sequence[Span] = (),
 ) -> Evidence:
     """Write the chosen units whose messages were ``read``, and return them with their hits.
 
-    ``session`` is the session's id; for an index of several sessions it returns a message's.
+    ``session`` is the session's id; for an index of several sessions it returns a message's, and
+    the headers call the sessions by ``names``.
     """
+    named = None
+    if not isinstance(session, str):
+        session_of, called = session, names or {}
+
+        def named(number: int) -> str:
+            return called.get(session_of(number), session_of(number))
+
     numbers = numbers_of(asked, units)
     stretches, text, tokens = write(
         asked.index,
@@ -296,7 +305,7 @@ def evidence_of(
         read,
         count=handle.counter.count,
         shown=shown,
-        session_of=None if isinstance(session, str) else session,
+        session_of=named,
         overview=asked.overview,
     )
     hits = tuple(

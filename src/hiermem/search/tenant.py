@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from hiermem import arguments
@@ -27,7 +28,7 @@ from hiermem.search.select import ScoredQuery
 from hiermem.search.summary_index import SummaryIndex
 from hiermem.search.tenant_index import consult, placed_blocks
 from hiermem.tracing import span
-from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types import SessionRecord, Span, StoredMessage
 from hiermem.types.tree import SessionFilter
 
 Answer = TypeVar("Answer", list[Hit], Evidence)
@@ -42,6 +43,7 @@ _CHOICE: Final = 2
 _MORE: Final = 20
 #: At most this many sessions are selected by labels beforehand; otherwise blocks are, once read.
 _FEW_SESSIONS: Final = 256
+_NOTHING: Final[Mapping[str, Sequence[Span]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +60,24 @@ class _Ranked:
     def session_of(self, number: int) -> str:
         """Return the session of a message of the index."""
         return self.blocks[number // STRIDE][0]
+
+    def numbered(self, shown: Mapping[str, Sequence[Span]]) -> tuple[Span, ...]:
+        """Return spans of sessions as spans of the index."""
+        spans: list[Span] = []
+        for block, (session_id, begin) in enumerate(self.blocks):
+            for part in shown.get(session_id, ()):
+                start, stop = max(part.start, begin), min(part.stop, begin + STRIDE)
+                if start < stop:
+                    moved = block * STRIDE - begin
+                    spans.append(
+                        Span(
+                            start + moved,
+                            stop + moved,
+                            part.start_char if start == part.start else 0,
+                            part.stop_char if stop == part.stop else None,
+                        )
+                    )
+        return tuple(spans)
 
 
 async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
@@ -86,9 +106,18 @@ async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
 
 
 async def recall(
-    handle: Handle, question: Question, max_tokens: int, *, neighbours: int = 0
+    handle: Handle,
+    question: Question,
+    max_tokens: int,
+    *,
+    neighbours: int = 0,
+    shown: Mapping[str, Sequence[Span]] = _NOTHING,
 ) -> Evidence:
-    """Return verbatim evidence of all sessions that fits ``max_tokens``, by session, then time."""
+    """Return verbatim evidence of all sessions that fits ``max_tokens``, by session, then time.
+
+    Of each session, nothing is returned that is ``shown``. The headers name a session by its title,
+    or by its id if it has none.
+    """
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
 
@@ -96,18 +125,28 @@ async def recall(
         return select.matter(ranked.scored, question.filters) >= _CHOICE * max_tokens
 
     async def answer(ranked: _Ranked) -> Evidence:
-        longest = max(ranked.records, key=len, default="")
+        names = {record.id: record.title or record.id for record in ranked.records.values()}
+        longest = max(names.values(), key=len, default="")
+        spans = ranked.numbered(shown)
         units = select.evidence(
             ranked.scored,
             question.filters,
             max_tokens,
             count=handle.counter.count,
             neighbours=neighbours,
+            shown=spans,
             header=header("2024-12-31", longest) + "\n",
         )
         read = await _read(handle, ranked, numbers_of(ranked.scored, units))
         return evidence_of(
-            handle, ranked.scored, units, max_tokens, read, session=ranked.session_of
+            handle,
+            ranked.scored,
+            units,
+            max_tokens,
+            read,
+            session=ranked.session_of,
+            names=names,
+            shown=spans,
         )
 
     many = max(_BLOCKS, max_tokens // _TOKENS)

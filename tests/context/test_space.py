@@ -1,0 +1,148 @@
+"""What a conversation begins with: its space's record, which others' writing does not move."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sampling import drawn
+
+from hiermem import BudgetTooSmallError, Memory, Message
+
+BEGIN = datetime(2026, 3, 3, 9, tzinfo=UTC)
+
+
+@pytest.fixture
+def memory():
+    with Memory.open(":memory:") as opened:
+        opened.space("ada", person="Ada").files()
+        yield opened
+
+
+def say(memory, name, *texts, day=0, space="ada", **how):
+    """Append a user's messages to a session, each answered, a minute apart."""
+    session = memory.session(name, space=space, **how)
+    for minute, text in enumerate(texts):
+        when = BEGIN + timedelta(days=day, minutes=minute)
+        session.append(
+            Message.user(text, created_at=when), Message.assistant("Noted.", created_at=when)
+        )
+    return session
+
+
+def record_of(context):
+    """Return the record of the space, "" if the context has none."""
+    return next((block.text for block in context.blocks if block.kind == "space"), "")
+
+
+def test_a_new_conversation_begins_with_wishes_bank_and_earlier_conversations(memory):
+    """Broken, the next conversation begins with nothing."""
+    say(memory, "january", "Always answer in metric units.", "I live in Leeds.")
+    say(memory, "april", "Never suggest peanut dishes.", day=31, title="Dinner plans")
+    space = memory.space("ada")
+    space.note("Ada drinks tea.", agent="ada", category="person")
+    space.consolidate()
+    new = say(memory, "july", "Which events are on?", day=120)
+    text = record_of(new.context(4_000))
+    lines = text.splitlines()
+    assert lines[2:4] == [
+        "Ada asked on 2026-03-03: Always answer in metric units.",
+        "Ada asked on 2026-04-03: Never suggest peanut dishes.",
+    ]
+    assert 'user_requests="first 2 lines' in lines[1]
+    assert 'of="Ada: other conversations' in lines[1]
+    assert any("Ada drinks tea." in line for line in lines)
+    assert lines.index("[2026-04-03] Dinner plans") < next(
+        place for place, line in enumerate(lines) if line.startswith("[2026-03-03]")
+    )
+
+
+def test_the_prefix_holds_while_other_conversations_go_on(memory):
+    """Broken, each message of one conversation makes the others' prompts uncached."""
+    say(memory, "january", "Always answer in metric units.")
+    july = say(memory, "july", "Which events are on?", day=120)
+    first = july.context(4_000).to_openai()
+    for turn in range(4):
+        say(memory, "other", f"Never mention item {turn}.", day=121 + turn)
+        say(memory, "january", f"And I like number {turn}.", day=121 + turn)
+        july.append(Message.user(f"More about event {turn}?"), Message.assistant("Sure."))
+        context = july.context(4_000)
+        assert context.to_openai()[: len(first)] == first
+        first = context.to_openai()
+    assert context.shared_prefix_tokens > 0
+    # Planned anew, it shows what has been said meanwhile.
+    assert "Never mention item 3." in record_of(july.context(4_000, cache_cold=True))
+
+
+@pytest.mark.parametrize("change", ["erase", "edit", "leave", "delete", "quarantine"])
+def test_what_is_gone_stands_in_no_record_from_the_next_context_on(memory, change):
+    """Broken, an erased wish goes on in the prompts of every other conversation."""
+    january = say(memory, "january", "Never suggest peanut dishes.")
+    july = say(memory, "july", "Which events are on?", day=120)
+    assert "peanut" in record_of(july.context(4_000))
+    if change == "edit":
+        january.edit(0, "Hello.")
+    elif change in ("erase", "quarantine"):
+        getattr(january, change)([0])
+    else:
+        getattr(january, change)()
+    assert "peanut" not in july.context(4_000).to_text()
+
+
+def test_an_erased_space_leaves_no_record(memory):
+    say(memory, "january", "Never suggest peanut dishes.")
+    july = say(memory, "july", "Which events are on?", day=120)
+    assert record_of(july.context(4_000))
+    memory.space("ada").delete()
+    assert record_of(july.context(4_000)) == ""
+    assert memory.count_sessions(space=None) == 2
+
+
+def test_only_the_person_of_the_space_has_wishes(memory):
+    """Broken, a guest's or an agent's sentence is followed in the owner's conversations."""
+    for name in ("Bob", "Ada", None):
+        memory.session(f"by {name}", space="ada").append(
+            Message.user(f"Never mention {name}'s garden.", name=name), Message.assistant("Fine.")
+        )
+    text = record_of(say(memory, "july", "Hello.", day=120).context(4_000))
+    wishes = [line for line in text.splitlines() if line.startswith("Ada asked")]
+    assert len(wishes) == 2
+    assert not any("Bob" in line for line in wishes)
+
+
+@drawn(300, plain=30)
+@given(budget=st.integers(300, 4_000), wishes=st.integers(0, 40), talk=st.integers(1, 30))
+def test_the_record_never_takes_what_the_conversation_needs(budget, wishes, talk):
+    """The budget holds, the record has at most its share, and the stated minimum does not rise."""
+    with Memory.open(":memory:") as memory:
+        memory.space("ada", person="Ada").files()
+        alone = say(memory, "alone", *map(str, range(talk)), space=None)
+        for number in range(wishes):
+            say(memory, f"s{number}", f"Never mention the number {number} again.", day=number)
+        member = say(memory, "member", *map(str, range(talk)))
+        try:
+            plain = alone.context(budget)
+        except BudgetTooSmallError as error:
+            with pytest.raises(BudgetTooSmallError) as raised:
+                member.context(budget)
+            assert raised.value.minimum == error.minimum
+            return
+        context = member.context(budget)
+        assert context.total_tokens <= budget
+        assert context.coverage == plain.coverage == 1
+        spent = sum(block.tokens for block in context.blocks if block.kind == "space")
+        assert spent <= (0 if budget < 1_000 else max(0.15 * budget, 300 * (budget >= 2_000)))
+
+
+def test_recall_reaches_every_conversation_of_the_space(memory):
+    """Broken, a question is answered from its own conversation alone, or finds itself."""
+    say(memory, "january", "The plumber's number is 0117 4960.", day=0)
+    say(memory, "april", "We gave the plumber a new number: 0117 4999.", day=31)
+    question = "What is the plumber's number?"
+    july = say(memory, "july", question, day=120)
+    context = july.context(4_000, query=question)
+    recalled = next(block.text for block in context.blocks if block.kind == "recall")
+    assert recalled.index("4960") < recalled.index("4999")
+    assert question not in recalled
+    assert "[2026-04-03, session april]" in recalled
+    assert context.shown.messages == (0, 1)
