@@ -41,7 +41,7 @@ from conversations import beam, folder, locomo
 from hiermem import BudgetTooSmallError, ContextSelection, Memory, Message
 from hiermem.bank import prompt as spaces
 from hiermem.bank.rules import read_rules
-from hiermem.calls.run_report import request_tokens
+from hiermem.calls.limits import request_tokens
 from hiermem.errors import InvalidAnswerError
 from hiermem.extraction import prompt as extraction
 from hiermem.prompts import load, load_named

@@ -14,7 +14,7 @@ import sampling
 from hypothesis import settings
 from scripts import Scripts
 
-from hiermem.calls import budget as store_retry
+from hiermem.calls import retry
 from hiermem.summaries import assess
 from hiermem.summaries import inputs as labels
 
@@ -139,7 +139,7 @@ def one_reading_of_equal_texts():
 def short_pauses():
     """Shorten the pauses before a failed store is tried again: they prove nothing and add up."""
     with pytest.MonkeyPatch.context() as patch:
-        first, longest = store_retry._AGAIN
+        first, longest = retry._AGAIN
         assert first >= 0.01
-        patch.setattr(store_retry, "_AGAIN", (first / 100, longest))
+        patch.setattr(retry, "_AGAIN", (first / 100, longest))
         yield

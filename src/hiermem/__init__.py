@@ -25,8 +25,9 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.api.sync import Session as Session
     from hiermem.api.sync import Space as Space
     from hiermem.api.sync import Worker as Worker
-    from hiermem.calls.run_report import RunItem as RunItem
-    from hiermem.calls.run_report import RunReport as RunReport
+    from hiermem.calls.limits import Prices as Prices
+    from hiermem.calls.report import RunItem as RunItem
+    from hiermem.calls.report import RunReport as RunReport
     from hiermem.changes.propagate import EditReport as EditReport
     from hiermem.changes.propagate import Receipt as Receipt
     from hiermem.changes.propagate import StoreCopy as StoreCopy
@@ -161,7 +162,6 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.types.bank import LoadReport as LoadReport
     from hiermem.types.bank import Note as Note
     from hiermem.types.bank import SpaceMeta as SpaceMeta
-    from hiermem.types.prices import Prices as Prices
     from hiermem.types.runs import Finding as Finding
     from hiermem.types.transaction import DueSession as DueSession
     from hiermem.types.transaction import LogEvent as LogEvent
@@ -197,7 +197,6 @@ else:  # at run time, the same names by module
         "hiermem.convert": (
             "from_anthropic from_openai from_responses to_anthropic to_openai to_responses"
         ),
-        "hiermem.calls.run_report": "RunItem RunReport",
         "hiermem.upkeep.check": "CheckReport",
         "hiermem.context.profile": "ContextProfile",
         "hiermem.context.selection": ("ContextBudget ContextSelection ShownSummary"),
@@ -254,13 +253,14 @@ else:  # at run time, the same names by module
             "BankRevision BankText BlockedNote ConsolidationResult DroppedNote ExportReport "
             "FileChange LoadReport Note SpaceMeta"
         ),
-        "hiermem.types.prices": "Prices",
         "hiermem.types.transaction": (
             "DueSession LogEvent Record RecordWrite RunRecord Scrubbed Spent"
         ),
         "hiermem.types.runs": "Finding",
         "hiermem.types.tree": "ALL",
         "hiermem.types.trivector": "Delta Entity Provenance Relation Strategy TriVector",
+        "hiermem.calls.limits": "Prices",
+        "hiermem.calls.report": "RunItem RunReport",
     }
     _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
     __all__ = [*sorted(_HOME), "__version__"]  # noqa: PLE0604 - names, all of them

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from hiermem import errors
-from hiermem.calls.budget import Budget, retry_store
-from hiermem.calls.run_report import COMPARED_AFTER, moved_too_far
+from hiermem.calls.budget import Budget
+from hiermem.calls.claim import COMPARED_AFTER, moved_too_far
+from hiermem.calls.retry import retry_store
 from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
 from hiermem.errors import ClockMovedError
 from hiermem.index_cache import IndexCache

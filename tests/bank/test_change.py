@@ -29,7 +29,7 @@ from hiermem.bank.change import in_order, leading
 from hiermem.bank.files import Applied
 from hiermem.bank.prompt import NoteBatch
 from hiermem.bank.records import BankState, read_journal
-from hiermem.calls.failures import Accepted
+from hiermem.calls.answers import Accepted
 from hiermem.errors import StoreCorruptError
 from hiermem.stores.memory import MemoryStore
 from hiermem.types.bank import Note, SpaceMeta

@@ -13,8 +13,8 @@ from hiermem.bank import records as kept
 from hiermem.bank.records import subject_of
 from hiermem.calls import call as calling
 from hiermem.calls import run as frame
-from hiermem.calls.ask import RecordClaim
-from hiermem.calls.run_report import read_claim
+from hiermem.calls.claim import read_claim
+from hiermem.calls.run import RecordClaim
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore

@@ -24,7 +24,7 @@ from sampling import drawn
 from hiermem.bank import prompt
 from hiermem.bank.batches import BatchSettings, judge, next_batch, reduced_limits
 from hiermem.bank.prompt import NoteBatch
-from hiermem.calls.failures import Rejected, Retry
+from hiermem.calls.answers import Rejected, Retry
 from hiermem.errors import ConfigError
 from hiermem.prompts import load_named
 from hiermem.prompts.template import PromptTemplate

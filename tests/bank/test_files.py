@@ -19,7 +19,7 @@ from sampling import drawn
 from hiermem.bank.batches import judge
 from hiermem.bank.files import _LINE, AnswerFault, Applied, _one_stretch, diff
 from hiermem.bank.sections import lines_of
-from hiermem.calls.failures import Accepted, Rejected, Retry
+from hiermem.calls.answers import Accepted, Rejected, Retry
 
 DECISIONS = "# Decisions\n\n## What was decided\n\n- use SQLite\n"
 TECH = "# Tech\n\n## Stack\n\n- Python\n"

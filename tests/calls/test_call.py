@@ -7,14 +7,14 @@ import pytest
 from session_fixture import COUNTER, SessionFixture, messages
 
 from hiermem import AsyncMemory, Memory, Message
-from hiermem.calls import run_report as backoff
+from hiermem.calls import failures
+from hiermem.calls.limits import Prices
 from hiermem.calls.rate_limit import state_of
 from hiermem.config import UpdatePolicy
 from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMResponse, Usage
 from hiermem.testing.llms import ScriptedLLM, write
-from hiermem.types.prices import Prices
 
 POLICY = UpdatePolicy(batch_delay=0, concurrency=3, down_after=6)
 
@@ -155,7 +155,7 @@ async def test_that_a_model_is_down_is_told_by_a_batch_and_kept_by_a_worker():
 
 async def test_a_worker_goes_on_by_itself_when_the_provider_is_back(monkeypatch):
     """Left to whoever watches it, a backlog would wait for the morning."""
-    monkeypatch.setattr(backoff, "DOWN", (0.2, 600.0))
+    monkeypatch.setattr(failures, "DOWN", (0.2, 600.0))
     llm = Weather()
     llm.up = False
     async with AsyncMemory.open(":memory:", llm=llm, update_policy=POLICY) as memory:

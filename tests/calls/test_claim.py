@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import BankPolicy, ConfigError, ExtractionOptions, UpdatePolicy
-from hiermem.calls.run_report import (
-    Claim,
-    is_believed,
-    read_claim,
-    with_current_outcome,
-    write_claim,
-)
+from hiermem.calls.claim import Claim, is_believed, read_claim, write_claim
+from hiermem.calls.report import with_current_outcome
 from hiermem.config import LONGEST_LEASE
 from hiermem.types.transaction import RunRecord
 

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hiermem.calls.failures import of_answer, of_transport, refused_field, retry_after, to_error
+from hiermem.calls.failures import (
+    TEXT,
+    back_off,
+    of_answer,
+    of_transport,
+    patience,
+    refused_field,
+    retry_after,
+    to_error,
+)
 from hiermem.errors import (
     ModelOverflowError,
     ModelRefusedError,
@@ -221,3 +230,12 @@ def test_a_field_is_left_out_only_where_the_server_does_not_take_it(param, messa
     refusal, fault = (of_answer(at, param=param, message=message) for at in (400, 500))
     assert refused_field(refusal, fields) == field
     assert refused_field(fault, fields) is None
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(0, 15), (1, 15), (2, 30), (3, 60), (500, 3600)])
+def test_a_failure_is_left_alone_for_longer_each_time(failures, seconds):
+    assert back_off(failures, TEXT) == seconds
+
+
+def test_a_call_that_was_late_is_given_more_time():
+    assert [patience(timeouts) for timeouts in range(3)] == [1.0, 2.0, 2.0]

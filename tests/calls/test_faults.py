@@ -2,7 +2,8 @@
 
 import pytest
 
-from hiermem.calls.faults import described, places
+from hiermem import from_openai
+from hiermem.calls.failures import described, places
 from hiermem.errors import PermanentModelError, UsageError
 
 REQUEST = "Summarise.", "Kanarienvogel im Text, said Ada to Marie-Claire, who has 4 pumps."
@@ -112,7 +113,7 @@ def test_of_other_texts_that_is_shown_which_stands_in_the_code(fault, said):
 
 def test_the_places_are_those_of_the_code_that_is_not_hiermems_own():
     def inner():
-        return {}["a"]
+        return from_openai(3)
 
     found = places(raised(inner))
     assert [place.partition(" in ")[2] for place in found] == ["raised", "inner"]

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hiermem.calls import run_report as request_limits
-from hiermem.calls.run_report import Claim, write_claim
+from hiermem.calls import limits
+from hiermem.calls.claim import Claim, write_claim
 from hiermem.config import ExtractionOptions
 from hiermem.errors import (
     ConfigError,
@@ -27,42 +27,42 @@ def chunks(*sizes, limit=100):
 
 
 def test_the_limit_is_what_was_asked_for_or_a_share_of_the_window():
-    assert request_limits.threshold(ExtractionOptions(safe_processing_tokens=7), None) == 7
-    assert request_limits.threshold(ExtractionOptions(safe_processing_tokens=7), 7) == 7
-    assert request_limits.threshold(ExtractionOptions(), 1001) == 750
-    assert request_limits.threshold(ExtractionOptions(), None) is None
+    assert limits.threshold(ExtractionOptions(safe_processing_tokens=7), None) == 7
+    assert limits.threshold(ExtractionOptions(safe_processing_tokens=7), 7) == 7
+    assert limits.threshold(ExtractionOptions(), 1001) == 750
+    assert limits.threshold(ExtractionOptions(), None) is None
 
 
 @pytest.mark.parametrize("window", [0, -1, 1.5, True, "8k", float("nan")])
 def test_a_window_that_is_none_is_refused(window):
     with pytest.raises(ConfigError):
-        request_limits.threshold(ExtractionOptions(), window)
+        limits.threshold(ExtractionOptions(), window)
 
 
 def test_a_limit_over_the_window_is_refused():
     with pytest.raises(ConfigError, match="750"):
-        request_limits.threshold(ExtractionOptions(safe_processing_tokens=1001), 1000)
+        limits.threshold(ExtractionOptions(safe_processing_tokens=1001), 1000)
 
 
 @pytest.mark.parametrize(
     ("limit", "window", "live", "wanted"),
     [
-        (None, None, True, request_limits.REMOTE_ANSWER),
-        (None, None, False, request_limits.LOCAL_ANSWER),
+        (None, None, True, limits.REMOTE_ANSWER),
+        (None, None, False, limits.LOCAL_ANSWER),
         (None, 8_000, True, 2_000),
         (6_144, None, False, 2_048),
         (6_144, 32_768, False, 2_048),
         (6_144, 8_192, True, 2_048),
-        (100_000, None, False, request_limits.LOCAL_ANSWER),
+        (100_000, None, False, limits.LOCAL_ANSWER),
         (100, None, True, 256),
     ],
 )
 def test_an_answer_has_a_quarter_of_the_window_in_force_at_most(limit, window, live, wanted):
     """Broken if a small limit left no room for a record."""
     options = ExtractionOptions(safe_processing_tokens=limit)
-    assert request_limits.answer_tokens(options, window=window, live=live) == wanted
+    assert limits.answer_tokens(options, window=window, live=live) == wanted
     given = ExtractionOptions(output_tokens=900, safe_processing_tokens=limit)
-    assert request_limits.answer_tokens(given, window=window, live=live) == 900
+    assert limits.answer_tokens(given, window=window, live=live) == 900
 
 
 def test_all_that_decides_an_answer_is_in_the_strategy():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.calls.run_report import request_tokens
+from hiermem.calls.limits import request_tokens
 from hiermem.errors import ConfigError, InvalidAnswerError
 from hiermem.extraction.prompt import (
     REPAIR_ROOM,

@@ -23,7 +23,7 @@ from hiermem import (
     UpdatePolicy,
     model_by_name,
 )
-from hiermem.calls.bounded_json import parse
+from hiermem.calls.answers import parse
 from hiermem.errors import ModelOverflowError, ModelRefusedError
 from hiermem.protocols import ChatMessage
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM

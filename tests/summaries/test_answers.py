@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hiermem.calls.failures import Accepted, Retry
+from hiermem.calls.answers import Accepted, Retry
 from hiermem.prompts import load
 from hiermem.prompts.template import Facts, Length, render
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText, Usage

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.calls.run_report import ClaimLostError
+from hiermem.calls.claim import ClaimLostError
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.models.offline.model import ExtractiveLLM

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import Memory, Prices, UsageError
+from hiermem.calls.limits import PER, add_costs
 from hiermem.testing.llms import ScriptedLLM
-from hiermem.types.prices import PER, add_costs
 
 tokens = st.integers(0, 10**9)
 price = st.floats(0, 1_000, allow_nan=False)

@@ -14,7 +14,8 @@ from os import PathLike
 from typing import Any
 
 from hiermem import arguments
-from hiermem.calls.budget import shielded
+from hiermem.calls.limits import Prices
+from hiermem.calls.retry import shielded
 from hiermem.config import HierarchyConfig
 from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts import load
@@ -22,7 +23,6 @@ from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLM, LLMRequest, Store, offers
 from hiermem.remote.object_storage import require
 from hiermem.text import policy
-from hiermem.types.prices import Prices
 
 #: How the URL of a database in PostgreSQL begins.
 _POSTGRES = ("postgresql://", "postgres://")

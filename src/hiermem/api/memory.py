@@ -17,8 +17,8 @@ from hiermem.api.manager import ContextWindowManager, manager_over
 from hiermem.api.resources import Resources
 from hiermem.api.session import AsyncSession
 from hiermem.api.space import AsyncSpace
-from hiermem.calls.budget import shielded
-from hiermem.calls.run_report import RunReport
+from hiermem.calls.report import RunReport
+from hiermem.calls.retry import shielded
 from hiermem.changes.propagate import ForkHandling, Receipt, StoreCopy
 from hiermem.config import (
     BankPolicy,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from hiermem.calls.budget import shielded
+from hiermem.calls.retry import shielded
 from hiermem.config import BankPolicy
 from hiermem.errors import MemoryClosedError
 from hiermem.process import HomeProcess

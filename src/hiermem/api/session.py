@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from hiermem import arguments
+from hiermem.calls.limits import Prices
 from hiermem.changes.propagate import EditReport, ForkHandling, Receipt
 from hiermem.config import ExtractionOptions, HierarchyConfig, replaced
 from hiermem.context.profile import ContextProfile
@@ -24,7 +25,6 @@ from hiermem.search.select import RecallFilters, SearchFilters, read_filters
 from hiermem.text.policy import MAX_NAME, check, check_name
 from hiermem.types import Content, Message, Span, StoredMessage, Summary
 from hiermem.types.brief import Brief
-from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:
     from hiermem.api import manager

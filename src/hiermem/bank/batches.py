@@ -27,7 +27,7 @@ from hiermem.bank.change import leading
 from hiermem.bank.files import AnswerFault, Applied, settle
 from hiermem.bank.prompt import FileAnswer, NoteBatch, read_answer
 from hiermem.bank.records import BankState
-from hiermem.calls.failures import Accepted, Rejected, Retry, Verdict
+from hiermem.calls.answers import Accepted, Rejected, Retry, Verdict
 from hiermem.config import BankPolicy
 from hiermem.errors import InvalidAnswerError
 from hiermem.prompts.template import PromptTemplate

@@ -29,13 +29,15 @@ from hiermem.bank.prompt import NoteBatch
 from hiermem.bank.records import subject_of
 from hiermem.bank.result import ConsolidationTally
 from hiermem.bank.store import SpaceContext, bank_claim
-from hiermem.calls import run_report as request_limits
-from hiermem.calls.ask import RecordClaim, ask_until_fit
-from hiermem.calls.budget import Budget, retry_store, shielded
-from hiermem.calls.failures import Accepted, cause_of
+from hiermem.calls import limits
+from hiermem.calls.answers import Accepted
+from hiermem.calls.ask import ask_until_fit
+from hiermem.calls.budget import Budget
+from hiermem.calls.claim import ClaimLostError
+from hiermem.calls.failures import cause_of
 from hiermem.calls.rate_limit import rate_limiter
-from hiermem.calls.run import CallState, Run
-from hiermem.calls.run_report import ClaimLostError
+from hiermem.calls.retry import retry_store, shielded
+from hiermem.calls.run import CallState, RecordClaim, Run
 from hiermem.config import BankPolicy
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLM
@@ -74,8 +76,8 @@ async def consolidate(
     await space.rules()
     handle, policy, subject = space.handle, space.policy, subject_of(space.name)
     run_id, window = uuid.uuid4().hex, llm.context_window
-    limit = request_limits.threshold(policy, window)
-    answer = partial(request_limits.answer_tokens, policy, window=window, live=llm.remote)
+    limit = limits.threshold(policy, window)
+    answer = partial(limits.answer_tokens, policy, window=window, live=llm.remote)
     run = _Consolidation(
         store=handle.store,
         tree=handle.store.tree(subject),

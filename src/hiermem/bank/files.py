@@ -27,7 +27,7 @@ from hiermem.bank import sections
 from hiermem.bank.prompt import BankAnswer, FileAnswer, NoteBatch
 from hiermem.bank.rules import check_file_name
 from hiermem.bank.sections import MAX_FILE, lines_of, lost_lines, tidy, visible
-from hiermem.calls.bounded_json import blank
+from hiermem.calls.answers import blank
 from hiermem.config import BankPolicy
 from hiermem.types.bank import Note
 

@@ -19,8 +19,8 @@ from typing import Final, Protocol, TypeVar
 
 from hiermem.bank import exchange
 from hiermem.bank.exchange import BankUrl, Entry, ExchangedBank, Pointer
-from hiermem.calls.budget import backing_off
-from hiermem.calls.run_report import Pauses
+from hiermem.calls.failures import Pauses
+from hiermem.calls.retry import backing_off
 from hiermem.errors import FolderError
 from hiermem.types.bank import ExportReport
 

@@ -24,8 +24,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from hiermem.bank.rules import Rules
-from hiermem.calls.bounded_json import MAX_ANSWER, read_object, validated
-from hiermem.calls.run_report import request_tokens
+from hiermem.calls.answers import MAX_ANSWER, read_object, validated
+from hiermem.calls.limits import request_tokens
 from hiermem.prompts.template import PromptTemplate, fill, marked
 from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.summaries.inputs import Count

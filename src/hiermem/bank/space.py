@@ -25,8 +25,8 @@ from hiermem.bank.records import RevisionTexts, subject_of
 from hiermem.bank.rules import check_file_name
 from hiermem.bank.sources import SourceLink
 from hiermem.bank.store import SpaceContext, bank_claim
-from hiermem.calls.ask import RecordClaim
-from hiermem.calls.budget import shielded
+from hiermem.calls.retry import shielded
+from hiermem.calls.run import RecordClaim
 from hiermem.config import BankPolicy
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.handle import Handle

@@ -21,8 +21,8 @@ from hiermem.bank import records
 from hiermem.bank.records import BankState
 from hiermem.bank.rules import Rules
 from hiermem.bank.sources import SOURCE, with_sources
-from hiermem.calls.ask import RecordClaim
-from hiermem.calls.budget import retry_store, retry_write
+from hiermem.calls.retry import retry_store, retry_write
+from hiermem.calls.run import RecordClaim
 from hiermem.config import BankPolicy
 from hiermem.handle import Handle
 from hiermem.types.bank import Note

@@ -1,4 +1,9 @@
-"""Holds runs to their caps on calls, tokens and time.
+"""Runs calls within the caps on calls, tokens and time, and journals what each of them took.
+
+::
+
+    reserve -> journal (started) -> settle -> journal (ended)
+            -> release, if the call is not made
 
 A cap is checked before each call, against what is spent plus what the calls in flight may still
 spend. So no cap is exceeded, not even by concurrent calls. A budget may lie inside others, such as
@@ -10,13 +15,6 @@ is exceeded. The calls of another process count as soon as they are journalled, 
 model happens before the call; so a cap can be exceeded by what other processes have in flight. A
 call that has ended counts with all that was reserved for it until its end is journalled.
 
-Retries a store operation while the store fails, and finishes an operation despite cancellation.
-
-Only operations that may run twice belong here: reads, and writes that are recognised where they
-took effect although the store reported a failure. The error of the last try is raised.
-
-Journals the calls of one run: when each began and how it ended.
-
 A call of a remote model is journalled before it is made, and none stays as started. A call whose
 end was not seen is recorded as ``unknown``, because it may have been charged for.
 """
@@ -26,120 +24,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 
-from hiermem.calls.run_report import Pauses, cut_off
+from hiermem.calls.limits import add_costs
+from hiermem.calls.report import cut_off
+from hiermem.calls.retry import retry_write
 from hiermem.errors import (
     ModelDownError,
-    ReadOnlyError,
     SpendLimitError,
-    StoreCorruptError,
-    StoreError,
-    StoreNewerError,
 )
 from hiermem.protocols import TreeStore
-from hiermem.types.prices import add_costs
 from hiermem.types.transaction import Attempt, DueSession, NodeWrite, Spent
-
-T = TypeVar("T")
-
-#: How often an operation is tried, and after which pauses.
-TRIES: Final = 5
-_AGAIN: Final[Pauses] = (0.05, 1.0)
-
-
-async def retry_store(
-    call: Callable[[], Awaitable[T]], *, sleep: Callable[[float], Awaitable[None]]
-) -> T:
-    """Run ``call``, and retry it while the store fails.
-
-    A store that is damaged, newer than the library or opened for reading only does not get better:
-    these errors are raised at once.
-    """
-    return await backing_off(call, tries=TRIES, pauses=_AGAIN, passing=_is_passing, sleep=sleep)
-
-
-def _is_passing(error: BaseException) -> bool:
-    lasting = (StoreCorruptError, StoreNewerError, ReadOnlyError)
-    return isinstance(error, StoreError) and not isinstance(error, lasting)
-
-
-async def retry_write(
-    call: Callable[[], Awaitable[T]], *, sleep: Callable[[float], Awaitable[None]]
-) -> tuple[T, bool]:
-    """Retry a write as ``retry_store`` does; return also whether a try before the last one failed.
-
-    Such a try may have taken effect all the same.
-    """
-    tries = 0
-
-    async def attempt() -> T:
-        nonlocal tries
-        tries += 1
-        return await call()
-
-    return await retry_store(attempt, sleep=sleep), tries > 1
-
-
-async def shielded(work: Awaitable[T]) -> T:
-    """Await ``work`` to its end even where the caller is cancelled; then raise the cancellation."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # the cancellation is raised instead
-        raise
-
-
-async def backing_off(
-    call: Callable[[], Awaitable[T]],
-    *,
-    tries: int,
-    pauses: Pauses,
-    passing: Callable[[BaseException], bool],
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> T:
-    """Make a call at most ``tries`` times, as long as it fails in a way that is ``passing``.
-
-    ``pauses`` are the limits of the first and of the longest pause, in seconds; each pause is drawn
-    below its limit, which doubles. The error of the last try is raised.
-    """
-    # Outside of tenacity, because most calls do not fail, and setting it up costs more than reading
-    # a record.
-    try:
-        return await call()
-    except Exception as error:
-        if not passing(error):
-            raise
-        failed: list[Exception] = [error]
-    from tenacity import (
-        AsyncRetrying,
-        retry_if_exception,
-        stop_after_attempt,
-        wait_random_exponential,
-    )
-
-    async def attempt() -> T:
-        if failed:
-            raise failed.pop()
-        return await call()
-
-    first, longest = pauses
-    retrying = AsyncRetrying(
-        stop=stop_after_attempt(tries),
-        wait=wait_random_exponential(multiplier=first, max=longest),
-        retry=retry_if_exception(passing),
-        reraise=True,
-        sleep=sleep,
-    )
-    return await retrying(attempt)
 
 
 @dataclass(slots=True, eq=False)

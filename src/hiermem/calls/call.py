@@ -20,13 +20,13 @@ from typing import Final, Generic, NoReturn, TypeVar, get_args
 
 from hiermem import errors, tracing
 from hiermem.calls.budget import Reservation
-from hiermem.calls.faults import described, places
+from hiermem.calls.claim import ClaimLostError
+from hiermem.calls.failures import described, places
+from hiermem.calls.limits import FRAME, Prices, add_costs, plausible_usage, reported_model
 from hiermem.calls.run import CallState, N, Run
-from hiermem.calls.run_report import FRAME, ClaimLostError, plausible_usage, reported_model
 from hiermem.protocols import Finish, LLMRequest, LLMResponse
 from hiermem.text.policy import MAX_CONTENT, check
 from hiermem.types import Message, StoredMessage, Unit
-from hiermem.types.prices import Prices, add_costs
 from hiermem.types.transaction import Attempt
 
 T = TypeVar("T")

@@ -1,30 +1,38 @@
-"""Decides what a failed call means, at any provider: may it be retried, and is it charged.
+"""Decides what a failed call means, at any provider: may it be retried, when, and is it charged.
 
 The provider's text is examined and never repeated, because it may quote the prompt or the key. Our
 errors hold the status, a known word, the provider's request id, and what would be right; nothing
 else. No SDK is known here: an adapter passes the bare facts (status, words, headers, the names of
-the exceptions). How long to wait is the engine's decision.
+the exceptions). ``charged`` is False only if nothing can have been generated: the provider refused
+the request before it began, or never received it. For every other failure it is unknown.
 
-``charged`` is False only where nothing can have been generated: the provider refused the request
-before it began, or never received it. For every other failure it is unknown.
+*Pauses* double from a first to a longest one with each failure in a row. For texts and sessions the
+pairs below say which; other callers bring a pair of their own. Only the retries of one model call
+follow the provider's wish, and are spread at random (``calls.retry``). A model that failed too
+often in a row is down, and is not asked for a while. A call that timed out is repeated with more
+patience: a slow server works on after its caller has gone, and the same patience would wait behind
+the abandoned call and end as that did.
 
-Says what follows from a model's answer: take it, ask again, or give up.
-
-Each task judges its answers by its own rules, and says the verdict in these words. The engine asks
-until an answer is accepted or rejected; ``calls.ask`` holds that loop.
+*A fault in a model's own code*, a function or an adapter that is broken, is shown as far as that is
+safe. An exception's text may hold the prompt, an answer or a key. So it is shown only if Python
+itself words such errors; of any other text, what stands as a literal in the code that raised it.
+Nothing that is shown stands in the request or looks like a key. The places in the code hold no data
+and are always shown.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+import traceback
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias
 
 from hiermem import errors
-from hiermem.protocols import LLMRequest, LLMResponse
+from hiermem.errors import HiermemError, ModelError
+from hiermem.protocols import LLMResponse
 
 CallFailureKind: TypeAlias = Literal["transient", "timeout", "permanent", "overflow", "refused"]
 
@@ -405,45 +413,144 @@ def shown(error: errors.ModelError, *, kind: str) -> str:
     return f"{name} ({kind})" if kind else name
 
 
-T = TypeVar("T")
+#: The first and the longest pause, in seconds.
+Pauses: TypeAlias = tuple[float, float]
+
+#: A text that the model did not make, or for which only the stand-in serves.
+TEXT: Final[Pauses] = (15.0, 3600.0)
+#: A session whose vectors could not all be made.
+VECTORS: Final[Pauses] = (60.0, 3600.0)
+#: A session whose turn ended in an error.
+TROUBLE: Final[Pauses] = (2.0, 300.0)
+#: A cap of the session or the tenant: only time, or a raised cap, helps.
+CAPPED: Final[Pauses] = (300.0, 300.0)
+#: A session for which nothing could be done.
+IDLE: Final[Pauses] = (1.0, 30.0)
+#: A model that is down.
+DOWN: Final[Pauses] = (15.0, 600.0)
+#: Where a provider asks for a longer pause than this, in seconds, its model is down for that time.
+#: A shorter pause is waited out.
+LONGEST_HOLD: Final = 120.0
+#: The longest pause, in seconds, that a provider is believed to ask for. A date far off or a wrong
+#: number would otherwise stop all requests until the process ends.
+LONGEST_BELIEVED: Final = 3_600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted(Generic[T]):
-    """The answer, or a part of it, or an earlier one, is taken; ``value`` is what it gives.
+def back_off(failures: int, pauses: Pauses) -> float:
+    """Return the pause after ``failures`` failures in a row, in seconds.
 
-    ``reason`` says why the newest answer was not the one that was taken, "" where it was.
+    >>> [back_off(failures, TROUBLE) for failures in (1, 2, 3, 99)]
+    [2.0, 4.0, 8.0, 300.0]
     """
-
-    value: T
-    model: str = ""
-    reason: str = ""
+    first, longest = pauses
+    return min(longest, first * 2.0 ** min(max(0, failures - 1), 30))
 
 
-@dataclass(frozen=True, slots=True)
-class Retry(Generic[T]):
-    """The model is asked once more, with ``request``; ``judge`` judges the next answer.
+def down_for(failures: int) -> float:
+    """Return the seconds for which a model is down, ``failures`` beyond those that make it so."""
+    return back_off(failures + 1, DOWN)
 
-    ``reason`` says what was wrong and holds no text of the answer.
+
+#: How often a call that was not answered in time is repeated at once, with twice the patience.
+REPEATS: Final = 1
+
+
+def patience(timeouts: int) -> float:
+    """Return by how much a call is given more time, after so many that were not answered in it."""
+    return float(2 ** min(timeouts, REPEATS))
+
+
+#: The errors whose texts Python writes, out of names in the code and of types.
+_WORDED: Final = (
+    ArithmeticError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    RecursionError,
+    TypeError,
+)
+_MOST: Final = 200
+#: Of a longer text, only the beginning is compared with the code's literals.
+_READ: Final = 4_000
+#: Shorter literals of the code, such as a comma, say nothing.
+_LITERAL: Final = 4
+#: So many characters in a row that stand in the request too are content.
+_RUN: Final = 12
+#: What may be a key: long, of letters with digits or dashes.
+_KEY: Final = re.compile(r"(?=[\w.-]*[\d-])[\w.-]{12,}")
+_QUOTED: Final = re.compile(r"'([^']+)'|\"([^\"]+)\"")
+#: The most places that are shown, the innermost last.
+_PLACES: Final = 8
+_FOLDERS: Final = re.compile(r".*[/\\]")
+_OURS: Final = __file__.rpartition("calls")[0]
+
+
+def described(error: BaseException, texts: Iterable[str]) -> str:
+    """Return the kind of ``error``, its text where that is safe to show, and its innermost place.
+
+    ``texts`` are those of the request.
     """
+    said, request = type(error).__name__, "\n".join(texts)
+    own = isinstance(error, HiermemError) and not isinstance(error, ModelError)
+    whole = _text_of(error)
+    known = whole if own or isinstance(error, _WORDED) else ""
+    for text in (known, _literals_of(error, whole)):
+        if _is_safe(text, request, is_looked_up=isinstance(error, LookupError)):
+            said += f": {text}"
+            break
+    found = places(error)
+    return f"{said} ({found[-1]})" if found else said
 
-    request: LLMRequest
-    reason: str
-    judge: Callable[[LLMResponse], Accepted[T] | Retry[T] | Rejected]
 
+def places(error: BaseException) -> list[str]:
+    """Return where in the code ``error`` was raised, outermost first, without hiermem's own code.
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """No answer can be used, and the model is not asked again.
-
-    ``reason`` is what the journal of calls says of the answer; ``cause`` and ``detail`` are what
-    the failure is reported as.
+    Where all of it is hiermem's, the call itself was wrong, and that code is named.
     """
+    found = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    theirs = [each for each in found if not each[0].co_filename.startswith(_OURS)]
+    return [
+        f"{_FOLDERS.sub('', code.co_filename)}:{line} in {code.co_name}"
+        for code, line in (theirs or found)[-_PLACES:]
+    ]
 
-    reason: str
-    cause: Cause = "provider"
-    detail: str = ""
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - it runs code of the error's class
+        return ""
 
 
-Verdict: TypeAlias = Accepted[T] | Retry[T] | Rejected
-Judge: TypeAlias = Callable[[LLMResponse], Verdict[T]]
+def _literals_of(error: BaseException, text: str) -> str:
+    """Return what of ``text`` stands as a literal in the code that raised ``error``.
+
+    Whatever was put between the literals is replaced by "…"; "" means that no literal was found.
+    """
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    literals = [
+        each
+        for each in (codes[-1].co_consts if codes else ())
+        if isinstance(each, str) and len(each.strip()) >= _LITERAL
+    ]
+    if not literals:
+        return ""
+    longest_first = sorted(literals, key=len, reverse=True)
+    parts = re.split(f"({'|'.join(map(re.escape, longest_first))})", text[:_READ])
+    if len(parts) == 1:
+        return ""
+    return "".join(part if place % 2 else "…" if part else "" for place, part in enumerate(parts))
+
+
+def _is_safe(text: str, request: str, *, is_looked_up: bool) -> bool:
+    if not text or len(text) > _MOST or not text.isprintable() or _KEY.search(text):
+        return False
+    if is_looked_up:
+        # The text is what was looked up, which may be data.
+        quoted = ["".join(found) for found in _QUOTED.findall(text)]
+        if any(each in request for each in quoted):
+            return False
+    runs = {text[at : at + _RUN] for at in range(max(1, len(text) - _RUN + 1))}
+    return not any(run in request for run in runs)

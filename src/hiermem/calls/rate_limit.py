@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from aiolimiter import AsyncLimiter
 
-from hiermem.calls.run_report import LONGEST_BELIEVED, LONGEST_HOLD, down_for
+from hiermem.calls.failures import LONGEST_BELIEVED, LONGEST_HOLD, down_for
 from hiermem.config import CallPolicy
 from hiermem.errors import ModelDownError
 from hiermem.process import at_fork

@@ -1,4 +1,4 @@
-"""The frame of a run: its journal entry, its heartbeat and tasks, however it ends.
+"""Runs the frame of a task: its journal entry, its heartbeat and tasks, its claim, however it ends.
 
 ::
 
@@ -9,12 +9,17 @@
 
 ``JournalledRun`` is a run that calls no model by itself; ``Run`` adds what a model call needs. What
 a task decides, and what it commits, is its own.
+
+``RecordClaim`` is the claim of a run on what is no session: an extraction, a space. The claim is a
+record. Each write under it extends it in the same transaction, over the version that it was read
+in. So a run that was taken over writes nothing more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -26,16 +31,17 @@ from typing import Any, Final, Generic, Literal, Protocol, Self, TypeAlias
 from typing_extensions import TypeVar
 
 from hiermem import tracing
-from hiermem.calls import run_report
-from hiermem.calls.budget import ALL_ATTEMPTS, Budget, CallJournal, retry_store, shielded
+from hiermem.calls import report
+from hiermem.calls.budget import ALL_ATTEMPTS, Budget, CallJournal
+from hiermem.calls.claim import Claim, is_believed, read_claim, write_claim
 from hiermem.calls.rate_limit import RateLimiter
+from hiermem.calls.retry import retry_store, shielded
 from hiermem.errors import HiermemError
-from hiermem.process import process_mark
+from hiermem.process import has_ended, process_mark
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
 from hiermem.types import Node
-from hiermem.types.transaction import NO_SESSION, Attempt, RunRecord
+from hiermem.types.transaction import NO_SESSION, Attempt, Record, RecordWrite, RunRecord
 
-T = TypeVar("T")
 RunKind: TypeAlias = Literal["update", "consolidation", "extraction", "embedding"]
 RunOutcome: TypeAlias = Literal["ok", "partial", "error"]
 
@@ -151,7 +157,7 @@ class JournalledRun:
                     for number, each in enumerate(calls)
                 ]
                 await self.store.tree(NO_SESSION).write_nodes([], attempts=nameless)
-            await self.store.transact(lambda: run_report.journal(entry))
+            await self.store.transact(lambda: report.journal(entry))
 
         await retry_store(write, sleep=self.sleep)
 
@@ -245,13 +251,13 @@ class JournalledRun:
             for run in await self.store.runs(subject=self.subject, limit=_NEWEST_RUNS):
                 if run.kind != self.kind or run.outcome != "running" or run.id == self.run_id:
                     continue
-                current = run_report.with_current_outcome(run, now)
+                current = report.with_current_outcome(run, now)
                 if mine is not None and run.detail.get("claim", mine) != mine:
                     current = replace(run, outcome="interrupted")
                 if current == run:
                     continue
                 journalled = await self.store.attempts(run_id=run.id, limit=ALL_ATTEMPTS)
-                calls = run_report.cut_off(journalled, now)
+                calls = report.cut_off(journalled, now)
                 # The run is written last: a process killed between the two writes leaves the rest
                 # to the next.
                 if calls:
@@ -280,14 +286,16 @@ class CallSubject(Protocol):
         ...
 
 
-N = TypeVar("N", bound=CallSubject, default=Node)
-
-
 async def connect(llm: LLM) -> None:
     """Make sure that a model can be asked, before any work; raises ConfigError where it cannot."""
     make: Callable[[], Awaitable[None]] | None = getattr(llm, "connect", None)
     if make is not None:
         await make()
+
+
+N = TypeVar("N", bound=CallSubject, default=Node)
+
+T = TypeVar("T")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -412,3 +420,89 @@ class CallState(Generic[N]):
     tokens_out: int = 0
     cost: float | None = None
     ended: list[Attempt] = field(default_factory=list[Attempt])
+
+
+#: Writes all or nothing, with the attempts that are charged with it; returns whether it did.
+Put = Callable[[Sequence[RecordWrite], Sequence[Attempt]], Awaitable[bool]]
+
+
+@dataclass(slots=True, eq=False)
+class RecordClaim:
+    """The claim of the run ``run_id``, as the record that ``place`` writes over a version.
+
+    ``read`` returns the record that is stored. The claim ends ``lease`` seconds after its last
+    write. ``held``: it is held, as far as is known.
+    """
+
+    run_id: str
+    lease: float
+    now: Callable[[], datetime]
+    read: Callable[[], Awaitable[Record | None]]
+    put: Put
+    place: Callable[[str | None, int], RecordWrite]
+    #: What tells this claim from others of the same place.
+    mark: int | None = field(init=False, default=None)
+    #: The version of the record while it is held.
+    _version: int | None = field(init=False, default=None)
+    _lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+
+    @property
+    def held(self) -> bool:
+        """Whether the claim is held, as far as is known."""
+        return self._version is not None
+
+    async def take(self) -> bool:
+        """Take the claim; return whether it was free, or held by a process that has ended."""
+        async with self._lock:
+            before = await self.read()
+            claim = read_claim(before.body) if before else None
+            if (
+                claim is not None
+                and claim.run_id != self.run_id
+                and is_believed(claim.until, now=self.now())
+                and not has_ended(claim.process)
+            ):
+                return False
+            taken = await self._extend(before.version if before else 0)
+            self.mark = self._version if taken else None
+            return taken
+
+    async def renew(self) -> None:
+        """Extend the claim; forget it where another run took it."""
+        await self.commit(())
+
+    async def commit(
+        self, writes: Sequence[RecordWrite], *, attempts: Sequence[Attempt] = ()
+    ) -> bool:
+        """Write all of it while the claim is held, or nothing; return whether it was written."""
+        async with self._lock:
+            if self._version is None:
+                return False
+            if not await self._extend(self._version, writes, attempts):
+                self._version = None
+            return self._version is not None
+
+    async def release(self) -> None:
+        """Release the claim, so that nobody has to wait until it ends."""
+        async with self._lock:
+            version, self._version = self._version, None
+            if version is not None:
+                await self.put([self.place(None, version)], ())
+
+    async def _extend(
+        self,
+        version: int,
+        writes: Sequence[RecordWrite] = (),
+        attempts: Sequence[Attempt] = (),
+    ) -> bool:
+        """Write the claim over ``version``, together with ``writes``; return whether it was."""
+        until = self.now() + timedelta(seconds=self.lease)
+        # The random part tells a write that took effect although the store reported a failure.
+        body = write_claim(Claim(self.run_id, until, process_mark(), secrets.token_hex(8)))
+        written = await self.put([*writes, self.place(body, version)], attempts)
+        if not written:
+            found = await self.read()
+            written = found is not None and found.body == body
+        if written:
+            self._version = version + 1
+        return written

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from hiermem import arguments
-from hiermem.calls.run_report import RunReport, report, with_current_outcome
+from hiermem.calls.report import RunReport, report, with_current_outcome
 from hiermem.config import HierarchyConfig
 from hiermem.context.zone import MOST, NEAR, Pin, of_messages
 from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError, UsageError

@@ -22,11 +22,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
-from hiermem.calls.ask import RecordClaim, ask_until_fit
-from hiermem.calls.budget import TRIES, retry_store, shielded
-from hiermem.calls.failures import Accepted, Judge, Rejected, cause_of
-from hiermem.calls.run import CallState, JournalledRun, Run
-from hiermem.calls.run_report import request_tokens
+from hiermem.calls.answers import Accepted, Judge, Rejected
+from hiermem.calls.ask import ask_until_fit
+from hiermem.calls.failures import cause_of
+from hiermem.calls.limits import request_tokens
+from hiermem.calls.retry import TRIES, retry_store, shielded
+from hiermem.calls.run import CallState, JournalledRun, RecordClaim, Run
 from hiermem.config import ExtractionOptions
 from hiermem.errors import ModelError, SessionChangedError, SpendLimitError
 from hiermem.extraction import chunks as chunking

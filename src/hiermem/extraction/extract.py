@@ -20,11 +20,12 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import prompts as shipped
-from hiermem.calls import run_report as request_limits
-from hiermem.calls.budget import Budget, retry_store
+from hiermem.calls import limits
+from hiermem.calls.budget import Budget
+from hiermem.calls.claim import ClaimLostError
 from hiermem.calls.rate_limit import rate_limiter
+from hiermem.calls.retry import retry_store
 from hiermem.calls.run import RunOutcome, connect
-from hiermem.calls.run_report import ClaimLostError
 from hiermem.config import CallPolicy, ExtractionOptions, for_model
 from hiermem.errors import SpendLimitError
 from hiermem.extraction import chunk as chunk_steps
@@ -76,8 +77,8 @@ async def extract(
     policy = for_model(options or ExtractionOptions(), llm)
     record = await retry_store(lambda: handle.record(session_id), sleep=asyncio.sleep)
     template = shipped.load_named("extract.map", prompts)
-    limit = request_limits.threshold(policy, llm.context_window)
-    answer = request_limits.answer_tokens(policy, window=llm.context_window, live=llm.remote)
+    limit = limits.threshold(policy, llm.context_window)
+    answer = limits.answer_tokens(policy, window=llm.context_window, live=llm.remote)
     count = handle.counter.count
     room = None
     if limit is not None:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from hiermem.calls.budget import shielded
-from hiermem.calls.failures import Rejected
+from hiermem.calls.answers import Rejected
+from hiermem.calls.claim import ClaimLostError
+from hiermem.calls.limits import request_tokens
+from hiermem.calls.retry import shielded
 from hiermem.calls.run import CallState
-from hiermem.calls.run_report import ClaimLostError, request_tokens
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.extraction import prompt as extract_prompt
 from hiermem.extraction.chunk import JOIN, ExtractionRun, ReduceStep, WorkItem, ask_for

@@ -22,9 +22,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from hiermem.calls.bounded_json import ParsedAnswer, parse
-from hiermem.calls.failures import Accepted, Rejected, Retry, Verdict, cause_of, finish_cause
-from hiermem.calls.run_report import request_tokens
+from hiermem.calls.answers import Accepted, ParsedAnswer, Rejected, Retry, Verdict, parse
+from hiermem.calls.failures import cause_of, finish_cause
+from hiermem.calls.limits import request_tokens
 from hiermem.errors import ConfigError, InvalidAnswerError
 from hiermem.prompts import template as summary_prompt
 from hiermem.prompts.template import Facts, PromptTemplate, marked

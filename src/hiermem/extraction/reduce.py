@@ -33,7 +33,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from hiermem.calls.bounded_json import blank
+from hiermem.calls.answers import blank
 from hiermem.data import word_lists
 from hiermem.errors import UsageError
 from hiermem.extraction.chunks import Chunk, chunk_number

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hiermem import arguments
-from hiermem.calls.run_report import count_of, reported_model
+from hiermem.calls.limits import Prices, count_of, reported_model
 from hiermem.protocols import ChatMessage, Finish, LLMRequest, LLMResponse, Usage
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
 from hiermem.remote.responses import MiscastError, messages_of, text_of
-from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

@@ -16,9 +16,9 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
+from hiermem.calls.limits import Prices
 from hiermem.errors import ConfigError, TransientModelError, UsageError
 from hiermem.protocols import LLMRequest, LLMResponse
-from hiermem.types.prices import Prices
 
 __all__ = ["FunctionLLM"]
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Literal
 
+from hiermem.calls.limits import Prices
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
 from hiermem.remote.object_storage import key_of, require
 from hiermem.remote.responses import MiscastError, joined_events, messages_of, read_answer
-from hiermem.types.prices import Prices
 
 __all__ = ["LiteLLMChat"]
 

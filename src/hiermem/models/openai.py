@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hiermem import arguments
+from hiermem.calls.limits import Prices
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
 from hiermem.remote.responses import joined_events, messages_of, read_answer
-from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import arguments
 from hiermem.calls.failures import CallFailure, refused_field, to_error
-from hiermem.calls.run_report import request_tokens
+from hiermem.calls.limits import Prices, request_tokens
 from hiermem.errors import ConfigError, ModelError, ModelOverflowError
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
 from hiermem.remote.object_storage import (
@@ -28,7 +28,6 @@ from hiermem.remote.object_storage import (
 )
 from hiermem.remote.responses import MOST_BYTES, read
 from hiermem.text.measure import canonical_json
-from hiermem.types.prices import Prices
 
 Structured: TypeAlias = Literal["auto", "on", "off"]
 

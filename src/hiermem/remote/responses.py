@@ -36,7 +36,7 @@ from typing import Any, Final
 
 from hiermem.calls import failures
 from hiermem.calls.failures import CallFailure
-from hiermem.calls.run_report import count_of, reported_model
+from hiermem.calls.limits import count_of, reported_model
 from hiermem.protocols import ChatMessage, Finish, LLMResponse, Usage
 
 #: The most links of a chain of causes that are followed, and characters of a message that are read.

@@ -25,8 +25,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from hiermem.calls.report import with_current_outcome
 from hiermem.calls.run import JournalledRun
-from hiermem.calls.run_report import with_current_outcome
 from hiermem.config import LONGEST_LEASE
 from hiermem.errors import EmbedderMismatchError, HiermemError, SessionChangedError, UsageError
 from hiermem.handle import Handle

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
 from hiermem import errors
-from hiermem.calls.ask import retrying
 from hiermem.calls.call import sizes_of
 from hiermem.calls.rate_limit import RateLimiter, sleep_unless
+from hiermem.calls.retry import retrying
 from hiermem.config import SearchPolicy
 from hiermem.protocols import Embedder
 from hiermem.search import vectors

@@ -39,7 +39,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import IO, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from hiermem.calls.run_report import read_claim
+from hiermem.calls.claim import read_claim
 from hiermem.errors import HiermemError, NotFoundError, SecretMismatchError, StoreError, UsageError
 from hiermem.stores import rows
 from hiermem.types import Message, Node, Revision, SessionRecord, StoredMessage

@@ -36,8 +36,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from hiermem.calls.failures import Accepted, Rejected, Retry, Verdict
-from hiermem.calls.run_report import request_tokens
+from hiermem.calls.answers import Accepted, Rejected, Retry, Verdict
+from hiermem.calls.limits import request_tokens
 from hiermem.data import word_lists
 from hiermem.prompts.template import before_record, second_request
 from hiermem.protocols import LLMRequest, LLMResponse

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from hiermem.calls.budget import retry_store, shielded
+from hiermem.calls.retry import retry_store, shielded
 from hiermem.errors import HiermemError, StoreError
 from hiermem.handle import Handle
 from hiermem.process import has_ended

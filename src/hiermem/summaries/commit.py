@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from hiermem.calls.budget import TRIES, CallJournal
+from hiermem.calls.budget import CallJournal
+from hiermem.calls.retry import TRIES
 from hiermem.protocols import TreeStore
 from hiermem.summaries.claim import SessionClaim
 from hiermem.summaries.making import Outcome

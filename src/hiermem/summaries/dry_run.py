@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from hiermem.calls.run_report import FRAME
+from hiermem.calls.limits import FRAME
 from hiermem.prompts.template import Length
 from hiermem.summaries import making, plan
 from hiermem.summaries.inputs import Inputs, from_messages

@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from hiermem.calls.run_report import CAPPED, IDLE, TEXT, TROUBLE, back_off
+from hiermem.calls.failures import CAPPED, IDLE, TEXT, TROUBLE, back_off
 from hiermem.errors import HiermemError
 from hiermem.tree.fold import config_from, has_open_window
 from hiermem.tree.levels import waits

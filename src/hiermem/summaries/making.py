@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from hiermem import needs
-from hiermem.calls.run_report import ClaimLostError
+from hiermem.calls.claim import ClaimLostError
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.errors import SpendLimitError
 from hiermem.prompts.template import Length

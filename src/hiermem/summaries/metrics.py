@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from hiermem.calls.limits import PER, Prices
 from hiermem.tree.levels import waiting
 from hiermem.types import Status
 from hiermem.types.brief import Brief
-from hiermem.types.prices import PER, Prices
 from hiermem.types.transaction import NodeTally, Spent
 
 _NONE: Final = Spent()

@@ -19,11 +19,13 @@ from functools import partial
 from itertools import dropwhile
 from typing import Any, Final
 
+from hiermem.calls.answers import Rejected
 from hiermem.calls.ask import ask_until_fit
-from hiermem.calls.budget import ALL_ATTEMPTS, retry_store
-from hiermem.calls.failures import Rejected, shown
+from hiermem.calls.budget import ALL_ATTEMPTS
+from hiermem.calls.claim import ClaimLostError
+from hiermem.calls.failures import shown
+from hiermem.calls.retry import retry_store
 from hiermem.calls.run import CallState
-from hiermem.calls.run_report import ClaimLostError
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError
 from hiermem.handle import PendingText
 from hiermem.protocols import ChatMessage, LLMRequest, TokenCounter

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from hiermem.calls.limits import add_costs
 from hiermem.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.types.brief import Brief
-from hiermem.types.prices import add_costs
 from hiermem.types.transaction import RunRecord
 
 #: The subject of a run over all sessions; no session can bear this name.

@@ -16,7 +16,8 @@ from collections.abc import AsyncGenerator, Awaitable, Mapping
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
-from hiermem.calls.budget import Budget, shielded
+from hiermem.calls.budget import Budget
+from hiermem.calls.retry import shielded
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.errors import HiermemError
 from hiermem.handle import Handle, session_state

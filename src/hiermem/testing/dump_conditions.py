@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hiermem.calls.run_report import Claim, write_claim
+from hiermem.calls.claim import Claim, write_claim
 from hiermem.errors import (
     NotFoundError,
     SecretMismatchError,

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from hiermem.calls.run_report import request_tokens
+from hiermem.calls.limits import Prices, request_tokens
 from hiermem.errors import (
     ModelOverflowError,
     ModelRefusedError,
@@ -32,7 +32,6 @@ from hiermem.summaries.assess import anchor_limit, ends_sentence
 from hiermem.text import anchors, units
 from hiermem.types import Unit
 from hiermem.types.bank import BankText
-from hiermem.types.prices import Prices
 
 __all__ = [
     "BANK_FAULTS", "FAULTS", "RETURNING", "BankFault", "Fault", "FaultyLLM", "ScriptedLLM",

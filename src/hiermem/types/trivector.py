@@ -2,7 +2,7 @@
 
 There are two families of values. A model returns an ``Answer`` with its parts for one chunk: a
 closed schema with a bound on every length and count, so that no answer is larger than
-``calls.bounded_json`` allows. A user gets a ``TriVector`` with its parts: the same items after
+``calls.answers`` allows. A user gets a ``TriVector`` with its parts: the same items after
 the reduce, each with the chunks and messages that it comes from.
 
 A value checks its own shape and decides nothing; ``extraction.reduce`` merges.

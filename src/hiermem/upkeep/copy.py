@@ -18,7 +18,7 @@ from typing import Final
 
 from hiermem import errors
 from hiermem.bank.sources import SOURCE
-from hiermem.calls.budget import retry_store
+from hiermem.calls.retry import retry_store
 from hiermem.changes.change import copies_of, every_tenant
 from hiermem.changes.erase import erase_copied, subject_of_erased
 from hiermem.changes.propagate import StoreCopy, record_copy

@@ -10,6 +10,7 @@ import json
 from typing import Any, Final
 
 from hiermem import arguments
+from hiermem.calls.limits import Prices
 from hiermem.context.view import SEEN, Seen
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.handle import Handle, session_state
@@ -18,7 +19,6 @@ from hiermem.summaries.metrics import Feedback, Metrics, Served, measure
 from hiermem.text.policy import check, check_name
 from hiermem.tree.fold import SessionState
 from hiermem.types import Node, SessionRecord
-from hiermem.types.prices import Prices
 from hiermem.types.transaction import NeedViews, RecordWrite
 
 #: The kind of the records; their scope is the session, their key the target of the feedback.

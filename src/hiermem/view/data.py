@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from hiermem.calls.run_report import RunItem
+from hiermem.calls.report import RunItem
 from hiermem.context.read import SessionStatus
 from hiermem.context.render import Block
 from hiermem.context.selection import ContextSelection

@@ -12,7 +12,7 @@ from typing import Any, Final
 from hiermem._version import __version__
 from hiermem.bank import space as space_engine
 from hiermem.bank.store import SpaceContext
-from hiermem.calls.run_report import report
+from hiermem.calls.report import report
 from hiermem.config import BankPolicy
 from hiermem.context import read
 from hiermem.context.render import RENDERER

@@ -27,9 +27,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, cast
 
-from hiermem.calls.budget import Budget, shielded
+from hiermem.calls.budget import Budget
+from hiermem.calls.failures import TROUBLE, VECTORS, back_off
 from hiermem.calls.rate_limit import RateLimiter, rate_limiter
-from hiermem.calls.run_report import TROUBLE, VECTORS, back_off
+from hiermem.calls.retry import shielded
 from hiermem.config import UpdatePolicy
 from hiermem.errors import (
     ClockMovedError,

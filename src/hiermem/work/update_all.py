@@ -17,7 +17,8 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
-from hiermem.calls.budget import Budget, shielded
+from hiermem.calls.budget import Budget
+from hiermem.calls.retry import shielded
 from hiermem.calls.run import JournalledRun, connect
 from hiermem.errors import HiermemError, NotFoundError
 from hiermem.handle import Handle, every_session

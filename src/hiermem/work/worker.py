@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from hiermem import arguments
-from hiermem.calls.budget import shielded
-from hiermem.calls.run_report import IDLE, TROUBLE, back_off
+from hiermem.calls.failures import IDLE, TROUBLE, back_off
+from hiermem.calls.retry import shielded
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.lazy import LazyModule
 

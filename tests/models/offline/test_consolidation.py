@@ -14,7 +14,7 @@ from hiermem.bank.batches import judge
 from hiermem.bank.files import Applied
 from hiermem.bank.records import BankState
 from hiermem.bank.sections import sections
-from hiermem.calls.failures import Accepted
+from hiermem.calls.answers import Accepted
 from hiermem.models.offline.notes import consolidate, write
 from hiermem.protocols import LLMResponse
 from hiermem.types.bank import Note

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 from sampling import drawn, params
 
-from hiermem.calls.bounded_json import parse
+from hiermem.calls.answers import parse
 from hiermem.extraction.chunks import Measured, plan, turns
 from hiermem.extraction.reduce import finish, ground
 from hiermem.models.offline.graph import extract, write

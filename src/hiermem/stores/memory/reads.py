@@ -18,11 +18,11 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, TypeAlias
 
-from hiermem.calls.run_report import is_believed
+from hiermem.calls.claim import is_believed
+from hiermem.calls.limits import add_costs
 from hiermem.stores.contract import system_time
 from hiermem.types import JsonPart, Message, Node, Revision, SessionRecord, Status, StoredMessage
 from hiermem.types import transaction as tx
-from hiermem.types.prices import add_costs
 
 
 @dataclass

@@ -21,7 +21,7 @@ from functools import cache
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
-from hiermem.calls.run_report import MOST_BELIEVED
+from hiermem.calls.claim import MOST_BELIEVED
 from hiermem.stores import rows
 from hiermem.stores.contract import Format, decode, optional_micros
 from hiermem.types.transaction import Due, DueSession

@@ -26,7 +26,7 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from hiermem.calls.run_report import MOST_BELIEVED
+from hiermem.calls.claim import MOST_BELIEVED
 from hiermem.stores import rows
 from hiermem.stores.contract import (
     check,

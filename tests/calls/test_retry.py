@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hiermem.calls.budget import backing_off
+from hiermem.calls.retry import backing_off
 
 
 class PassingError(Exception):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hiermem.calls.bounded_json import ParsedAnswer, blank, parse
+from hiermem.calls.answers import ParsedAnswer, blank, parse
 from hiermem.errors import InvalidAnswerError
 from hiermem.types.trivector import MOST_ENTITIES, MOST_IN_LINE, MOST_IN_NAME, MOST_MENTIONS
 

@@ -9,7 +9,7 @@ import pytest
 from linear import is_linear, repeated
 from sampling import params
 
-from hiermem.calls.bounded_json import MAX_ANSWER, parse
+from hiermem.calls.answers import MAX_ANSWER, parse
 from hiermem.errors import InvalidAnswerError
 from hiermem.types.trivector import MOST_MENTIONS, Answer
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hiermem.calls.run_report import cut_off, report, with_current_outcome
+from hiermem.calls.report import cut_off, report, with_current_outcome
 from hiermem.types.transaction import Attempt, RunRecord
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
