@@ -357,6 +357,7 @@ class AsyncMemory(Brief):
         Raises what reading raises, SessionClosedError, and what ``append`` raises. Conversations
         before that are imported then; the same call can be repeated.
         """
+        from hiermem.changes.change import edit
         from hiermem.log.import_chats import import_chats
 
         if isinstance(conversations, (str, bytes, Mapping)) or not isinstance(
@@ -367,7 +368,9 @@ class AsyncMemory(Brief):
                 "hiermem.importers.read_chats(path) yields"
             )
         arguments.run(on_progress=on_progress)
-        return await import_chats(self._resources.opened(), conversations, on_progress=on_progress)
+        return await import_chats(
+            self._resources.opened(), conversations, edit=edit, on_progress=on_progress
+        )
 
     async def runs(self, *, limit: int = 100) -> list[transaction.RunRecord]:
         """Return the journalled runs of this tenant, newest first."""

@@ -236,6 +236,7 @@ def _print_report(report: ImportReport) -> None:
         f"{plural(len(report.sessions), 'session')}{forks}; {report.held:,} were there already."
     )
     for count, what in (
+        (report.completed, "of which there was a part, completed"),
         (report.changed, "that have changed since, left as first imported"),
         (report.late, "that come before others already there, appended after those"),
     ):

@@ -20,17 +20,18 @@ from hiermem.cli import options, output
 from hiermem.cli import screen as names
 from hiermem.cli.screen import clean, date_range, out, plural, table
 from hiermem.cli.tables import print_receipt
+from hiermem.importers.transcript import LIKE_OWN
 
 #: What is printed of a session as JSON.
 _FIELDS = ("id", "title", "participants", "messages", "created_at", "last_activity", "closed",
            "forked_from", "metadata")  # fmt: skip
 
-#: A line that begins a message or a day in an export. What is printed has no other line ends.
-_TURN = re.compile(
-    r"(?:^|(?<=[\u2028\u2029]))"
-    r"(?=\*\*[^*\n]+\*\*[^:\n]*:|## \d{4}-\d\d-\d\d\s*(?:$|[\u2028\u2029]))",
-    re.MULTILINE,
-)
+#: Where a line of a text looks like one of an export. What is printed has no other line ends.
+_LIKE_OWN = re.compile(LIKE_OWN, re.MULTILINE)
+#: A mark behind a backslash.
+_BEHIND = r"\\\g<0>"
+#: Names that do not stand alone, since they would be a role.
+_ROLE = re.compile(r"(?:User|Assistant|System|Tool)(?: \(|$)")
 
 SessionName = Annotated[str, Argument(metavar="SESSION", help="The session.")]
 
@@ -247,14 +248,20 @@ def _line(message: hiermem.Message) -> dict[str, Any]:
 def _paragraph(message: hiermem.Message) -> str:
     """Return a message as Markdown: who said it, in bold, then the text.
 
-    A line of the text that looks like a speaker or a day gets a backslash before it.
+    ``hiermem.importers.transcript`` reads it back. A line of the text that looks like a speaker, a
+    day or a call gets a backslash before it, and so do the marks in names.
     """
-    speaker = _line_of(message.name or "") or message.role.capitalize()
-    thread = "" if message.thread == "main" else f" ({_line_of(message.thread)})"
+    name, speaker = _line_of(message.name or ""), message.role.capitalize()
+    if name and (message.role != "user" or _ROLE.match(name)):
+        name = f"{speaker} ({name})"
+    speaker = re.sub(r"[\\*]", _BEHIND, name or speaker)
+    thread = re.sub(r"[\\()]", _BEHIND, _line_of(message.thread))
+    thread = "" if message.thread == "main" else f" ({thread})"
     called = "".join(
-        f"\n\n`{_line_of(call.name)}({_line_of(call.arguments)})`" for call in message.tool_calls
+        f"\n\n`{_line_of(call.name)}({' '.join(clean(call.arguments).splitlines())})`"
+        for call in message.tool_calls
     )
-    text = _TURN.sub(r"\\\g<0>", clean(_text(message)))
+    text = _LIKE_OWN.sub(_BEHIND, clean(_text(message)))
     return f"\n**{speaker}**{thread}: {text}{called}\n"
 
 

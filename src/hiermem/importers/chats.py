@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.dates import moment
-from hiermem.importers.draft import Draft, Options, id_of, name_of
+from hiermem.importers.draft import Draft, Opened, Options, id_of, name_of
 from hiermem.importers.files import Export, Head, objects_of, torn_from
 from hiermem.importers.tree import branches_of, newest_leaf
 from hiermem.types import Message
@@ -44,7 +44,7 @@ class Shape(NamedTuple):
     ``whole`` and ``part`` tell a conversation and a message by their fields. ``chats`` takes a
     conversation apart, and ``joined`` makes one of messages without one. ``messages`` yields what
     a message holds: usually one, several where tools were used inside it. ``time`` returns its
-    time as the format writes it.
+    time as the format writes it. ``by_file`` says that a file is one conversation, which it names.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Shape(NamedTuple):
     joined: Callable[[list[Item]], Item]
     messages: Callable[[Draft, Chat, str, Options], Iterable[Message]]
     time: Callable[[Item], object]
+    by_file: bool = False
 
     def wanted(self, value: Item) -> bool:
         """Return whether an object is a conversation or message of this format."""
@@ -65,7 +66,7 @@ class Shape(NamedTuple):
 
     def read(self, export: Export, options: Options) -> Iterator[Conversation]:
         """Yield each conversation, its current path first, then its other branches."""
-        for place, value in _wholes(self, export):
+        for place, value, torn in _wholes(self, export):
             draft = Draft(place, export.first.notes)
             try:
                 chats = list(self.chats(value, draft))
@@ -74,7 +75,7 @@ class Shape(NamedTuple):
                 continue
             for chat in chats:
                 own = Draft(place, export.first.notes)
-                yield from _conversation(self, chat, own, export.stem, options)
+                yield from _conversation(self, chat, own, export.stem, options, torn=torn)
 
 
 def items_of(
@@ -101,26 +102,39 @@ def items_of(
     return found
 
 
-def _wholes(shape: Shape, export: Export) -> Iterator[tuple[str, Item]]:
-    """Yield the conversations of files; messages that lost theirs come together as one."""
+def _wholes(shape: Shape, export: Export) -> Iterator[tuple[str, Item, bool]]:
+    """Yield the conversations of files, each with whether its id may be lost.
+
+    Of one that breaks off, the members before the break and the messages are a conversation, and so
+    are messages without one.
+    """
     for file in export.files:
-        torn: list[Item] = []
+        opened, torn = Opened(), list[Item]()
         for place, value in objects_of(file, part=shape.part, whole=shape.whole):
             if shape.whole(value):
                 if torn:
-                    yield f"{file.name}, before {place}", shape.joined(torn)
-                    torn = []
-                yield place, value
+                    yield f"{file.name}, before {place}", _joined(shape, opened, torn), True
+                opened, torn = Opened(), []
+                if isinstance(value, Opened):
+                    opened, torn = value, list(torn_from(value, shape.part))
+                else:
+                    yield place, value, False
             elif inside := list(torn_from(value, shape.part)):
                 torn += inside
             else:
                 file.notes.miss(f"objects that are not of the format {shape.name}", place)
         if torn:
-            yield file.name, shape.joined(torn)
+            yield file.name, _joined(shape, opened, torn), not shape.by_file
+
+
+def _joined(shape: Shape, opened: Opened, torn: list[Item]) -> Item:
+    """Return messages as the conversation that breaks off with them."""
+    joined = shape.joined(torn)
+    return joined | opened | {n: v for n, v in joined.items() if v and isinstance(v, (dict, list))}
 
 
 def _conversation(
-    shape: Shape, chat: Chat, draft: Draft, stem: str, options: Options
+    shape: Shape, chat: Chat, draft: Draft, stem: str, options: Options, *, torn: bool
 ) -> Iterator[Conversation]:
     place = draft.where
 
@@ -135,11 +149,13 @@ def _conversation(
         return keys
 
     numbers = {name: number for number, name in enumerate(chat.items, start=1)}
-    first = next(iter(chat.items), "")
-    kind, stem = (f"{shape.name}-{first}", "") if chat.parents and first else (shape.name, stem)
-    title = name_of(chat.title) or (None if chat.id else name_of(stem))
+    own, stem = isinstance(chat.id, str) and chat.id, "" if chat.parents else stem
+    title = name_of(chat.title) or (None if own else name_of(stem))
     created = draft.time(chat.created, options)
-    about = Conversation(id_of(chat.id, kind, stem), title, (), format=shape.name)
+    known = own or not (torn or chat.parents)
+    about = Conversation(
+        id_of(own, shape.name, stem) if known else "", title, (), format=shape.name
+    )
     if chat.parents is None:
         for name in chat.items:
             add(name)

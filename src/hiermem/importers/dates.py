@@ -65,6 +65,21 @@ def instant(value: object) -> datetime | None:
         return None
 
 
+def in_order(when: datetime, last: datetime | None) -> datetime:
+    """Return a local time; of an hour that comes twice, the second one if ``last`` is after it.
+
+    >>> from zoneinfo import ZoneInfo
+    >>> half = datetime(2025, 10, 26, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    >>> f"{in_order(half.replace(minute=10), half):%H:%M %z}"
+    '02:10 +0100'
+    """
+    again = when.replace(fold=1)
+    if last is None or when.utcoffset() == again.utcoffset():
+        return when
+    # In UTC, as times of one zone are compared by their clocks. Seconds may be jumbled.
+    return again if when.astimezone(UTC) < last.astimezone(UTC) - timedelta(minutes=1) else when
+
+
 def sensible(when: datetime) -> datetime | None:
     """Return a time of a year in which people may have chatted, or None."""
     return when if _YEARS[0] <= when.year <= _YEARS[1] else None

@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeAlias
 from unicodedata import normalize
 
 from hiermem.errors import InvalidMessageError
-from hiermem.importers.dates import UNSEEN, instant, moment
+from hiermem.importers.dates import UNSEEN, in_order, instant, moment
+from hiermem.log.branches import lost_id
 from hiermem.text.measure import body
 from hiermem.text.policy import MAX_NAME, clean_message
 from hiermem.types import FilePart, ImagePart, Message, Part, TextPart
@@ -101,6 +102,7 @@ class Draft:
         self._messages: list[Message] = []
         self._seen: dict[str, Message] = {}
         self._repeats: Counter[str] = Counter()
+        self._last: datetime | None = None
 
     def note(self, what: str, count: int = 1) -> None:
         """Count something that was assumed or left out."""
@@ -131,25 +133,32 @@ class Draft:
             why = str(error) if isinstance(error, InvalidMessageError) else "nested too deeply"
             self.miss("messages that cannot be read", why)
 
-    def add(self, message: Message, *, key: object = None, when: str = "") -> str | None:
+    def add(
+        self, message: Message, *, key: object = None, when: str = "", text: str | None = None
+    ) -> str | None:
         """Add a message and return its key; None where it was not added.
 
-        ``key`` is the export's own id. Without one, the key is a hash of the minute (``when`` where
-        the message has no time), the thread, the text without marks, and how often these came
-        before. So it is the same where the file is written by another system or with other names.
+        ``key`` is the export's own id. Without one, the key is a hash of the minute, the thread,
+        the text without marks, and how often these came before. So it is the same where the file is
+        written by another system or with other names. ``when`` and ``text`` stand for minute and
+        text if a later export may have them otherwise.
         """
         message = self._without_large(message)
+        if message.created_at is not None:
+            self._last = in_order(message.created_at, self._last)
+            if self._last is not message.created_at:
+                message = replace(message, created_at=self._last)
         if isinstance(key, str) and 0 < len(key) <= _MAX_ID:
             made = key
         else:
-            made = self._hashed(message, when)
+            made = self._hashed(message, when, text)
         if made in self._seen:
             seen = self._seen[made]
             if (seen.role, seen.content) == (message.role, message.content):
                 self.note("messages with the id of an earlier one left out")
                 return None
             self.note("messages with the id of another one kept beside it")
-            made = self._hashed(message, when)
+            made = self._hashed(message, when, text)
         try:
             kept = clean_message(replace(message, key=made), on_bad="replace")
         except InvalidMessageError as error:
@@ -177,13 +186,13 @@ class Draft:
                 self.add(message, key=key)
             start = stop + 1
 
-    def _hashed(self, message: Message, when: str) -> str:
+    def _hashed(self, message: Message, when: str, text: str | None) -> str:
         at = message.created_at
         # The time as the file writes it: a zone that the caller names changes no key.
-        minute = f"{at:%Y-%m-%d %H:%M}" if at is not None else when
-        text = body(message)
+        minute = when or (f"{at:%Y-%m-%d %H:%M}" if at is not None else "")
+        text = body(message) if text is None else text
         if not text.isascii():
-            text = UNSEEN.sub("", text)
+            text = normalize("NFC", UNSEEN.sub("", text))
         digest = digest_of(minute, message.thread, " ".join(text.split()))
         self._repeats[digest] += 1
         repeat = self._repeats[digest]
@@ -225,9 +234,14 @@ class Draft:
         title: str | None = None,
         otherwise: datetime | None = None,
     ) -> Iterator[Conversation]:
-        """Yield what was read as a conversation; nothing where no message was added."""
+        """Yield what was read as a conversation; nothing where no message was added.
+
+        A conversation without an id gets one by its first message.
+        """
         if messages := self.take(otherwise):
-            yield Conversation(session, title, messages, format=format)
+            yield Conversation(
+                session or lost_id(format, messages[0]), title, messages, format=format
+            )
 
 
 def _in_run(message: Message) -> bool:
@@ -332,10 +346,19 @@ def text_at(value: object, path: str) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
+class Opened(dict[str, Any]):
+    """The members of an object before it breaks; the one in which it breaks is empty."""
+
+
 def leads(value: object, path: str) -> bool:
-    """Return whether a path leads to a field, through the first item of each list."""
+    """Return whether a path leads to a field, through the first item of each list.
+
+    It does where it leads into the part at which an object breaks.
+    """
     name, _, rest = path.partition(".")
     found = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, Opened) and found in ([], {}):
+        return True
     if isinstance(found, list) and rest:
         found = next((each for each in found if isinstance(each, dict)), None)
     return leads(found, rest) if rest else isinstance(value, dict) and name in value

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, cast
 
 from hiermem.importers.beside import spoken
+from hiermem.importers.dates import in_order
 from hiermem.importers.draft import (
     Draft,
     Options,
@@ -35,11 +36,14 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     file, fields = export.first, options.fields or {}
     draft = Draft(file.name, file.notes)
     found: list[tuple[Message, object]] = []
+    last: datetime | None = None
     roots = {path.partition(".")[0] for path in fields.values()} | set(fields.values())
     for place, item in _items(file, fields):
         with draft.reading(place):
             sender = _at(item, fields.get("sender", ""))
             at = draft.time(_at(item, fields.get("time", "")), options)
+            if at is not None:
+                at = last = in_order(at, last)
             role = _ROLES.get(sender.casefold()) if isinstance(sender, str) else None
             name = None if role is not None else name_of(str(sender)) if sender else "?"
             text = spoken(_text(_at(item, fields["text"])), item, roots)
@@ -52,7 +56,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             else:
                 draft.note("messages without text left out")
     if all(message.created_at is not None for message, _ in found):
-        found.sort(key=lambda each: cast("datetime", each[0].created_at))
+        found.sort(key=lambda each: cast("datetime", each[0].created_at).timestamp())
     for message, key in found:
         draft.add(message, key=key)
     yield from draft.finished("map", id_of(None, "map", export.stem), name_of(export.stem))
@@ -113,13 +117,23 @@ def unescape(value: object) -> None:
 
 
 def _rows(file: File) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    lines = (f"{line}\n" for _, line in lines_of(file))
+    ended = True
+
+    def texts() -> Iterator[str]:
+        nonlocal ended
+        for _, line in lines_of(file, ends=True):
+            ended = line.endswith("\n")
+            yield line
+
+    lines = texts()
     head = next(lines, "")
     mark = max(",;\t", key=head.count)
     names = next(csv.reader([head], delimiter=mark), [])
     try:
         for number, row in enumerate(csv.reader(lines, delimiter=mark), start=1):
-            if row:
+            if not ended and len(row) < len(names):
+                file.notes.miss("rows that are cut off", f"{file.name}, row {number}")
+            elif row:
                 yield f"{file.name}, row {number}", dict(zip(names, row, strict=False))
     except csv.Error as error:
         file.notes.miss("rows that are no CSV", f"{file.name}: {error}")

@@ -3,7 +3,7 @@
 Nothing is unpacked to disk. A line, and a value of a JSON file, is read up to ``MAX_ITEM``
 characters, so that memory is bounded by one conversation. What is broken is counted, and the rest
 is read: a byte is mended, a line is left out, and of a damaged JSON file each object is read that
-is whole.
+is whole, and of one that is not the members before the damage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, TypeAlias
 
 from hiermem.errors import UnreadableFileError
-from hiermem.importers.draft import Notes
+from hiermem.importers.draft import Notes, Opened
 
 Test: TypeAlias = Callable[[dict[str, Any]], bool]
 Kind: TypeAlias = Literal["lines", "document", "text"]
@@ -45,11 +45,19 @@ _HEAD_LINES, _HEAD_VALUES, _HEAD_TEXT = 40, 8, 1 << 20
 _JSON = (".json", ".jsonl", ".ndjson")
 #: Attempts to parse from within a broken value that may end at one place; then it is passed over.
 _TRIES = 32
+#: How files begin that are packed as no zip archive is, each with what unpacks it.
+_PACKED = (
+    (b"\x1f\x8b", "gunzip"), (b"\x1f\x9d", "uncompress"), (b"BZh", "bunzip2"),
+    (b"\xfd7zXZ\0", "unxz"), (b"\x28\xb5\x2f\xfd", "unzstd"), (b"\x04\x22\x4d\x18", "unlz4"),
+    (b"7z\xbc\xaf\x27\x1c", "7z x"), (b"Rar!\x1a\x07", "unrar x"),
+)  # fmt: skip
 _BROKEN = re.compile("[\udc80-\udcff]+")
 #: The bytes of a character of UTF-8 that is cut off. Other bytes that are not UTF-8 are CP1252.
 _CUT = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
 #: How JSON begins that holds messages; a transcript may begin with a time in brackets.
 _BEGINNING = re.compile(r"\[?\s*\{\s*(?:[\"}]|\Z)|\[\s*(?:\]\s*)?\Z")
+#: The name of a member of an object, behind another one or the brace.
+_MEMBER = re.compile(r'[\s,]*"((?:[^"\\]|\\.)*)"\s*:\s*')
 _NOT_BLANK = re.compile(r"[^ \t\r\n\0]")
 
 
@@ -223,6 +231,10 @@ def text_stream(file: File) -> Generator[_Text]:
         raise UnreadableFileError(
             f"{file.name} cannot be opened ({type(error).__name__})"
         ) from None
+    way = next((how for start, how in _PACKED if head.startswith(start)), "")
+    if way or head[257:262] == b"ustar":
+        way = way or "tar -xf"
+        raise UnreadableFileError(f"{file.name} is compressed; unpack it first: {way} FILE")
     with file.open() as raw:
         yield _Text(file, raw, _encoding(head))
 
@@ -246,7 +258,7 @@ def _is_narrow(head: bytes) -> bool:
 def lines_of(file: File, *, ends: bool = False) -> Iterator[tuple[int, str]]:
     r"""Yield the lines of a text file with their numbers from 1, without their ends.
 
-    With ``ends`` a ``\r`` at the end of a line is kept. A line that is too long is left out.
+    With ``ends`` a line is yielded with its end. A line that is too long is left out.
     """
     with text_stream(file) as text:
         number = 0
@@ -258,7 +270,7 @@ def lines_of(file: File, *, ends: bool = False) -> Iterator[tuple[int, str]]:
                 while line and not line.endswith("\n"):
                     line = text.readline(MAX_ITEM)
                 continue
-            yield number, line.rstrip("\n" if ends else "\r\n")
+            yield number, line if ends else line.rstrip("\r\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +389,7 @@ def torn_from(value: Any, part: Test, whole: Test = lambda _: False) -> Iterator
             if whole(each):
                 yield each
                 continue
-            if part(each):
+            if not isinstance(each, Opened) and part(each):
                 yield each
             pending.extend(reversed(each.values()))
 
@@ -455,15 +467,32 @@ class _Window:
             self._notes.miss("parts that are not JSON", f"{self._name}: the list does not end")
 
     def _salvaged(self, place: str) -> Iterator[tuple[str, Any, bool]]:
-        """Yield the objects that are whole in the rest of a text that is broken."""
+        """Yield the objects in the rest of a text that is broken: whole ones, and opened ones."""
         brace = re.compile(r"\{")
         while self._next(brace):
             try:
                 value = self._value()
             except _BrokenError:
-                self._at += 1
-                continue
+                value = self._opened()
             yield place, value, True
+
+    def _opened(self) -> Opened:
+        """Return the beginning of the object at the present place, and move behind it."""
+        members = Opened()
+        self._at += 1
+        while (name := _MEMBER.match(self._held, self._at)) is not None:
+            try:
+                value, end = self._decoder.raw_decode(self._held, name.end())
+            except (ValueError, RecursionError):
+                self._at = name.end()
+                if (mark := self._held[self._at : self._at + 1]) in ("[", "{"):
+                    members[name[1]] = [] if mark == "[" else {}
+                break
+            if isinstance(value, str) and "{" in value and _MEMBER.match(self._held, end) is None:
+                self._at = name.end()  # a text that does not end where it should may hold others
+                break
+            members[name[1]], self._at = value, end
+        return members
 
     def _value(self) -> Any:
         """Parse the next value, reading on until it is complete."""

@@ -81,7 +81,9 @@ _CONVERSATIONS = re.compile(r"conversations[-_\d]*\.json")
 _BESIDE = ("projects.json", "memories.json")
 _COMPANIONS = (*_BESIDE, "user.json", "users.json", "chat.html", "message_feedback.json",
                "shared_conversations.json", "shopping.json")  # fmt: skip
-_READABLE = (".json", ".jsonl", ".ndjson", ".txt", ".log", ".weechatlog", ".md", ".csv", ".html")
+#: The endings of files in a folder that are opened; one that is packed is refused with advice.
+_READABLE = (".json", ".jsonl", ".ndjson", ".txt", ".log", ".weechatlog", ".md", ".csv", ".html",
+             ".gz", ".tgz", ".z", ".bz2", ".xz", ".zst", ".lz4", ".tar", ".7z", ".rar")  # fmt: skip
 
 
 def read_chats(

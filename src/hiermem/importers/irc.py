@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, tzinfo
 
 from hiermem.importers.dates import sensible
 from hiermem.importers.draft import Draft, Options, id_of, name_of, role_of, zone_note
@@ -75,9 +75,13 @@ def _said(line: str) -> tuple[re.Match[str], str] | None:
 
 
 class _Clock:
-    """The day of the log at the present line; a clock that runs backwards is at the next day."""
+    """The day of the log at the present line; a clock that runs backwards is at the next day.
 
-    def __init__(self, name: str) -> None:
+    In an hour that comes twice it may be at the same day.
+    """
+
+    def __init__(self, name: str, zone: tzinfo) -> None:
+        self._zone = zone
         found = _IN_NAME.search(name)
         self.day = _date(found["year"], found["month"], found["day"]) if found else None
         self._last = time.min
@@ -109,10 +113,12 @@ class _Clock:
                 year = self.day.year + (number < self.day.month)
                 self.day = _date(year, number, found["day"]) or self.day
         elif clock < self._last and self.day is not None and self.day < date.max:
-            self.day += timedelta(days=1)
+            local = datetime.combine(self.day, clock, self._zone)
+            if local.utcoffset() == local.replace(fold=1).utcoffset():
+                self.day += timedelta(days=1)
         self._last = clock
-        written = f"{self.day or ''} {clock.isoformat()}"
-        return (None if self.day is None else sensible(datetime.combine(self.day, clock))), written
+        at = None if self.day is None else sensible(datetime.combine(self.day, clock))
+        return at, "" if at is not None else f"{self.day or ''} {clock.isoformat()}"
 
 
 def _date(year: str | int, month: str | int, day: str | int) -> date | None:
@@ -126,7 +132,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield the one conversation of the file."""
     file = export.first
     draft = Draft(file.name, file.notes)
-    clock = _Clock(file.parts[-1] if file.parts else file.name)
+    clock = _Clock(file.parts[-1] if file.parts else file.name, options.zone)
     turn: tuple[Message, str] | None = None
     more: list[str] = []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -18,6 +18,7 @@ from hiermem.errors import InvalidMessageError
 from hiermem.importers.dates import moment
 from hiermem.importers.draft import (
     Draft,
+    Opened,
     Options,
     id_of,
     kind_name,
@@ -25,7 +26,8 @@ from hiermem.importers.draft import (
     objects,
     text_at,
 )
-from hiermem.importers.files import Export, Head, objects_of
+from hiermem.importers.files import Export, File, Head, objects_of
+from hiermem.log.branches import lost_id
 from hiermem.types import Message
 from hiermem.types.message import Conversation, as_mapping
 
@@ -58,6 +60,8 @@ def _listed(value: Mapping[str, Any]) -> bool:
     items = _list_of(value)
     if isinstance(items, str):
         return bool(items) and ("model" in value or "body" in value)
+    if isinstance(value, Opened) and items == []:
+        return True
     return any(map(_is_message, objects(items)))
 
 
@@ -76,16 +80,16 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     file = export.first
     one = Draft(file.name, file.notes)
     ids: Counter[str] = Counter()
-    for place, given in objects_of(file, part=_is_message, whole=_listed):
-        if not _listed(given):
-            _add(one, given, place, options)
+    for place, given, items in _lists(file):
+        if given is None:
+            for item in items:
+                _add(one, item, place, options)
             continue
         draft = Draft(place, file.notes)
         with draft.reading():
             for message in _before(given, _list_of(given)):
                 draft.add(message)
-        items = _list_of(given)
-        for number, item in enumerate(items if isinstance(items, list) else []):
+        for number, item in enumerate(items):
             _add(draft, item, f"{place}, message {number + 1}", options)
         messages = draft.take(draft.time(given.get("created_at"), options))
         if messages:
@@ -96,6 +100,30 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
                 format="messages",
             )
     yield from one.finished("messages", id_of(None, "messages", export.stem), name_of(export.stem))
+
+
+def _lists(file: File) -> Iterator[tuple[str, dict[str, Any] | None, Sequence[Any]]]:
+    """Yield each conversation with its messages; those without one with None.
+
+    What follows the beginning of a conversation that breaks off is its own.
+    """
+    opened: dict[str, Any] | None = None
+    where, torn = "", list[Any]()
+    for place, given in objects_of(file, part=_is_message, whole=_listed):
+        if opened is not None and (place != where or _listed(given)):
+            yield where, opened, torn
+            opened, torn = None, []
+        if isinstance(given, Opened):
+            where, opened = place, given
+        elif _listed(given):
+            items = _list_of(given)
+            yield place, given, items if isinstance(items, list) else []
+        elif opened is not None:
+            torn.append(given)
+        else:
+            yield place, None, [given]
+    if opened is not None:
+        yield where, opened, torn
 
 
 def _before(given: Mapping[str, Any], items: object) -> Iterator[Message]:
@@ -111,12 +139,14 @@ def _before(given: Mapping[str, Any], items: object) -> Iterator[Message]:
 
 
 def _named(
-    given: Mapping[str, Any], stem: str, messages: Iterable[Message], ids: Counter[str]
+    given: Mapping[str, Any], stem: str, messages: Sequence[Message], ids: Counter[str]
 ) -> str:
     """Return a conversation's id: the file's, else one by its messages, which a line keeps."""
     name = next((given[f] for f in _IDS if isinstance(given.get(f), str) and given[f]), None)
     if name is not None:
         return id_of(name, "messages", stem)
+    if isinstance(given, Opened):
+        return lost_id("messages", messages[0])
     found = id_of(None, "messages", "\n".join((stem, *(m.key or "" for m in messages))))
     ids[found] += 1
     return found if ids[found] == 1 else f"{found}-{ids[found]}"

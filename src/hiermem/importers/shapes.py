@@ -82,6 +82,7 @@ def _shape(
         name, lambda value: _has(value, whole), lambda value: _has(value, part), chats,
         lambda items: {"messages": items}, messages,
         lambda item: next((item[name] for name in times if item.get(name)), None),
+        by_file=not whole,
     )  # fmt: skip
 
 

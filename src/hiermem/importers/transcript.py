@@ -1,38 +1,40 @@
 """Reads plain transcripts and Markdown: text in which a line begins with a speaker.
 
 A speaker stands before a colon (``Name: text``, with or without a time in brackets before), in bold
-(``**User:** text``; ``**Name** (thread): text`` as ``hiermem export`` writes it), in a heading
-(``## User``) or in a line of its own (``You said:``). A file keeps the form of its first speaker.
-Whether a line begins a message is decided by that line and the first one, never by what comes
-later: a longer copy of a transcript begins with the same messages. A name is a word or a few words
-that are all capitalised; words that commonly stand before a colon (``Note:``) are none. Where the
-caller names the speakers, these and no others are.
+(``**User:** text``), in a heading (``## User``) or in a line of its own (``You said:``). A file
+keeps the form of its first speaker. Whether a line begins a message is decided by that line and the
+first one, never by what comes later: a longer copy of a transcript begins with the same messages. A
+name is a word or a few words that are all capitalised; words that commonly stand before a colon
+(``Note:``) are none. Where the caller names the speakers, these and no others are.
+
+What ``hiermem export`` writes as Markdown is read back as it was: below a heading with the day
+stands ``**Name** (thread): text``, then a line for each call of a tool. A user has the name alone,
+anybody else stands as ``Assistant (Name)``. In a text, a line that looks like one of these has a
+backslash before it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, cast
 
 from hiermem.data import word_lists
 from hiermem.importers.dates import moment
 from hiermem.importers.draft import Draft, Options, id_of, name_of, role_of, zone_note
-from hiermem.importers.files import Export, Head, lines_of
+from hiermem.importers.files import Export, Head, head_of, lines_of
 from hiermem.types import Message, ToolCall
 from hiermem.types.message import Conversation
 
 Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
 
-_NAME = r"[^\W\d_][\w.'\u2019-]*(?: [\w.'\u2019-]+){0,3}"
-_BOLD = (
-    r"\*\*(?P<name>[^*\n]{1,512}?)"
-    r"(?:(?P<own>\*\*(?: \((?P<thread>[^()\n]{1,512})\))?:)|:\*\*|\*\*\s*$)(?:\s+|$)"
-)
+#: The second range are accents that stand behind their letters.
+_NAME = r"[^\W\d_][\w.'\u2019\u0300-\u036f-]*(?: [\w.'\u2019\u0300-\u036f-]+){0,3}"
 #: The forms of a line that begins a message.
 _FORMS = {
-    "bold": re.compile(_BOLD),
+    "bold": re.compile(r"\*\*(?P<name>[^*\n]{1,512}?)(?:\*\*:|:\*\*|\*\*\s*$)(?:\s+|$)"),
     "heading": re.compile(rf"#{{1,4}} (?P<name>{_NAME}):?\s*$"),
     "said": re.compile(rf"(?:#{{1,6}} )?(?P<name>{_NAME}) said:\s*$"),
     "plain": re.compile(rf"(?:\[(?P<at>[^\]\n]{{4,40}})\]\s*)?(?P<name>{_NAME}):(?:\s+|$)"),
@@ -53,7 +55,20 @@ _LABELS = _WORDS["labels"]
 _DAY = re.compile(r"## (\d{4}-\d\d-\d\d)\s*$")
 #: What Markdown exports put before the first message.
 _FRAME = re.compile(r"(?:#{1,4} .*|_.*_|>.*|---+|\*\*\*+|\s*)$")
+#: The lines of an export: a speaker with a thread, or a call; a backslash stands before some marks.
+_OWN = re.compile(
+    r"\*\*(?P<name>(?:[^\\*\n]|\\.){1,1024})\*\*"
+    r"(?: \((?P<thread>(?:[^\\()\n]|\\.){1,1024})\))?:(?: |$)"
+)
 _CALL = re.compile(r"`(?P<name>[^`(\n]{1,200})\((?P<arguments>.*)\)`$")
+#: Where a line begins that may be taken for one of an export, behind any backslashes.
+LIKE_OWN = (
+    r"(?:^|(?<=[\u2028\u2029]))(?=\\*(?:\*\*[^*\n]+\*\*[^:\n]*:|"
+    rf"{_OWN.pattern.replace('?P<name>', '?:').replace('?P<thread>', '?:')}|"
+    r"## \d{4}-\d\d-\d\d\s*(?:$|[\u2028\u2029])|`[^`(\n]{1,200}\(.*\)`$))"
+)
+_ESCAPED = re.compile(LIKE_OWN.replace("(?=\\\\*", "\\\\(?=\\\\*", 1), re.MULTILINE)
+_NAMED = re.compile(r"(?P<role>User|Assistant|System|Tool)(?: \((?P<name>.+)\))?")
 #: Aider marks what the user asked as headings, and its own lines as quotations.
 _AIDER = re.compile(r"# aider chat started at ([\d-]{10} [\d:]{8})")
 
@@ -67,9 +82,15 @@ def recognise(head: Head) -> bool:
     if not begun or turns.form is None:
         return False
     texts = [line for line in head.lines if not _FRAME.match(line) or line in begun]
-    several = turns.own or turns.form in ("aider", "plain") or turns.by_role
+    several = _is_own(head) or turns.form in ("aider", "plain") or turns.by_role
     most = len(begun) > 2 and 2 * len(begun) >= len(texts)
     return most or (texts[0] == begun[0] and (several or len(begun) > 1))
+
+
+def _is_own(head: Head) -> bool:
+    """Return whether a text begins as an export does: a title, a day, a speaker."""
+    lines = head.lines[head.lines[0].startswith("# ") :] if head.lines else ()
+    return len(lines) > 1 and bool(_DAY.match(lines[0]) and _OWN.match(lines[1]))
 
 
 class _Turns:
@@ -77,11 +98,8 @@ class _Turns:
 
     def __init__(self, options: Options) -> None:
         self.form: str | None = None
-        self.own = False
         self.by_role = False
         self.roles = _ROLES
-        self.day: datetime | None = None
-        self.calls: list[str] = []
         self._options, self._lower = options, True
 
     def begins(self, line: str) -> re.Match[str] | None:
@@ -108,10 +126,6 @@ class _Turns:
             self.form, self.by_role = None, False
         return None
 
-    def plain(self, line: str) -> str:
-        """Return a line without the backslash that an export puts before one like a speaker's."""
-        return line[1:] if self.own and line.startswith(("\\**", "\\#")) else line
-
     def _speaks(self, found: re.Match[str], roles: dict[str, Role] | None = None) -> bool:
         name, groups = found["name"], found.groupdict()
         folded = name.casefold()
@@ -122,9 +136,7 @@ class _Turns:
         if self._options.speakers or self.form in ("heading", "said"):
             return False
         if self.form == "bold":
-            if self.own or self.by_role:
-                return self.own and groups["own"] is not None
-            return _is_name(name, timed=False, lower=False)
+            return not self.by_role and _is_name(name, timed=False, lower=False)
         return _is_name(name, timed=bool(groups["at"]), lower=self._lower)
 
 
@@ -148,18 +160,14 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield the one conversation of the file."""
     file = export.first
     draft = Draft(file.name, file.notes)
+    if _is_own(head_of(file)):
+        yield from _own(export, draft, options)
+        return
     turns = _Turns(options)
     title: str | None = None
     turn: re.Match[str] | None = None
     texts: list[str] = []
     for number, line in lines_of(file):
-        if (
-            turns.form in (None, "bold")
-            and (day := _DAY.match(line))
-            and (turn is None or turns.own)
-        ):
-            turns.own, turns.day = True, moment(day[1], options.zone)
-            continue
         found = turns.begins(line)
         if turns.form == "aider":
             yield from _aider(export, draft, options)
@@ -167,10 +175,10 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         if found is not None:
             if turn is not None:
                 _add(draft, turn, texts, turns, options)
-            turn, texts = found, [turns.plain(line[found.end() :])]
+            turn, texts = found, [line[found.end() :]]
             draft.where = f"{file.name}, line {number}"
         elif turn is not None:
-            texts.append(turns.plain(line))
+            texts.append(line)
         elif not _FRAME.match(line):
             draft.notes.miss("lines before the first speaker", f"{file.name}, line {number}")
         elif title is None and line.startswith("# "):
@@ -185,45 +193,91 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
 def _add(
     draft: Draft, turn: re.Match[str], texts: list[str], turns: _Turns, options: Options
 ) -> None:
-    groups = turn.groupdict()
-    name, when = turn["name"].strip(), groups.get("at") or ""
+    name, when = turn["name"].strip(), turn.groupdict().get("at") or ""
     known = turns.roles.get(name.casefold())
-    at = moment(when, options.zone) if when else turns.day
+    at = moment(when, options.zone) if when else None
     if when and at is None:
         draft.note("times without a date or not understood")
     elif when:
         zone_note(draft, options, when)
+    text = "\n".join(texts).strip()
     if turns.form != "plain":
-        texts = "\n".join(texts).rstrip().removesuffix("\n---").split("\n")
-    fields: dict[str, Any] = {}
-    if turns.own and known in ("assistant", None):
-        line = draft.where.rpartition(" ")[2]
-        made: list[ToolCall] = []
-        while len(texts) > 1 and (call := _CALL.match(texts[-1])) and not texts[-2]:
-            made.insert(0, ToolCall("", call["name"], call["arguments"]))
-            texts = "\n".join(texts[:-1]).rstrip().split("\n")
-        if made:
-            known = "assistant"
-            fields["tool_calls"] = tuple(
-                ToolCall(f"call-{line}-{n}", each.name, each.arguments)
-                for n, each in enumerate(made)
-            )
-            turns.calls = [each.id for each in fields["tool_calls"]]
-    elif turns.own and known == "tool" and turns.calls:
-        fields["tool_call_id"] = turns.calls.pop(0)
-    if groups.get("thread"):
-        fields["thread"] = id_of(groups["thread"], "main")
+        text = text.removesuffix("\n---").rstrip()
     with draft.reading():
         draft.add(
             Message(
                 cast("Any", role_of(name, options) if known is None else known),
-                "\n".join(texts).strip(),
+                text,
                 name=name_of(name) if known is None else None,
                 created_at=at,
-                **fields,
             ),
-            when=when,
+            when=when if at is None else "",
         )
+
+
+def _own(export: Export, draft: Draft, options: Options) -> Iterator[Conversation]:
+    """Yield the conversation of what ``hiermem export`` wrote."""
+    title: str | None = None
+    day: datetime | None = None
+    turn: re.Match[str] | None = None
+    texts: list[str] = []
+    calls: list[str] = []
+
+    def close() -> None:
+        if turn is not None:
+            with draft.reading():
+                message = _own_message(draft, turn, texts, calls, options)
+                draft.add(replace(message, created_at=day))
+
+    for number, line in lines_of(export.first):
+        begun, dated = _OWN.match(line), _DAY.match(line)
+        if begun is None and dated is None:
+            if turn is None and title is None:
+                title = name_of(line.removeprefix("# "))
+            texts.append(line)
+            continue
+        if texts[-1:] == [""]:
+            texts.pop()
+        close()
+        draft.where = f"{export.first.name}, line {number}"
+        turn, texts = begun, [line[begun.end() :]] if begun else []
+        day = moment(dated[1], options.zone) if dated else day
+    close()
+    yield from draft.finished(
+        "text", id_of(None, "text", export.stem), title or name_of(export.stem)
+    )
+
+
+def _own_message(
+    draft: Draft,
+    turn: re.Match[str],
+    texts: list[str],
+    open_calls: list[str],
+    options: Options,
+) -> Message:
+    """Return a message of an export; ``open_calls`` are the calls that wait for their results."""
+    shown = re.sub(r"\\(.)", r"\1", turn["name"])
+    named = _NAMED.fullmatch(shown)
+    role = named["role"].casefold() if named else role_of(shown, options)
+    found: list[re.Match[str]] = []
+    while len(texts) > 2 and (call := _CALL.match(texts[-1])) and not texts[-2]:
+        found.insert(0, call)
+        del texts[-2:]
+    line = draft.where.rpartition(" ")[2]
+    calls = tuple(
+        ToolCall(f"call-{line}-{number}", call["name"], call["arguments"])
+        for number, call in enumerate(found)
+    )
+    if calls:
+        open_calls[:] = [call.id for call in calls]
+    return Message(
+        cast("Any", role),
+        _ESCAPED.sub("", "\n".join(texts)),
+        name=name_of(named["name"] if named else shown),
+        thread=id_of(re.sub(r"\\(.)", r"\1", turn["thread"] or ""), "main"),
+        tool_calls=calls,
+        tool_call_id=open_calls.pop(0) if role == "tool" and open_calls else None,
+    )
 
 
 def _aider(export: Export, draft: Draft, options: Options) -> Iterator[Conversation]:

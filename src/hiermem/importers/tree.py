@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from hiermem.importers.draft import Draft, Options
-from hiermem.log.branches import branch_id
+from hiermem.log.branches import branch_id, lost_id
 from hiermem.types.message import Conversation
 
 
@@ -24,7 +24,8 @@ def branches_of(
     """Yield a tree of messages as conversations: its current path, then its other branches.
 
     ``add`` adds the messages of a node to the draft and returns their keys. ``about`` gives id,
-    title and format, and ``created`` the time of messages where none has one.
+    title and format; without an id, one is made of the first message. ``created`` is the time of
+    messages where none has one.
     """
     parents, cut = without_circles(parents)
     if cut:
@@ -41,6 +42,8 @@ def branches_of(
             key = keys[-1] if keys else key
             last[name] = key
         messages = draft.take(created)
+        if not base and messages:
+            base = lost_id(about.format, messages[0])
         if first is None or (parent is not None and options.branches == "skip"):
             continue
         yield replace(

@@ -1,7 +1,8 @@
 """Reads a chat that WhatsApp exported as text, on either system and in any of several locales.
 
-A line with a time begins a message; other lines continue it. The order of day and month is seen
-from the file: from numbers over 12, else from which order lets time run forwards.
+A line with a time begins a message; other lines continue it, and so does a line between those whose
+time stands in another form: it is quoted. The order of day and month is seen from the file:
+from numbers over 12, else from which order lets time run forwards.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
+from unicodedata import normalize
 
 from hiermem.data import word_lists
 from hiermem.importers.dates import sensible
@@ -29,15 +31,32 @@ from hiermem.types import Message
 from hiermem.types.message import Conversation
 
 #: Marks of direction, which stand before lines and inside dates; they are not part of a text.
-_MARKS = dict.fromkeys(
-    map(ord, "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
-)
+_UNSEEN = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
+_MARKS = dict.fromkeys(map(ord, _UNSEEN))
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u202f\u2009"), " ")
+_UNUSUAL = re.compile(f"[{_UNSEEN}\u00a0\u202f\u2009]")
 #: The characters of a line that may belong to its time and name.
 _FRONT = 200
-_WORDS = word_lists("whatsapp_words")
-_AM, _PM, _DELETED = _WORDS["am"], _WORDS["pm"], _WORDS["deleted"]
-_HALF = "|".join(re.escape(half) for half in sorted((*_AM, *_PM), key=len, reverse=True))
+
+
+def _plain(text: str) -> str:
+    """Return a text without marks, with one kind of blanks, in one form of its letters."""
+    if text.isascii():
+        return text
+    if _UNUSUAL.search(text):
+        text = text.translate(_MARKS | _SPACES)
+    return normalize("NFC", text)
+
+
+def _folded(text: str) -> str:
+    """Return a text as the word lists hold it."""
+    return _plain(text).casefold().strip()
+
+
+_WORDS = {name: tuple(map(str.casefold, words))
+          for name, words in word_lists("whatsapp_words").items()}  # fmt: skip
+_AM, _PM, _NIGHT = _WORDS["am"], _WORDS["pm"], _WORDS["night"]
+_HALF = "|".join(re.escape(half) for half in sorted((*_AM, *_PM, *_NIGHT), key=len, reverse=True))
 _DATE = r"(?P<date>\d{1,4}(?:[./-]|\. |年|년 )\d{1,2}(?:[./-]|\. |月|월 )\d{1,4}(?:日|일|\.)?)"
 _TIME = (
     rf"(?:(?P<before>{_HALF})\s*)?(?P<hour>\d{{1,2}})[:.](?P<minute>\d\d)"
@@ -46,32 +65,52 @@ _TIME = (
 #: Words between date and time, such as "at" and "klo"; a half of the day is none of them.
 _BETWEEN = rf"(?:\s*(?!(?:{_HALF})\s*\d)[^\W\d]{{1,8}}\.?(?=[,\s])){{0,2}}(?:[,،]?\s+|,)"
 _HEADER = re.compile(
-    rf"(?P<open>\[)?{_DATE}(?:[,،](?=\s))?{_BETWEEN}{_TIME}"
-    rf"(?(open)\]\s|(?:\s[-\u2013]\s|,\s))",
+    rf"(?P<open>[\[(])?{_DATE}(?:[,،](?=\s))?{_BETWEEN}{_TIME}"
+    rf"(?P<end>(?(open)[\])]:?\s|(?:\s[-\u2013]|[,:])\s))",
     re.IGNORECASE,
 )
 #: A time in ISO 8601 without a comma is that of a plain transcript.
-_OF_TRANSCRIPT = re.compile(r"\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
+_OF_TRANSCRIPT = re.compile(r"\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d[:.\d]*(?:Z|[+-][\d:]+)?\]\s")
 _NAME = re.compile(r"(?P<name>[^:\n]{1,120}?) ?:(?: |$)")
 #: The orders between which a date may leave the choice.
 _ORDERS: tuple[DateOrder, ...] = ("dmy", "mdy")
 #: Quotation marks; a line of the program that quotes may hold a colon by chance.
 _QUOTES = re.compile('["\u201c\u201d\u201e\u00ab\u00bb]')
-#: How a line of the program begins that stands under a member's name.
-_NOTICE = re.compile(r"You \w+ed\b|Messages and calls are")
 #: A mark that the message was edited.
 _EDITED = re.compile(  # from the first blank of a run only, so that a long one is read once
-    "(?<!\\s)\\s*+(?:\u200e<[^<>:\n]{3,80}>|<This message was edited>)\\s*$"
+    "(?<=\\S)\\s*+(?:\u200e<[^<>:\uff1a\n]{3,80}>|<This message was edited>)\\s*$"
 )
+_FIGURE = re.compile(r"\d")
+
+
+def _stems(name: str) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, _WORDS[name])), re.IGNORECASE)
+
+
+_OMITTED = _stems("omitted")
+_KINDS = {
+    kind: _stems(kind)
+    for kind in ("image", "video", "audio", "sticker", "GIF", "document", "contact")
+}
+#: The name of a file that the export holds.
+_NAMED = re.compile(
+    r"<[^<>:\uff1a\n]{2,40}[:\uff1a]\s*(?P<inside>[^<>\n]{1,200}\.\w{1,5})>"
+    r"|(?P<before>[^\n<>:\"/\\|?*]{1,200}\.\w{1,5}) \((?P<how>[^()\n]{4,40})\)"
+)
+#: The beginning of a name that the program gives to a file.
+_GIVEN = re.compile(r"[A-Z]{3}-\d{8}-WA\d+")
+#: What the program was writing where a file was cut off.
+_BEGUN = re.compile(r"(?:^|\s|\u200e)<(?:[^\W\d][^<>\n]{0,80})?$|^\u200e[^\n]{0,60}$")
 
 
 class _Line(NamedTuple):
-    """The front of a line that begins a message."""
+    """The front of a line that begins a message; ``form`` tells how its time stands."""
 
     date: tuple[int, int, int]
     separator: str
     clock: tuple[int, int, int]
     half: str
+    form: str
     name: str | None
     text: str
     marked: bool
@@ -89,23 +128,24 @@ def recognise(head: Head) -> bool:
 
 def _front(line: str, number: int = 0) -> _Line | None:
     """Return the time, the name and the text of a line that begins a message."""
-    head = line[:_FRONT].translate(_MARKS).translate(_SPACES)
+    head = _plain(line[:_FRONT])
     found = _HEADER.match(head)
     if found is None:
         return None
     numbers = re.findall(r"\d+", found["date"])
     if len(numbers) != 3:
         return None
-    rest = head[found.end() :]
-    named = _NAME.match(rest)
-    tail = line[_FRONT:]
+    named = _NAME.match(head, found.end())
+    end = named.end() if named else found.end()
+    start = next(n for n in range(end, len(line) + 1) if _plain(line[:n]) == head[:end])
     return _Line(
         date=(int(numbers[0]), int(numbers[1]), int(numbers[2])),
         separator=re.sub(r"[\d\s]", "", found["date"])[:1],
         clock=(int(found["hour"]), int(found["minute"]), int(found["second"] or 0)),
         half=(found["before"] or found["after"] or "").casefold(),
+        form=found["end"].strip(),
         name=(named["name"].strip() or None) if named else None,
-        text=(rest[named.end() :] if named else rest) + tail,
+        text=line[start:],
         marked=": \u200e" in line[:_FRONT],
         number=number,
     )
@@ -124,8 +164,8 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         if not speaks(front):
             draft.note("system lines left out")
             continue
-        text = "\n".join(texts).strip()
-        if text.rstrip(".").casefold() in _DELETED:
+        shown, text = _parted(texts, on_ios="]" in front.form)
+        if _folded(text[:_FRONT]).rstrip(".") in _WORDS["deleted"]:
             draft.note("messages that were deleted left out")
             continue
         draft.where = f"{file.name}, line {front.number}"
@@ -135,12 +175,16 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         name = (front.name or "").removeprefix("~").strip()
         message = Message(
             role_of(name, options),
-            text,
+            "\n".join(filter(None, (shown, text))),
             name=name_of(name),
             created_at=None if at is None else at.replace(tzinfo=options.zone),
         )
         if message.content:
-            draft.add(message)
+            year, *rest = _day(front.date, order)
+            # Day and month, whichever is which, and a file in whatever words: a later export may
+            # show how the dates are to be read, be in another language, or hold the files.
+            when = f"{year} {sorted(rest)} {at.hour}:{at.minute}" if at else str(front[:4])
+            draft.add(message, when=when, text=f"[] {text}" if shown else text)
     session = id_of(None, "whatsapp", export.stem)
     for made in draft.finished("whatsapp", session, name_of(export.stem.lstrip("_"))):
         zone_note(draft, options)
@@ -150,62 +194,165 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
 def _said(file: File, draft: Draft) -> list[tuple[_Line, list[str]]]:
     """Return the messages and system lines of a file, each with its lines.
 
-    Where most lines with a time follow a line that ends in CR, one that follows another line is
-    quoted inside a message.
+    Where messages end in CR LF and the lines inside them in LF, a line with a time that follows
+    another line is quoted inside a message.
     """
-    lines = list(lines_of(file, ends=True))
-    strict = False
-    if any(line.endswith("\r") for _, line in lines):
-        after = [b.endswith("\r") for (_, b), (_, line) in pairwise(lines) if _front(line)]
-        strict = 10 * sum(after) >= 9 * len(after) and len(after) > 2
+    lines = [(n, line, _front(line.rstrip("\r\n"), n)) for n, line in lines_of(file, ends=True)]
+    forms = Counter(front.form for *_, front in lines if front).most_common(1)
+    main = [n for n, *_, front in lines if front and front.form == forms[0][0]]
+    fronts = [
+        None if front and front.form != forms[0][0] and main[0] < n < main[-1] else front
+        for n, _, front in lines
+    ]
+    ended = [line.endswith("\r\n") for _, line, _ in lines]
+    pairs = list(zip(ended, fronts[1:], strict=False))
+    after = [front is not None for end, front in pairs if end]
+    quoted = sum(front is not None for end, front in pairs if not end)
+    strict = all(after) and (len(after) >= max(quoted, 1) or (len(after) > 1 and ended[-1]))
     said: list[tuple[_Line, list[str]]] = []
     inside = False
-    for number, whole in lines:
-        line = whole.rstrip("\r")
-        if line.endswith((">", "> ")):
-            line = _EDITED.sub("", line)
-        front = None if inside else _front(line, number)
-        inside = strict and not whole.endswith("\r")
-        if front is not None:
-            said.append((front, [front.text]))
-        elif said:
-            said[-1][1].append(line)
-        elif line.strip():
+    for (number, line, _), end, front in zip(lines, ended, fronts, strict=True):
+        text = line.rstrip("\r\n")
+        if not inside and front is not None:
+            said.append((front, []))
+            text = front.text
+        inside = strict and not end
+        if text.endswith((">", "> ")):
+            text = _EDITED.sub("", text)
+        if not line.endswith("\n"):
+            if front is None and _is_header(text, [line for _, line, front in lines if front]):
+                draft.notes.miss("lines that are cut off", f"{file.name}, line {number}")
+                break
+            text = _uncut(text)
+        if said:
+            said[-1][1].append(text)
+        elif text.strip():
             draft.notes.miss("lines before the first message", f"{file.name}, line {number}")
     return said
+
+
+def _is_header(text: str, headers: Sequence[str]) -> bool:
+    """Return whether a text is the beginning of a line with a time, whatever its figures."""
+    text = _FIGURE.sub("0", text)
+    return len(text) > 2 and any(_FIGURE.sub("0", line[: len(text)]) == text for line in headers)
+
+
+def _uncut(text: str) -> str:
+    """Return the last text of a file without what the program was writing when it was cut off."""
+    if _attachment(text, on_ios=True) is not None:
+        return text
+    begun = _folded(text)
+    if len(begun) > 7 and any(text.startswith(begun) for text in _WORDS["deleted"]):
+        return ""
+    return _BEGUN.sub("", text)
+
+
+def _parted(texts: Sequence[str], *, on_ios: bool) -> tuple[str, str]:
+    """Return what stands for a file in a message, "" if none does, and the rest of its text."""
+    for number in sorted({0, len(texts) - 1}):
+        before, mark, after = texts[number].rpartition("\u200e")
+        for front, line in (("", texts[number]), (before, after if mark else "")):
+            shown = _attachment(line, on_ios=on_ios)
+            if shown is None:
+                continue
+            title, dot, _ = front.translate(_MARKS).partition(" \u2022 ")
+            if dot:
+                shown = f"{shown[:-1]}: {title.strip()}]"
+            more = (*texts[:number], "" if dot else front, *texts[number + 1 :])
+            return shown, _text(more)
+    return "", _text(texts)
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(lines).strip().strip(_UNSEEN)
+
+
+def _attachment(line: str, *, on_ios: bool) -> str | None:
+    """Return a line that stands for a file as it is stored; None for any other line."""
+    line = _plain(line).strip() if len(line) < 2 * _FRONT else ""
+    if line[-1:] in (">", ")") and (named := _NAMED.fullmatch(line)) is not None:
+        file = named["inside"] or named["before"]
+        known = named["inside"] or _GIVEN.match(file) or _folded(named["how"]) in _WORDS["attached"]
+        return f"[file: {file}]" if known else None
+    marked = line[:1] == "<" and line[-1:] == ">"
+    title, dot, phrase = line.rpartition(" \u2022 ")
+    short = marked or (on_ios and (dot or phrase.count(" ") < 3) and phrase[-1:] not in ("?", "!"))
+    if not short or len(phrase) > 60 or not _OMITTED.search(phrase):
+        return None
+    kind = next((kind for kind, stems in _KINDS.items() if stems.search(phrase)), None)
+    if kind is None and not marked:
+        return None
+    name = title.split(" \u2022 ")[0].strip()
+    return f"[{kind or 'media'}: {name}]" if name else f"[{kind or 'media'}]"
 
 
 def _speakers(said: Sequence[tuple[_Line, list[str]]]) -> Callable[[_Line], bool]:
     """Return what tells a person's message from a line of the program.
 
     A name that holds a quotation mark is one if its marks are in pairs, or it speaks again and does
-    not begin with the name of another speaker. On iOS, the program's lines bear a mark and stand
-    under a name: that of the group, which never speaks itself, or of a member.
+    not begin with the name of another speaker. On iOS, the program's lines stand under the name of
+    the group, which never speaks itself, or of a member; they bear a mark if it was not lost.
     """
     counts = Counter(front.name for front, _ in said if front.name is not None)
     plain = {name for name in counts if not _QUOTES.search(name)}
     sure = plain | {name for name, count in counts.items() if count > 1}
-    names = plain | {
+    names = {name for name in plain if not _tells(name, _heads(sure) | _OWNERS)} | {
         name
         for name, count in counts.items()
-        if (_is_paired(name) and count > 1)
-        or ((_is_paired(name) or count > 1)
-            and not any(name.startswith(f"{other} ") for other in sure - {name}))
+        if name not in plain
+        and ((_is_paired(name) and count > 1)
+             or ((_is_paired(name) or count > 1)
+                 and not any(name.startswith(f"{other} ") for other in sure - {name})))
     }  # fmt: skip
-    spoke = {front.name for front, _ in said if not front.marked}
+    unmarked = {front.name for front, _ in said if not front.marked}
     first = said[0][0] if said else None
-    group = first.name if first is not None and first.marked and first.name not in spoke else None
-    people = tuple(f"{name.removeprefix('~').strip()} " for name in names - {group})
+    group = first.name if first and first.marked and first.name not in unmarked else None
+    people = _heads(names - {group})
+    spoke: set[str | None] = set()
+    for front, _ in said:
+        if front.name not in spoke and not _tells(front.text, people):
+            spoke.add(front.name)
 
     def speaks(front: _Line) -> bool:
         if front.name not in names or (front is first and front.marked) or front.name == group:
             return False
-        if not front.marked:
-            return True
-        text = front.text.translate(_MARKS).lstrip(" ~")
-        return not (text.startswith(people) or _NOTICE.match(text))
+        if front.marked and not _attachment(front.text.rpartition("\u200e")[2], on_ios=True):
+            text = f" {_folded(front.text[:_FRONT]).lstrip('~ ')} "
+            return not text.startswith(_OWN) and not any(name in text for name in people)
+        if "]" not in front.form or front.marked:
+            return not _tells(front.text, ())
+        return not _tells(front.text, _heads({front.name}) if front.name in spoke else people)
 
     return speaks
+
+
+def _heads(names: Iterable[str | None]) -> set[str]:
+    return {f" {_folded((name or '').removeprefix('~'))}" for name in names}
+
+
+#: How lines about the phone's owner begin.
+_OWN = tuple(f" {word}" for kind in ("own", "openings") for word in _WORDS[kind])
+_OPENINGS = tuple(f" {word}" for word in _WORDS["openings"])
+_OWNERS = {word[:-1] for word in _OWN if word.count(" ") == 2}
+
+
+def _tells(text: str, heads: Collection[str]) -> bool:
+    """Return whether a text tells of an event: of somebody in ``heads``, or as the program does."""
+    text = f" {_folded(text[:_FRONT]).lstrip('~ ')}"
+    if text.startswith(_OPENINGS):
+        return True
+    for head in heads:
+        rest = text.removeprefix(head)
+        if rest != text and rest[:1] in (" ", "'", "\u2019"):
+            rest = re.sub("^['\u2019]s ", "", rest).lstrip() + " "
+            if any(
+                rest.startswith(word)
+                if word[-1] == " " or not word.isascii()
+                else rest.rstrip(". ") == word
+                for word in _WORDS["events"]
+            ):
+                return True
+    return False
 
 
 def _is_paired(name: str) -> bool:
@@ -259,9 +406,10 @@ def _day(date: tuple[int, int, int], order: DateOrder) -> tuple[int, int, int]:
 
 def _moment(line: _Line, order: DateOrder) -> datetime | None:
     hour, minute, second = line.clock
-    if line.half in _PM and hour < 12:
+    night = line.half in _NIGHT
+    if (line.half in _PM or (night and hour > 4)) and hour < 12:
         hour += 12
-    elif line.half in _AM and hour == 12:
+    elif (line.half in _AM or night) and hour == 12:
         hour = 0
     try:
         # The caller adds the zone.

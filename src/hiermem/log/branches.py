@@ -1,24 +1,35 @@
-"""Decides into which session the messages of a branching conversation go.
+"""Decides into which session the messages of an imported conversation go.
 
 A conversation of an export is a tree; a session holds one path of it, and a fork another. Only keys
 are compared: a message that some session holds is there, and one that none holds belongs directly
 after its predecessor. Where that is the last message of its session, the session goes on; anywhere
 else a fork begins. So a newer export adds what is new, wherever it was added, and a path that took
 the place of another becomes a fork beside it.
+
+A file may have been cut off. A conversation whose id stood behind the cut is told by its first
+message, and a message without an id of which only a part was there, by its place and that part.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
+from unicodedata import normalize
 
 from hiermem.text.policy import MAX_NAME
+from hiermem.types import Message
 from hiermem.types.brief import Brief
 
-#: Hexadecimal digits that tell one rewrite of a session from another.
+#: Hexadecimal digits that tell one rewrite of a session, or one lost id, from another.
 _DIGITS: Final = 16
+#: Keys that are shorter tell a message of one conversation alone.
+_UNIQUE: Final = 16
+#: What stands for a file at the beginning of a message; marks that no reader sees.
+_FILE = re.compile(r"\A\[[^\[\]\n]*\]")
+_UNSEEN = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +39,9 @@ class ImportReport(Brief):
     ``sessions`` are those that messages were appended to. ``new`` messages were appended, ``held``
     ones were there already. ``changed`` have a key that the session holds with other content; they
     were left as they are. ``late`` are new messages that come earlier in the file than messages
-    which the session already held; they stand after those. ``continued`` are sessions that held
-    messages, none of which is in the file: two files of one name may have met there.
+    which the session already held; they stand after those. ``completed`` ones were held in part,
+    since an earlier file was cut off. ``continued`` are sessions that held messages, none of which
+    is in the file: two files of one name may have met there.
     """
 
     sessions: tuple[str, ...] = ()
@@ -39,6 +51,7 @@ class ImportReport(Brief):
     held: int = 0
     changed: int = 0
     late: int = 0
+    completed: int = 0
     continued: tuple[str, ...] = ()
 
 
@@ -88,3 +101,73 @@ def place(
     if last.get(session) == before:
         return session, start, None
     return branch_id(base, keys[start]), start, (session, index + 1)
+
+
+def lost_id(form: str, message: Message) -> str:
+    """Return the id of a conversation of a format that lost its own, by its first message.
+
+    >>> lost_id("chatgpt", Message.user("Hi", key="1"))
+    'chatgpt-6b86b273ff34fce1'
+    """
+    told = message.key or ""
+    if len(told) < _UNIQUE and message.created_at is not None:
+        told += f" {message.created_at.timestamp()}"
+    return f"{form}-{sha256(told.encode()).hexdigest()[:_DIGITS]}"
+
+
+def alike(held: Message, given: Message) -> bool:
+    """Return whether two messages of one key differ in the way in which they are written alone.
+
+    That is the name of the speaker, another normal form of Unicode, marks that no reader sees, and
+    what stands for a file.
+    """
+    if (held.name is None) != (given.name is None) or held.role != given.role:
+        return False
+    return _plain(held) == _plain(given) and _rest(held) == _rest(given)
+
+
+def _plain(message: Message) -> object:
+    if not isinstance(message.content, str):
+        return message.content
+    text = _FILE.sub("[]", _UNSEEN.sub("", message.content))
+    return " ".join(normalize("NFC", text).split())
+
+
+def _rest(message: Message) -> object:
+    return message.thread, message.tool_calls, message.tool_call_id
+
+
+def whole_of(held: Message, given: Message, *, held_last: bool, given_last: bool) -> str | None:
+    """Return the whole text of a message of which one file had a part; None for two messages.
+
+    ``held`` and ``given`` follow the same message, in the session and in the file, and are of
+    different keys. The last one of a file may be cut off: it ends too early, or goes on with the
+    beginning of the line that begins the next message.
+    """
+    before, after = held.content, given.content
+    if (held.role, held.name, _rest(held)) != (given.role, given.name, _rest(given)):
+        return None
+    if not isinstance(before, str) or not isinstance(after, str):
+        return None
+    if _plain(held) == _plain(given) or given.created_at not in (None, held.created_at):
+        return before if _plain(held) == _plain(given) else None
+    if held_last and (_begins(before, after) or (not given_last and _overruns(before, after))):
+        return after
+    ends = given_last and (_begins(after, before) or _overruns(after, before))
+    return before if ends else None
+
+
+def _begins(part: str, whole: str) -> bool:
+    """Return whether a text is the beginning of another; its last character may be cut in two."""
+    part, whole = normalize("NFC", part.rstrip()), normalize("NFC", whole)
+    if whole.startswith(part):
+        return True
+    cut = part[-1] == "\ufffd" or "\u00c2" <= part[-1] <= "\u00f4"
+    return cut and whole.startswith(part[:-1]) and not whole[len(part) - 1 : len(part)].isascii()
+
+
+def _overruns(long: str, text: str) -> bool:
+    """Return whether a text is another one and a line more."""
+    text, long = normalize("NFC", text), normalize("NFC", long)
+    more = long[len(text) :]
+    return long.startswith(text) and more.lstrip(" \t")[:1] == "\n" and "\n" not in more.strip()

@@ -1,20 +1,23 @@
-"""Appends imported conversations: one session each, and a fork for each further branch."""
+"""Appends imported conversations: one session each, and a fork for each further branch.
+
+What an earlier file had a part of is completed where it stands. ``log.branches`` decides.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from hiermem.errors import MessageConflictError, SessionExistsError, UsageError
 from hiermem.handle import Handle, every_session
 from hiermem.log.append import About, append, fork
-from hiermem.log.branches import ImportReport, base_of, place
-from hiermem.text.measure import fingerprint
+from hiermem.log.branches import ImportReport, alike, base_of, lost_id, place, whole_of
 from hiermem.text.policy import MAX_NAME, check, check_name
 from hiermem.types import Message
 from hiermem.types.message import Conversation
+from hiermem.types.transaction import Changes, KeyEntry
 
 #: Messages of one append, and messages read in one go.
 _BATCH = 200
@@ -26,11 +29,15 @@ async def import_chats(
     handle: Handle,
     conversations: Iterable[Conversation],
     *,
+    edit: Callable[[Handle, str, int, str], Awaitable[object]],
     on_progress: Callable[[ImportReport], object] | None = None,
 ) -> ImportReport:
-    """Append conversations, and return what was new; conversations are read one at a time."""
+    """Append conversations, and return what was new; conversations are read one at a time.
+
+    ``edit`` replaces the text of a message of a session.
+    """
     given = iter(conversations)
-    run = _Import(handle, {})
+    run = _Import(handle, {}, edit)
     async for record in every_session(handle.store):
         run.sessions.setdefault(base_of(record.id), []).append(record.id)
     while (conversation := await asyncio.to_thread(_next, given)) is not None:
@@ -61,12 +68,19 @@ def _next(given: Iterator[Conversation]) -> Conversation | None:
 class _Import:
     """An import under way: which sessions there are, and the keys of the present conversation."""
 
-    def __init__(self, handle: Handle, sessions: dict[str, list[str]]) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        sessions: dict[str, list[str]],
+        edit: Callable[[Handle, str, int, str], Awaitable[object]],
+    ) -> None:
         self.report = ImportReport()
         self.sessions = sessions
         self.appended: dict[str, None] = {}
         self.continued: list[str] = []
-        self._handle = handle
+        self._handle, self._edit = handle, edit
+        #: The ids under which conversations are held, where these are others than their own.
+        self._held_as: dict[str, str] = {}
         self._base: str | None = None
         self._held: dict[str, tuple[str, int]] = {}
         self._last: dict[str, str] = {}
@@ -74,15 +88,18 @@ class _Import:
     async def add(self, conversation: Conversation) -> None:
         """Append what is new of a conversation or branch."""
         self._count(conversations=conversation.parent is None)
+        base = await self._base_of(conversation)
         messages = conversation.messages
         if not conversation.branching:
-            before = await self._messages(conversation.id)
-            again = conversation.id in self.appended
-            indices = await self._append(conversation.id, conversation.title, messages, before)
-            if before and not again and all(n is not None and n >= before for n in indices):
-                self.continued.append(conversation.id)
+            before = await self._messages(base)
+            again = base in self.appended
+            fresh = await self._completed(base, messages, before) if before else messages
+            indices = await self._append(base, conversation.title, fresh, before)
+            held = len(messages) > len(fresh) or any(n is None or n < before for n in indices)
+            if before and not again and not held:
+                self.continued.append(base)
+            self.sessions.setdefault(base_of(base), [base])
             return
-        base = conversation.parent or conversation.id
         if base != self._base:
             await self._read(base)
         keys = [message.key or "" for message in messages]
@@ -105,6 +122,94 @@ class _Import:
                 self._last[session] = key
         if session not in self.sessions.setdefault(base, []):
             self.sessions[base].append(session)
+
+    async def _base_of(self, conversation: Conversation) -> str:
+        """Return the id under which a conversation is held; a damaged file may not tell its own."""
+        own = conversation.parent or conversation.id
+        if base_of(own) in self.sessions or conversation.parent is not None:
+            return self._held_as.get(own, own)
+        messages = conversation.messages
+        for lost in (lost_id(conversation.format, message) for message in messages):
+            if lost in self.sessions and (
+                conversation.branching or await self._is_part(lost, messages)
+            ):
+                self._held_as[own] = lost
+                return lost
+        if messages and own == lost_id(conversation.format, messages[0]):
+            for base in self.sessions:
+                if await self._holds(base, messages, own, conversation.format):
+                    self._held_as[own] = base
+                    return base
+        return own
+
+    async def _is_part(self, session_id: str, messages: Sequence[Message]) -> bool:
+        """Return whether all imported messages of a session are among these."""
+        record, keys = await self._handle.record(session_id), {each.key for each in messages}
+        held = await self._handle.messages(session_id, 0, record.messages)
+        return {stored.message.key for stored in held} - {None} <= keys
+
+    async def _holds(
+        self, session_id: str, messages: Sequence[Message], own: str, form: str
+    ) -> bool:
+        """Return whether a session holds all messages of a conversation that lost its id."""
+        entries = await self._entries(session_id, messages)
+        if not all(message.key in entries for message in messages):
+            return False
+        index = entries[messages[0].key or ""].index
+        (stored,) = await self._handle.messages(session_id, index, index + 1)
+        return lost_id(form, stored.message) == own and alike(stored.message, messages[0])
+
+    async def _entries(
+        self, session_id: str, messages: Sequence[Message]
+    ) -> Mapping[str, KeyEntry]:
+        """Return where a session holds the keys of messages, of those that it holds."""
+        found: dict[str, KeyEntry] = {}
+        keys = [message.key for message in messages if message.key is not None]
+        for start in range(0, len(keys), _PAGE):
+            found |= await self._handle.store.mutate(
+                session_id,
+                lambda snapshot: Changes(dict(snapshot.keys)),
+                keys=keys[start : start + _PAGE],
+            )
+        return found
+
+    async def _completed(
+        self, session_id: str, messages: Sequence[Message], before: int
+    ) -> list[Message]:
+        """Complete what a session holds in part; return the other messages."""
+        entries = await self._entries(session_id, messages)
+        keys = {message.key for message in messages}
+        others: list[Message] = []
+        index: int | None = 0
+        for number, message in enumerate(messages, start=1):
+            entry = entries.get(message.key or "")
+            if entry is None and index is not None and index < before:
+                page = (session_id, index, min(index + _BATCH, before))
+                last = number == len(messages)
+                if await self._completes(page, message, keys, last=last):
+                    index += 1
+                    continue
+            index = None if entry is None else entry.index + 1
+            others.append(message)
+        return others
+
+    async def _completes(
+        self, page: tuple[str, int, int], message: Message, keys: set[str | None], *, last: bool
+    ) -> bool:
+        """Complete the first message of a page, if this is the whole of it or a part of it."""
+        stored, *later = await self._handle.messages(*page)
+        held = stored.message
+        if stored.state != "live" or held.key is None or held.key in keys:
+            return False
+        end = all(each.message.key is None for each in later)
+        text = whole_of(held, message, held_last=end, given_last=last)
+        if text is None:
+            return False
+        done = text != held.content
+        if done:
+            await self._edit(self._handle, *page[:2], text)
+        self._count(completed=done, held=not done)
+        return True
 
     async def _read(self, base: str) -> None:
         """Read the keys that the sessions of a conversation hold, each where it was appended."""
@@ -148,7 +253,7 @@ class _Import:
                     try:
                         indices += await append(handle, about, [message])
                     except MessageConflictError as error:
-                        indices.append(await self._renamed(session_id, message, error.index))
+                        indices.append(await self._alike(session_id, message, error.index))
         new = len({index for index in indices if index is not None and index >= before})
         changed = indices.count(None)
         held = [n for n, index in enumerate(indices) if index is not None and index < before]
@@ -160,11 +265,7 @@ class _Import:
         self._count(new=new, held=len(indices) - new - changed, changed=changed, late=late)
         return indices
 
-    async def _renamed(self, session_id: str, message: Message, index: int) -> int | None:
-        """Return the index of a message that is held under another name of its speaker."""
+    async def _alike(self, session_id: str, message: Message, index: int) -> int | None:
+        """Return the index of a message that is held as it was written otherwise, else None."""
         (stored,) = await self._handle.messages(session_id, index, index + 1)
-        held = stored.message
-        named = held.name is not None and message.name is not None
-        if named and fingerprint(replace(message, name=held.name)) == fingerprint(held):
-            return index
-        return None
+        return index if alike(stored.message, message) else None
