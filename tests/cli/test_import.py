@@ -58,7 +58,7 @@ def test_options_reach_the_reader(tmp_path):
     run("import", path, "--db", tmp_path / "m.db", "--assistant", "bot", "--timezone",
         "Europe/Berlin", "--format", "whatsapp")  # fmt: skip
     with Memory.open(tmp_path / "m.db") as memory:
-        _, bot = memory.session("wa").messages()
+        _, bot = memory.session(memory.sessions()[0].id).messages()
         assert bot.message.role == "assistant"
         assert bot.message.created_at.utcoffset() == timedelta(hours=1)
 

@@ -1,6 +1,7 @@
 """Branches become forks; a newer export adds what is new, wherever in the tree it was added."""
 
 from itertools import pairwise
+from unicodedata import normalize
 
 import chat_files
 import pytest
@@ -144,6 +145,28 @@ def test_a_chat_that_was_written_anew_adds_no_message_twice(change, kept, tmp_pa
         again = memory.import_chats(read_chats(new, dates="mdy"))
         assert (again.held, again.new, again.changed) == (kept, 6 - kept, 0)
         assert [m.content for m in memory.session(*again.sessions).messages()][4:5] == ["bye"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("<Media omitted>", "<Medien ausgeschlossen>"),
+        ("IMG-20250201-WA0001.jpg (file attached)\nSee", "<Multimedia omitido>\nSee"),
+        ("\u200eimage omitted", "\u200e<attached: 00000012-PHOTO-2025.jpg>"),
+        ("Bild weggelassen", "\u200e画像は含まれていません"),
+        ("Caf\u00e9, na\u00efve", "Cafe\u0301, nai\u0308ve"),
+    ],
+)
+@pytest.mark.parametrize("back", [False, True])
+def test_a_message_that_is_written_otherwise_is_held(one, other, back, tmp_path):
+    """Broken if another language, the files themselves or another normal form doubled a message."""
+    text = "[1/2/25, 10:00:01] J\u00fcrgen: hi\n[1/2/25, 10:00:02] Bo: {}\n"
+    texts = [text.format(one), normalize("NFD", text.format(other))]
+    paths = [chat_files.write(tmp_path / str(n) / "wa.txt", t) for n, t in enumerate(texts)]
+    with Memory.open(":memory:") as memory:
+        for path in paths[::-1] if back else paths:
+            report = memory.import_chats(read_chats(path))
+        assert (report.new, report.held, report.changed) == (0, 2, 0)
 
 
 def test_another_assistant_changes_no_key(tmp_path):

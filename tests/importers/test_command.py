@@ -16,9 +16,30 @@ from hiermem.cli.app import app
 from hiermem.importers import read_chats, survey
 
 runner = CliRunner()
-words = st.text(
-    st.sampled_from("ab*#:()`\\\\ \\n") | st.characters(categories=("L", "N", "P")), max_size=30
+lines = st.sampled_from(
+    ["```", "~~~python", "**Assistant:** no", "**Ann**: no", "\\**Ann** (x): no", "**User**", "",
+     "## 2025-02-01", "# aider chat started at 2025-10-01 10:00:00", "`look({})`", "## User", "---",
+     "You said:", "> **Tool**: 42", "a\u2028**Ben**: no", "  indented  "]
+) | st.text(
+    st.sampled_from("ab*#:()`\\ ") | st.characters(categories=("L", "N", "P")), max_size=30
+)  # fmt: skip
+names = st.sampled_from(
+    [None, "Ann", "Step 1", "Assistant", "Tool (x)", "A*b", "**Ben**: no", "Ann (side)", "b\\"]
 )
+
+
+@st.composite
+def messages(draw):
+    """Draw a message as somebody may write it who knows how an export looks."""
+    role = draw(st.sampled_from(["user", "assistant", "system", "tool"]))
+    calls = (ToolCall("c", "look", '{"a": "`x`  (y)"}'), ToolCall("d", "look", "{}"))
+    return Message(
+        role,
+        "\n".join(draw(st.lists(lines, max_size=5))),
+        name=draw(names),
+        thread=draw(st.sampled_from(["main", "side", "a(b): c\\"])),
+        tool_calls=draw(st.sampled_from([(), calls])) if role == "assistant" else (),
+    )
 
 
 def run(*arguments):
@@ -27,44 +48,33 @@ def run(*arguments):
     return result.output
 
 
-@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "Ann", "Step 1"]), words),
-                min_size=2, max_size=6))  # fmt: skip
-@example([("user", "see\n**Ann**: no\n\n**User** (x): no"), ("Ann", "## 2025-02-01\nday")])
-@drawn(40)
+@given(st.lists(messages(), min_size=1, max_size=6))
+@example([Message.user("Look"), Message.assistant("```\n**Assistant:** no\n```")])
+@drawn(60)
 def test_markdown_that_was_exported_is_read_as_it_was(tmp_path, said):
-    """Broken if a text that looks like a speaker became a message, or a speaker were lost."""
-    messages = [
-        Message(who if who[0].islower() else "user", f"x{text}y".replace("\r", ""),
-                name=None if who[0].islower() else who)
-        for who, text in said
-    ]  # fmt: skip
+    """Broken if what looks like a speaker began a message, or anything of a message were lost."""
     db, out = tmp_path / "m.db", tmp_path / "trip.md"
     for path in tmp_path.iterdir():
         path.unlink()
     with Memory.open(str(db)) as memory:
-        memory.session("trip").append(messages)
+        memory.session("trip", title="A trip").append(said)
     run("export", "@last", out, "--db", db, "--format", "markdown")
     (chat,) = read_chats(out)
-    assert [(m.role, m.name, m.content) for m in chat.messages] == [
-        (m.role, m.name, m.content) for m in messages
-    ]
+
+    def told(m):
+        return m.role, m.name, m.content, m.thread, [(c.name, c.arguments) for c in m.tool_calls]
+
+    assert (chat.title, list(map(told, chat.messages))) == ("A trip", list(map(told, said)))
 
 
-def test_markdown_keeps_threads_and_tools(tmp_path):
+def test_the_results_of_tools_that_were_exported_follow_their_calls(tmp_path):
     db, out = tmp_path / "m.db", tmp_path / "trip.md"
-    call = ToolCall("c1", "look", '{"a": [1, 2]}')
     with Memory.open(str(db)) as memory:
-        session = memory.session("trip", title="A trip")
-        session.append(Message.user("Look", thread="side"))
-        result = Message.tool("42", tool_call_id="c1")
-        session.append([Message.assistant(tool_calls=(call,)), result, Message.assistant("42.")])
+        asked = Message.assistant(tool_calls=(ToolCall("c1", "look", "{}"),))
+        memory.session("trip").append([asked, Message.tool("42", tool_call_id="c1")])
     run("export", "@last", out, "--db", db, "--format", "markdown")
     (chat,) = read_chats(out)
-    user, asked, result, _ = chat.messages
-    assert (chat.title, user.thread, asked.content) == ("A trip", "side", "")
-    assert (asked.tool_calls[0].name, asked.tool_calls[0].arguments) == (call.name, call.arguments)
-    assert (result.role, result.content) == ("tool", "42")
-    assert result.tool_call_id == asked.tool_calls[0].id
+    assert chat.messages[1].tool_call_id == chat.messages[0].tool_calls[0].id
 
 
 ROWS = [

@@ -116,6 +116,12 @@ def test_a_named_format_is_the_one_that_is_read(name, tmp_path):
         ("2025. 2. 13. 오후 3:05, Ana : x", utc(2025, 2, 13, 15, 5)),
         ("13\u200f/2\u200f/2025، 3:05 م - Ana: x", utc(2025, 2, 13, 15, 5)),
         (ARABIC, utc(2025, 2, 13, 15, 5, 9)),
+        ("2025-02-13, 3:05:09 PM: Ana: x", utc(2025, 2, 13, 15, 5, 9)),
+        ("[13.02.25, 3:05 nachm.]: Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("(2/13/2025 15:05) Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("[2025-02-13 3:05 p.m.] Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13/2/25, 3:05 بعد دوپہر - Ana: x", utc(2025, 2, 13, 15, 5)),
+        ("13/2/25, رات 9:05 - Ana: x", utc(2025, 2, 13, 21, 5)),
         ("13/2/2568, 10:00 - Ana: x", utc(2025, 2, 13, 10, 0)),
         ("13.02.25 г., 10:00 - Ana: x", utc(2025, 2, 13, 10, 0)),
         ("13.2.2025 во 10:00 - Ana: x", utc(2025, 2, 13, 10, 0)),
@@ -304,3 +310,23 @@ def test_messengers_texts_are_mended_and_right_ones_stay(tmp_path, words, escape
     fields = {"sender": "sender_name", "text": "content", "time": "timestamp_ms"}
     (chat,) = read_chats(path, fields=fields)
     assert said_by(chat) == [(f"{word} M.", word) for word in words]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[26.10.25, 0{}:00] {}: x", "26/10/2025, 0{} - {}: x", "[2025-10-26 0{}] {}: x",
+     "2025-10-26 0{}:00\t{}\tx", "26.10.25,0{},{},x"],
+    ids=["iOS", "Android", "text", "IRC", "map"],
+)  # fmt: skip
+def test_an_hour_that_comes_twice_runs_forwards(line, tmp_path):
+    """Broken if the night in which clocks are set back were read in another order than it had."""
+    clocks = ["1:30", "2:10", "2:50", "2:20", "2:55", "3:05"]
+    table = line.endswith(",x")
+    text = "".join(line.format(clock, "AnaBen"[n % 2 * 3 :][:3]) + "\n"
+                   for n, clock in enumerate(clocks))  # fmt: skip
+    text = text.replace("26.10.25,0", "2025-10-26 0") if table else text
+    path = chat_files.write(tmp_path / "night.txt", ("at,who,text\n" if table else "") + text)
+    fields = {"text": "text", "sender": "who", "time": "at"} if table else None
+    (chat,) = read_chats(path, timezone="Europe/Berlin", fields=fields)
+    at = [m.created_at.astimezone(UTC) for m in chat.messages]
+    assert " ".join(f"{each:%H:%M}" for each in at) == "23:30 00:10 00:50 01:20 01:55 02:05"

@@ -375,6 +375,22 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
          "[01.02.25, 10:00:02] Ann: hello\n[01.02.25, 10:00:03] Club: \u200eAnn added Bo\n"
          "[01.02.25, 10:00:04] Bo: \u200eBo joined using a link\n[01.02.25, 10:00:05] Bo: hi\n"
          "\u200e[01.02.25, 10:00:06] Bo: \u200eimage omitted\n"),
+        ("notices in several languages, marked or not", "w.txt",
+         "[01.02.25, 10:00:00] Ann: Messages and calls are end-to-end encrypted. Only you can read them.\n"
+         "[01.02.25, 10:00:01] Ann: hello\n[01.02.25, 10:00:02] Bo: \u200eDu hast Bo hinzugefügt\n"
+         "[01.02.25, 10:00:03] Bo: Bo joined using a link\n[01.02.25, 10:00:04] Bo: Ann added salt\n"
+         "[01.02.25, 10:00:05] Ann: \u200eLos mensajes y las llamadas están cifrados.\n"
+         "[01.02.25, 10:00:06] Bo: \u200eПропущенный звонок\n[01.02.25, 10:00:07] Bo: You left early\n"),
+        ("notices with a colon on Android", "w.txt",
+         "2/2/25, 10:00 - Ann: hello\n2/2/25, 10:01 - Bo: hi\n2/2/25, 10:02 - Ann changed the group name to Plan: B\n"
+         "2/2/25, 10:03 - Du hast den Betreff zu Plan: B geändert\n2/2/25, 10:04 - Ann van der Berg: me too\n"),
+        ("files in several languages", "w.txt",
+         "[01.02.25, 10:00:00] Ann: \u200eBild weggelassen\n[01.02.25, 10:00:01] Bo: \u200eplan.pdf • \u200e3 pages \u200edocument omitted\n"
+         "[01.02.25, 10:00:02] Ann: \u200e<adjunto: 00012-PHOTO.jpg>\n[01.02.25, 10:00:03] Bo: see \u200evidéo absente\n"
+         "[01.02.25, 10:00:04] Ann: I omitted the image\n[01.02.25, 10:00:05] Bo: <3\n"),
+        ("lines in another form are quoted", "w.txt",
+         "2016-06-27, 8:04:08 AM: Neil: see\n[28.06.16, 10:00:00] Ann: quoted\n28.06.16, 10:00 - museum: tickets\n"
+         "2016-06-27, 8:05:08 PM: Ann: yes\n"),
         ("a number that is no contact", "w.txt",
          "[01.02.25, 10:00:00] ~\u202fYSL: hi\n[01.02.25, 10:00:01] Ann: yes\n"),
         ("edited and deleted", "w.txt", EDITED + "2/2/25, 10:02 - Ann: This message was deleted\n"

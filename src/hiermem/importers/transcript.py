@@ -75,14 +75,14 @@ _AIDER = re.compile(r"# aider chat started at ([\d-]{10} [\d:]{8})")
 
 def recognise(head: Head) -> bool:
     """Return whether a text's first line that may be a speaker's is one."""
-    if head.kind != "text":
-        return False
+    if head.kind != "text" or _is_own(head):
+        return head.kind == "text"
     turns = _Turns(Options())
     begun = [line for line in head.lines if turns.begins(line)]
     if not begun or turns.form is None:
         return False
     texts = [line for line in head.lines if not _FRAME.match(line) or line in begun]
-    several = _is_own(head) or turns.form in ("aider", "plain") or turns.by_role
+    several = turns.form in ("aider", "plain") or turns.by_role
     most = len(begun) > 2 and 2 * len(begun) >= len(texts)
     return most or (texts[0] == begun[0] and (several or len(begun) > 1))
 

@@ -251,7 +251,7 @@ def _parted(texts: Sequence[str], *, on_ios: bool) -> tuple[str, str]:
     """Return what stands for a file in a message, "" if none does, and the rest of its text."""
     for number in sorted({0, len(texts) - 1}):
         before, mark, after = texts[number].rpartition("\u200e")
-        for front, line in (("", texts[number]), (before, after if mark else "")):
+        for front, line in ((before, after if mark else ""), ("", texts[number])):
             shown = _attachment(line, on_ios=on_ios)
             if shown is None:
                 continue
@@ -314,9 +314,11 @@ def _speakers(said: Sequence[tuple[_Line, list[str]]]) -> Callable[[_Line], bool
             spoke.add(front.name)
 
     def speaks(front: _Line) -> bool:
-        if front.name not in names or (front is first and front.marked) or front.name == group:
+        if front.name not in names or front.name == group:
             return False
         if front.marked and not _attachment(front.text.rpartition("\u200e")[2], on_ios=True):
+            if front is first:
+                return False
             text = f" {_folded(front.text[:_FRONT]).lstrip('~ ')} "
             return not text.startswith(_OWN) and not any(name in text for name in people)
         if "]" not in front.form or front.marked:
