@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hiermem import arguments
 from hiermem.changes.propagate import Receipt
 from hiermem.lazy import LazyModule
+from hiermem.text.policy import MAX_CONTENT, check
 from hiermem.types.brief import Brief
 
 if TYPE_CHECKING:
@@ -175,6 +176,43 @@ class AsyncSpace(Brief):
         writes the bank.
         """
         return await space_engine.rollback(self._context, to, restore_notes=restore_notes)
+
+    async def about(self, text: str | None = None) -> list[bank.KnownLine]:
+        """Return what is known in the space, as lines: wishes, files, notes, conversations.
+
+        Without a ``text`` this is all of it, with a line for each conversation; with one, the lines
+        that share a word with it, and the passages of conversations that answer it best.
+
+        Raises NotFoundError and RulesConflictError for the space.
+        """
+        from hiermem.changes.forget import about
+
+        text = None if text is None else check(text, what="text", cap=MAX_CONTENT)
+        return await about(self._context, text)
+
+    async def forget(
+        self,
+        text: str,
+        *,
+        authors: Literal["person", "all"] = "person",
+        dry_run: bool = False,
+    ) -> bank.ForgetReport:
+        """Erase every message, note and line of the space that holds all content words of ``text``.
+
+        Every message of the person is looked at, in each conversation of the space, and every form
+        of a word counts. A message goes whole, with all that was made from it, in its forks too.
+        Messages of others go only with ``authors="all"``. ``dry_run`` writes nothing and shows what
+        would go. The report names other wordings that a search finds; they stay.
+
+        Raises UsageError for a text without a content word, NotFoundError and RulesConflictError
+        for the space, and SpaceBusyError if others are changing the bank.
+        """
+        from hiermem.changes.forget import forget
+
+        arguments.one_of(authors, "authors", ("person", "all"))
+        arguments.switch(dry_run, "dry_run")
+        text = check(text, what="text", cap=MAX_CONTENT)
+        return await forget(self._context, text, authors=authors, dry_run=dry_run)
 
     async def delete(self) -> Receipt:
         """Erase the space with its notes, its bank and its rules; return what was removed.

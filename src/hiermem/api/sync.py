@@ -403,6 +403,8 @@ class Space(BlockingFacade[AsyncSpace]):
     rollback = blocking(AsyncSpace.rollback)
     export = blocking(AsyncSpace.export)
     load = blocking(AsyncSpace.load)
+    about = blocking(AsyncSpace.about)
+    forget = blocking(AsyncSpace.forget)
     delete = blocking(AsyncSpace.delete)
     runs = blocking(AsyncSpace.runs)
 

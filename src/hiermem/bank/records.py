@@ -56,6 +56,8 @@ REVISION: Final = "bank-revision"
 CONSOLIDATION: Final = "consolidation"
 CLAIM: Final = "bank-claim"
 EXPORT: Final = "bank-export"
+#: Why a note is among the consumed ones that a space was told to forget.
+FORGOTTEN: Final = "forgotten"
 _ARRIVAL: Final = re.compile(r"Z-(\d{10,19})-[0-9a-f]+\Z")
 #: All kinds that include the space's name.
 KINDS: Final = (
@@ -321,6 +323,18 @@ def note_body(note: Note) -> str:
     return _written(value)
 
 
+def forgotten(note: Note) -> Note:
+    """Return what is kept of a note that was forgotten: that it arrived, and when."""
+    return Note(
+        note.key,
+        "",
+        note.timestamp,
+        state="consumed",
+        consolidation=note.consolidation or 0,
+        dropped_for=FORGOTTEN,
+    )
+
+
 def trouble_body(note: Note) -> str:
     """Write how often a live note was left out and failed alone, and why it is blocked."""
     return _written(
@@ -352,6 +366,19 @@ def revision_body(
         "synthesis": synthesis,
     }
     return _written(value)
+
+
+def without_lines(record: Record, strip: Callable[[str], str]) -> str | None:
+    """Return the body of a revision whose texts are stripped; None if that changes nothing."""
+
+    def stripped(value: dict[str, Any]) -> str | None:
+        texts = {name: text and strip(text) for name, text in value["texts"].items()}
+        synthesis = strip(value["synthesis"])
+        if (texts, synthesis) == (value["texts"], value["synthesis"]):
+            return None
+        return _written({**value, "texts": texts, "synthesis": synthesis})
+
+    return _read(record, stripped)
 
 
 def journal_body(entry: JournalEntry) -> str:
@@ -388,7 +415,8 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
     yield from (f"note {key} went in more than once" for key, count in entered.items() if count > 1)
     yield from (f"note {key} went in and still waits" for key in sorted(waiting & entered.keys()))
     for note in consumed:
-        if note.key in waiting or note.key not in entered:
+        is_accounted = note.key in entered or note.dropped_for == FORGOTTEN
+        if note.key in waiting or not is_accounted:
             yield f"note {note.key} is among the consumed and no journal says so"
     arrived_notes = set(map(arrival_of, {*waiting, *entered, *(note.key for note in consumed)}))
     for number in range(1, last_arrival + 1):

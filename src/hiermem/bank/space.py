@@ -265,7 +265,7 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
     number = arguments.whole(to, "to")
     arguments.switch(restore_notes, "restore_notes")
     files, synthesis = await _texts(space, number)
-    async with _bank_claim(space) as claim:
+    async with bank_claim_of(space) as claim:
         state = await space.state()
         texts = dict.fromkeys(state.texts, None) | files
         restored: list[Note] = []
@@ -334,7 +334,7 @@ async def load(
     arguments.switch(overwrite, "overwrite")
     target = _target(folder, options, open_storage)
     await space.rules()
-    async with _bank_claim(space) as claim:
+    async with bank_claim_of(space) as claim:
         state = await space.state()
         bank = exchange.exchanged(state, space.identity, overwrite=overwrite, export=False)
         pointer: Pointer | None
@@ -365,7 +365,7 @@ async def load(
 
 
 @asynccontextmanager
-async def _bank_claim(space: SpaceContext) -> AsyncGenerator[RecordClaim]:
+async def bank_claim_of(space: SpaceContext) -> AsyncGenerator[RecordClaim]:
     """Hold the claim on the bank. Raises SpaceBusyError, or NotFoundError if it was erased.
 
     Its writes are shielded, so that a cancelled claim is still known and released.

@@ -78,13 +78,14 @@ def room_of(share: float, budget: int) -> int:
     return max(int(share * budget), _LEAST if budget >= _MIDDLE else 0)
 
 
-def is_wish_of(stored: StoredMessage, person: str) -> bool:
-    """Return whether a message states a standing wish of the space's person.
+def speaks_as(stored: StoredMessage, person: str) -> bool:
+    """Return whether the space's person speaks: a user without a name or under the person's."""
+    return stored.role == "user" and stored.name in (None, "", person)
 
-    The person speaks as a user without a name or under the person's.
-    """
-    speaks = stored.role == "user" and stored.name in (None, "", person)
-    return speaks and stored.state == "live" and WISH in stored.flags
+
+def is_wish_of(stored: StoredMessage, person: str) -> bool:
+    """Return whether a message states a standing wish of the space's person."""
+    return speaks_as(stored, person) and stored.state == "live" and WISH in stored.flags
 
 
 def wish_line(session_id: str, stored: StoredMessage, person: str) -> SharedLine | None:
@@ -100,9 +101,9 @@ def wish_line(session_id: str, stored: StoredMessage, person: str) -> SharedLine
 def file_lines(name: str, text: str, revision: int) -> list[SharedLine]:
     """Return the lines of a file of the bank, without its headings and empty lines."""
     return [
-        SharedLine(Origin("file", name, number, revision=revision), line.strip())
+        SharedLine(Origin("file", name, number, revision=revision), line.strip(" \t-*"))
         for number, line in enumerate(text.splitlines())
-        if line.strip() and not line.lstrip().startswith("#")
+        if line.strip(" \t-*") and not line.lstrip().startswith("#")
     ]
 
 

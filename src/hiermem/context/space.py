@@ -100,7 +100,7 @@ async def _lines_anew(
         [line for line in wishes if line],
         _file_lines(bank_state),
         shared.file_lines("", bank_state.synthesis, bank_state.meta.revision),
-        await _conversations(handle, others),
+        await conversation_lines(handle, others),
         room=room,
         count=handle.counter.count,
     )
@@ -142,7 +142,7 @@ def _file_lines(bank: bank_records.BankState) -> list[SharedLine]:
     return [line for name in names for line in shared.file_lines(name, bank.texts[name], revision)]
 
 
-async def _conversations(handle: Handle, records: Sequence[SessionRecord]) -> list[SharedLine]:
+async def conversation_lines(handle: Handle, records: Sequence[SessionRecord]) -> list[SharedLine]:
     """Return a line about each conversation, the one spoken in last first."""
     roots = [_root_of(record) if record.title is None else "" for record in records]
     answers = iter(

@@ -203,3 +203,45 @@ class LoadReport(Brief):
     updated: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     diff: str = ""
+
+
+#: Where a line of what is known stands.
+KnownPlace: TypeAlias = Literal["wish", "file", "note", "conversation"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLine(Brief):
+    """A line of what is known in a space.
+
+    ``place`` says what it is: a standing wish, a line of the bank's files, a live note, or words of
+    a conversation. ``since`` is when it was said or noted, None for a line of a file. ``was`` is
+    what held before, "" if nothing is known of that. ``sources`` are the messages, as pairs of a
+    session's id and an index.
+    """
+
+    _brief = "place since sources text"
+
+    text: str
+    place: KnownPlace
+    since: datetime | None = None
+    was: str = ""
+    sources: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReport(Brief):
+    """What a space forgot, or would forget.
+
+    ``gone`` are the messages, notes and lines that held all words, whole; what else they said went
+    with them. ``unproven`` are those that share some of the words, or that another author said:
+    they stay, and may say the same in other words. ``exports`` are the folders and addresses of
+    exports, which an erasure does not reach. ``scrubbed`` says whether the store's bytes are clean.
+    """
+
+    _brief = "gone unproven scrubbed dry_run"
+
+    gone: tuple[KnownLine, ...] = ()
+    unproven: tuple[KnownLine, ...] = ()
+    exports: tuple[str, ...] = ()
+    scrubbed: bool = False
+    dry_run: bool = False

@@ -1,0 +1,215 @@
+"""Reads what a space knows of a matter, and writes that it forgets it: messages, notes, lines.
+
+``text.terms`` decides which words a text holds. Every message, note and line is looked at, so that
+nothing depends on a ranking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final, Literal, TypeAlias
+
+from hiermem.bank import records
+from hiermem.bank.space import bank_claim_of
+from hiermem.bank.store import SpaceContext
+from hiermem.calls.retry import shielded
+from hiermem.changes import change
+from hiermem.context import shared
+from hiermem.context.space import conversation_lines
+from hiermem.errors import UsageError
+from hiermem.handle import Handle, every_session
+from hiermem.search import tenant
+from hiermem.search.search import Question
+from hiermem.text.measure import body
+from hiermem.text.terms import FIRST_PERSON, STOP_WORDS, spellings, stem, terms, words
+from hiermem.text.wishes import WISH
+from hiermem.types import StoredMessage
+from hiermem.types.bank import ForgetReport, KnownLine, Note
+from hiermem.types.transaction import NeedFlagged, Record, RecordWrite
+from hiermem.types.tree import SessionFilter, member_of
+
+Authors: TypeAlias = Literal["person", "all"]
+_PAGE: Final = 500
+#: More than a space has.
+_ALL: Final = 2**31 - 1
+#: The passages of conversations that are found for a text.
+_PASSAGES: Final = 20
+#: Passages in which other wordings of a forgotten matter are looked for.
+_WORDINGS: Final = 50
+
+
+async def about(space: SpaceContext, text: str | None = None) -> list[KnownLine]:
+    """Return what the space knows: wishes, files, notes, conversations; of a matter if given."""
+    rules = await space.rules()
+    handle = space.handle
+    (flagged,) = await handle.store.read([("", NeedFlagged(WISH, _ALL, space.name))])
+    wishes = [
+        KnownLine(
+            line.text.partition(": ")[2],
+            "wish",
+            stored.created_at,
+            sources=((session_id, stored.index),),
+        )
+        for session_id, stored in flagged
+        if (line := shared.wish_line(session_id, stored, rules.person))
+    ]
+    state = await space.state()
+    files = [
+        KnownLine(line.text, "file")
+        for name in state.texts
+        for line in shared.file_lines(name, state.texts[name], state.meta.revision)
+    ]
+    notes = [_of_note(note) for note in await space.live_notes()]
+    lines = [*wishes, *files, *reversed(notes)]
+    if text is None:
+        members = [record async for record in every_session(handle.store, _members(space.name))]
+        spoken = [record for record in reversed(members) if record.messages]
+        return lines + [_of_line(line) for line in await conversation_lines(handle, spoken)]
+    wanted = {term for term in terms(text) if term not in FIRST_PERSON}
+    found = [line for line in lines if wanted & set(terms(line.text))]
+    hits = await tenant.search(handle, _question(space.name, text), _PASSAGES)
+    known = {source for line in found for source in line.sources}
+    return found + [
+        KnownLine(hit.text, "conversation", hit.created_at, sources=((hit.session_id, hit.index),))
+        for hit in hits
+        if hit.index is not None and (hit.session_id, hit.index) not in known
+    ]
+
+
+def _members(space: str) -> SessionFilter:
+    return SessionFilter(member_of(space))
+
+
+def _question(space: str, text: str) -> Question:
+    return Question("", text, sessions=_members(space))
+
+
+def _of_note(note: Note) -> KnownLine:
+    return KnownLine(note.text, "note", note.timestamp, sources=note.sources)
+
+
+def _of_line(line: shared.SharedLine) -> KnownLine:
+    origin = line.origin
+    since = datetime.fromisoformat(origin.day).replace(tzinfo=UTC)
+    text = line.text.partition("] ")[2]
+    return KnownLine(text, "conversation", since, sources=((origin.name, origin.index),))
+
+
+async def forget(
+    space: SpaceContext, text: str, *, authors: Authors = "person", dry_run: bool = False
+) -> ForgetReport:
+    """Forget every message, note and line of a space that holds all content words of ``text``.
+
+    Raises UsageError if it has no such word, NotFoundError, and SpaceBusyError.
+    """
+    wanted = content_words(text)
+    if not wanted:
+        raise UsageError("text holds no word to search by; name what to forget")
+    rules, handle = await space.rules(), space.handle
+    gone: list[KnownLine] = []
+    unproven: list[KnownLine] = []
+    taken: dict[str, list[int]] = {}
+    async for session_id, stored in _messages(handle, space.name):
+        if not holds(body(stored.message), wanted):
+            continue
+        if authors == "all" or shared.speaks_as(stored, rules.person):
+            gone.append(_of_message(session_id, stored))
+            taken.setdefault(session_id, []).append(stored.index)
+        else:
+            unproven.append(_of_message(session_id, stored))
+    known = {source for line in (*gone, *unproven) for source in line.sources}
+    for hit in await tenant.search(handle, _question(space.name, text), _WORDINGS):
+        if hit.index is not None and (hit.session_id, hit.index) not in known:
+            source = (hit.session_id, hit.index)
+            unproven.append(KnownLine(hit.text, "conversation", hit.created_at, sources=(source,)))
+    lines = await _forget_bank(space, wanted, dry_run=dry_run)
+    exports = tuple(record.key for record in await space.of_kind(records.EXPORT))
+    scrubbed = True
+    for session_id, indices in () if dry_run else taken.items():
+        scrubbed &= (await change.erase(handle, session_id, indices)).scrubbed
+    return ForgetReport(
+        (*gone, *lines), tuple(unproven), exports, scrubbed and not dry_run, dry_run
+    )
+
+
+def content_words(text: str) -> list[frozenset[str]]:
+    """Return the content words of a text, each as the terms of which any stands for it.
+
+    >>> [sorted(word) for word in content_words("my flights with the Müllers")]
+    [['flight'], ['mueller', 'muller']]
+    """
+    others = spellings(text)
+    return [
+        frozenset(stem(form) for form in (word, others.get(word, word)))
+        for word in dict.fromkeys(words(text))
+        if word not in STOP_WORDS and word not in FIRST_PERSON
+    ]
+
+
+def holds(text: str, wanted: Iterable[frozenset[str]]) -> bool:
+    """Return whether a text holds each of the words, in any form."""
+    held = set(terms(text))
+    return all(word & held for word in wanted)
+
+
+async def _messages(handle: Handle, space: str) -> AsyncIterator[tuple[str, StoredMessage]]:
+    """Yield every message of a space's members that is not erased, with its session."""
+    async for record in every_session(handle.store, _members(space)):
+        for start in range(0, record.messages, _PAGE):
+            for stored in await handle.store.messages(record.id, start, start + _PAGE):
+                if stored.state != "erased":
+                    yield record.id, stored
+
+
+def _of_message(session_id: str, stored: StoredMessage) -> KnownLine:
+    source = (session_id, stored.index)
+    return KnownLine(body(stored.message), "conversation", stored.created_at, sources=(source,))
+
+
+async def _forget_bank(
+    space: SpaceContext, wanted: Sequence[frozenset[str]], *, dry_run: bool
+) -> list[KnownLine]:
+    """Remove notes, and lines of files and synthesis in all revisions; return what went."""
+    async with bank_claim_of(space) as claim:
+        gone: list[KnownLine] = []
+        writes: list[RecordWrite] = []
+        notes = [*await space.live_notes(), *await space.consumed_notes()]
+        doomed = [note for note in notes if holds(note.text, wanted)]
+        gone += map(_of_note, doomed)
+        by_key = {note.key: note for note in doomed}
+        for kind in (records.NOTE, records.BLOCKED, records.CONSUMED):
+            for record in await space.of_kind(kind):
+                if record.key not in by_key:
+                    continue
+                # That a note arrived stays known, and nothing that it said.
+                empty = records.note_body(records.forgotten(by_key[record.key]))
+                body_left = empty if kind == records.CONSUMED else None
+                writes.append(_write(space, kind, record, body_left))
+                if kind == records.NOTE:
+                    kept = (records.CONSUMED, space.name, record.key, empty)
+                    writes.append(records.write_of(*kept, expected=0))
+        for kind in (records.BANK, records.SYNTHESIS):
+            for record in await space.of_kind(kind):
+                rest, lines = _without(record.body, wanted)
+                gone += [KnownLine(line, "file") for line in lines]
+                writes += [_write(space, kind, record, rest)] if lines else []
+        for record in await space.of_kind(records.REVISION):
+            rest_of = records.without_lines(record, lambda text: _without(text, wanted)[0])
+            writes += [_write(space, records.REVISION, record, rest_of)] if rest_of else []
+        if writes and not dry_run and not await shielded(claim.commit(writes)):
+            raise await space.refused()
+    return gone
+
+
+def _write(space: SpaceContext, kind: str, record: Record, text: str | None) -> RecordWrite:
+    return records.write_of(kind, space.name, record.key, text, expected=record.version)
+
+
+def _without(text: str, wanted: Sequence[frozenset[str]]) -> tuple[str, list[str]]:
+    """Return a text without its lines that hold all words, and these lines."""
+    lines = text.splitlines(keepends=True)
+    gone = [line for line in lines if holds(line, wanted)]
+    if not gone:
+        return text, []
+    return "".join(line for line in lines if line not in gone), [line.strip() for line in gone]
