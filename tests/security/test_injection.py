@@ -47,7 +47,8 @@ class Obeying:
     async def complete(self, request: LLMRequest) -> LLMResponse:
         words = " ".join(source.text for source in request.inputs).split()
         obeyed = self.payload if any("PWNED" in word for word in words) else ""
-        told = f"{obeyed}\nThey went on. " + " ".join(words[: request.target_tokens // 3])
+        step = max(1, 3 * len(words) // request.target_tokens)
+        told = f"{obeyed}\nThey went on. " + " ".join(words[::step]) + "."
         return LLMResponse(told)
 
 

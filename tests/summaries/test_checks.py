@@ -73,9 +73,9 @@ def test_a_legitimate_summary_is_never_refused_for_what_it_tells(text):
     assert kinds(text, asked=request("No answer yet."), input_tokens=200) == []
 
 
-def test_a_bare_word_is_fit_for_small_inputs_only():
-    assert kinds("No.", input_tokens=200) == []
-    assert kinds("No.", input_tokens=201) == ["unrelated"]
+def test_a_bare_word_is_fit_for_a_record_of_few_words_only():
+    assert kinds("No.", asked=request("Shall we rent it? No, not yet.")) == []
+    assert kinds("No.") == ["unrelated"]
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,7 @@ def test_a_bare_word_is_fit_for_small_inputs_only():
         ("lorem ipsum " * 30, "unrelated"),
         ("The " * 150, "unrelated"),
         ("A conversation between a user and an assistant.", "unrelated"),
+        ("他们决定租下公寓。", "unrelated"),
     ],
 )
 def test_p7_an_answer_that_is_the_same_for_any_input_is_refused(text, kind):
@@ -114,13 +115,10 @@ def test_p7_an_answer_that_is_the_same_for_any_input_is_refused(text, kind):
     [
         ("They will rent.", TALK),
         ("A flat, paid by the bank.", TALK),
-        ("Summary of 3 messages about We have decided", TALK),
-        ("Summary of 3 messages about How is it", "How is it going? " + TALK),
         ("两人决定租公寓。", "我们决定在波尔图租下这间公寓。" * 30),
         ("Они снимут квартиру.", "Мы решили снять квартиру в Порту. " * 30),
         ("회의는 세 시에 있다.", "오늘 회의는 오후 세 시에 시작하고 자료를 준비해 주세요. " * 30),
         ("הם שוכרים דירה", "החלטנו לשכור את הדירה בפורטו. " * 30),
-        ("Renting it costs 900.", "我们决定租下这间公寓。" * 30),
     ],
 )
 def test_p7_a_short_summary_that_tells_of_its_inputs_is_fit(text, told):

@@ -546,7 +546,8 @@ async def test_p7_units_of_the_record_do_not_vouch_for_another_text():
 
     def answer(request):
         said = request.inputs[0].text.split(". ")[0]
-        return LLMResponse(f"{said} lorem ipsum", units=(Unit(0, 0, "user", "", "", said),))
+        text = f"{said}, case-1-0: the ferry leaves the harbour, lorem ipsum."
+        return LLMResponse(text, units=(Unit(0, 0, "user", "", "", said),))
 
     await fixture.update(ScriptedLLM(script=answer))
     node, revision = (await fixture.tree())["L1.0"]

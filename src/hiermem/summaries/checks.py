@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import add
 from typing import Final, NamedTuple
 
 from hiermem.data import word_lists
-from hiermem.protocols import LLMRequest, LLMResponse, SourceText
-from hiermem.summaries.terms import begins_a_word, plain_text, terms
+from hiermem.protocols import LLMRequest, LLMResponse
+from hiermem.summaries.terms import tells_of
 from hiermem.text import language, reasoning
 from hiermem.text.anchors import Fidelity
 from hiermem.text.units import prose
@@ -31,6 +29,8 @@ _ECHO: Final = 240
 _OPENING_WORDS: Final = 40
 #: A summary of inputs of this many tokens or fewer may be as long as the inputs.
 _SMALL_INPUT: Final = 200
+#: A record of few words is judged if it has this many figures.
+_FEWEST_FIGURES: Final = 4
 #: The share of the anchors under which an answer says too little, the fewest required anchors that
 #: show it, and the tokens from which an answer has room for some of them.
 _FLOOR: Final = 0.05
@@ -43,13 +43,6 @@ _GENERIC: Final = frozenset({"user", "assistant", "tool", "system"})
 _ASSISTANT: Final = re.compile(
     r"\b(?:assistant|assistent|assistente|asistente|ассистент)\b|助手|助理", re.IGNORECASE
 )
-#: An answer of up to this many terms needs one term of the inputs; a longer answer needs two.
-_SHARED_TERMS: Final = 2
-_FEW_TERMS: Final = 6
-#: Code points of the inputs that are read for their script.
-_SCRIPT_SAMPLE: Final = 4000
-#: The number of a text's first words that are recognised as a quotation of the text.
-_OPENING: Final = 3
 
 
 class Problem(NamedTuple):
@@ -119,54 +112,16 @@ def _is_echo(answer: Answer) -> bool:
 
 
 def _is_unrelated(answer: Answer) -> bool:
-    """Return whether almost nothing in the answer is from its inputs.
+    """Return whether an answer in the language of its inputs tells nothing of them.
 
-    Small inputs are not judged, because a fair summary of them may have none of their words. An
-    answer in another script than the inputs is not judged either.
+    Inputs of few words are judged by their figures.
     """
-    inputs = answer.request.inputs
-    if answer.input_tokens <= _SMALL_INPUT:
-        return False
-    stated = plain_text(" ".join(f"{source.speaker} {source.text}" for source in inputs))
-    found: list[str] = []
-    shared = 0
-    for term in terms(answer.text):
-        found.append(term)
-        shared += begins_a_word(term, stated)
-        if shared == _SHARED_TERMS:
-            return False
-    if shared and len(found) <= _FEW_TERMS:
-        return False
-    said = " ".join(plain_text(answer.text).split())
-    if any(opening in said for opening in _openings(source.text for source in inputs)):
-        return False
-    return not found or _same_script("".join(found), inputs)
-
-
-def _openings(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the first words of each text, by which an answer may name its subject."""
-    for text in texts:
-        opening = plain_text(text[:200]).split()[:_OPENING]
-        if len(opening) == _OPENING:
-            yield " ".join(opening)
-
-
-def _same_script(letters: str, inputs: Sequence[SourceText]) -> bool:
-    """Return whether most of ``letters`` are of a script that the inputs are written in."""
-    share = max(40, _SCRIPT_SAMPLE // max(1, len(inputs)))
-    spoken = _scripts("".join(source.text[:share] for source in inputs)[:_SCRIPT_SAMPLE])
-    answered = _scripts(letters[:_SCRIPT_SAMPLE])
-    if not answered or not spoken:
-        return True
-    (script, _), *_others = answered.most_common(1)
-    return spoken[script] * 10 >= spoken.total()
-
-
-def _scripts(text: str) -> Counter[str]:
-    """Count the letters of ``text`` by the first word of their names, which is their script."""
-    return Counter(
-        unicodedata.name(char, "OTHER").partition(" ")[0] for char in text if char.isalpha()
-    )
+    inputs, facts = answer.request.inputs, answer.fidelity
+    names = " ".join({source.speaker for source in inputs})
+    tells = tells_of(answer.text, [source.text for source in inputs], names=names)
+    if tells is None and facts is not None:
+        return len(facts.required) >= _FEWEST_FIGURES and not facts.supported
+    return tells is False and not _is_in_another_language(answer)
 
 
 def _is_in_another_language(answer: Answer) -> bool:
