@@ -60,10 +60,12 @@ async def test_an_unfit_answer_is_asked_for_again_by_what_was_wrong_with_it(faul
             assert second == ("ok", "")
             (summary,) = await session.summaries(1)
             assert not summary.degraded
-    asked = [str(each.body["messages"][-1]["content"]) for each in provider.served]
-    assert asked[1].startswith(asked[0].rstrip("]}'\"")[:2_000])
-    assert said in asked[1]
-    assert said not in asked[0]
+    first, again = (
+        [str(each["content"]) for each in served.body["messages"]] for served in provider.served[:2]
+    )
+    assert again[len(first) - 1].startswith(first[-1].rstrip("]}'\"")[:2_000])
+    assert said in again[-1]
+    assert said not in first[-1]
 
 
 @pytest.mark.parametrize(("fault", "kind"), crossed(UNFIT, ["openai", "anthropic"]))
