@@ -29,7 +29,7 @@ _ECHO: Final = 240
 _OPENING_WORDS: Final = 40
 #: A summary of inputs of this many tokens or fewer may be as long as the inputs.
 _SMALL_INPUT: Final = 200
-#: A record of few words is judged if it has this many figures.
+#: A record of few words is judged if it has this many figures and identifiers.
 _FEWEST_FIGURES: Final = 4
 #: The share of the anchors under which an answer says too little, the fewest required anchors that
 #: show it, and the tokens from which an answer has room for some of them.
@@ -114,13 +114,14 @@ def _is_echo(answer: Answer) -> bool:
 def _is_unrelated(answer: Answer) -> bool:
     """Return whether an answer in the language of its inputs tells nothing of them.
 
-    Inputs of few words are judged by their figures.
+    Inputs of few words are judged by their figures and identifiers.
     """
     inputs, facts = answer.request.inputs, answer.fidelity
     names = " ".join({source.speaker for source in inputs})
     tells = tells_of(answer.text, [source.text for source in inputs], names=names)
     if tells is None and facts is not None:
-        return len(facts.required) >= _FEWEST_FIGURES and not facts.supported
+        has_none = facts.missing == facts.required and not facts.supported
+        return has_none and len(facts.required) >= _FEWEST_FIGURES
     return tells is False and not _is_in_another_language(answer)
 
 
