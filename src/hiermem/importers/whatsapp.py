@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 from unicodedata import normalize
 
 from hiermem.data import word_lists
@@ -66,14 +66,15 @@ _TIME = (
 _BETWEEN = rf"(?:\s*(?!(?:{_HALF})\s*\d)[^\W\d]{{1,8}}\.?(?=[,\s])){{0,2}}(?:[,،]?\s+|,)"
 _HEADER = re.compile(
     rf"(?P<open>[\[(])?{_DATE}(?:[,،](?=\s))?{_BETWEEN}{_TIME}"
-    rf"(?P<end>(?(open)[\])]:?\s|(?:\s[-\u2013]|[,:])\s))",
+    rf"(?P<end>(?(open)[\])]:?\s|(?:\s[-\u2013]|\s?[,:])\s))",
     re.IGNORECASE,
 )
 #: A time in ISO 8601 without a comma is that of a plain transcript.
 _OF_TRANSCRIPT = re.compile(r"\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d[:.\d]*(?:Z|[+-][\d:]+)?\]\s")
 _NAME = re.compile(r"(?P<name>[^:\n]{1,120}?) ?:(?: |$)")
+_Order: TypeAlias = DateOrder | Literal["ydm"]
 #: The orders between which a date may leave the choice.
-_ORDERS: tuple[DateOrder, ...] = ("dmy", "mdy")
+_ORDERS: tuple[_Order, ...] = ("dmy", "mdy")
 #: Quotation marks; a line of the program that quotes may hold a colon by chance.
 _QUOTES = re.compile('["\u201c\u201d\u201e\u00ab\u00bb]')
 #: A mark that the message was edited.
@@ -320,7 +321,8 @@ def _speakers(said: Sequence[tuple[_Line, list[str]]]) -> Callable[[_Line], bool
             if front is first:
                 return False
             text = f" {_folded(front.text[:_FRONT]).lstrip('~ ')} "
-            return not text.startswith(_OWN) and not any(name in text for name in people)
+            told = any(word in text for word in (*people, *_WORDS["groups"]))
+            return not text.startswith(_OWN) and (not told or "://" in text)
         if "]" not in front.form or front.marked:
             return not _tells(front.text, ())
         return not _tells(front.text, _heads({front.name}) if front.name in spoke else people)
@@ -345,7 +347,7 @@ def _tells(text: str, heads: Collection[str]) -> bool:
         return True
     for head in heads:
         rest = text.removeprefix(head)
-        if rest != text and rest[:1] in (" ", "'", "\u2019"):
+        if rest != text and (rest[:1] in (" ", "'", "\u2019") or not rest[:1].isascii()):
             rest = re.sub("^['\u2019]s ", "", rest).lstrip() + " "
             if any(
                 rest.startswith(word)
@@ -365,13 +367,13 @@ def _is_paired(name: str) -> bool:
     )
 
 
-def _order(lines: Sequence[_Line], given: DateOrder | None) -> tuple[DateOrder, bool]:
+def _order(lines: Sequence[_Line], given: DateOrder | None) -> tuple[_Order, bool]:
     """Return in which order a chat's dates stand, and whether nothing else is possible."""
     dates = {line.date: line for line in lines}
-    order = given or _evident(dates.values())
+    order: _Order | None = given or _evident(dates.values())
     if order is not None:
         return order, True
-    backwards = {order: _backwards(dates.values(), order) for order in _ORDERS}
+    backwards = {each: _backwards(dates.values(), each) for each in _ORDERS}
     if backwards["dmy"] != backwards["mdy"]:
         return ("dmy" if backwards["dmy"] < backwards["mdy"] else "mdy"), True
     same = all(first == second for first, second, _ in dates)
@@ -379,10 +381,10 @@ def _order(lines: Sequence[_Line], given: DateOrder | None) -> tuple[DateOrder, 
     return ("mdy" if american else "dmy"), same
 
 
-def _evident(lines: Collection[_Line]) -> DateOrder | None:
+def _evident(lines: Collection[_Line]) -> _Order | None:
     """Return the order that a number over 12 or the separator shows."""
     if any(line.date[0] > 31 for line in lines):
-        return "ymd"
+        return "ydm" if any(line.date[1] > 12 for line in lines) else "ymd"
     if any(line.date[0] > 12 for line in lines):
         return "dmy"
     if any(line.date[1] > 12 for line in lines):
@@ -390,12 +392,12 @@ def _evident(lines: Collection[_Line]) -> DateOrder | None:
     return "dmy" if any(line.separator in ".-" for line in lines) else None
 
 
-def _backwards(lines: Iterable[_Line], order: DateOrder) -> int:
+def _backwards(lines: Iterable[_Line], order: _Order) -> int:
     days = [_day(line.date, order) for line in lines]
     return sum(later < earlier for earlier, later in pairwise(days))
 
 
-def _day(date: tuple[int, int, int], order: DateOrder) -> tuple[int, int, int]:
+def _day(date: tuple[int, int, int], order: _Order) -> tuple[int, int, int]:
     """Return year, month and day."""
     numbers = dict(zip(order, date, strict=True))
     year = numbers["y"]
@@ -406,7 +408,7 @@ def _day(date: tuple[int, int, int], order: DateOrder) -> tuple[int, int, int]:
     return year, numbers["m"], numbers["d"]
 
 
-def _moment(line: _Line, order: DateOrder) -> datetime | None:
+def _moment(line: _Line, order: _Order) -> datetime | None:
     hour, minute, second = line.clock
     night = line.half in _NIGHT
     if (line.half in _PM or (night and hour > 4)) and hour < 12:
