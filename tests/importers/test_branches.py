@@ -71,6 +71,22 @@ def test_erased_messages_do_not_come_back(tmp_path):
         assert "42" not in [m.content for m in memory.session("conv-1").messages()]
 
 
+def test_an_erased_message_of_a_file_that_was_cut_off_does_not_come_back(tmp_path):
+    """Broken if the whole text, which has another key than the part, were appended again."""
+    line = "[1/2/25, 10:0{}:01] {}: "
+    text = line.format(0, "Ann") + "hi\n" + line.format(1, "Bo") + "it is blue\n"
+    cut = chat_files.write(tmp_path / "cut" / "wa.txt", text[:-5])
+    whole = chat_files.write(tmp_path / "wa.txt", text + line.format(2, "Ann") + "ok\n")
+    for paths in ([cut], [cut, whole]):
+        with Memory.open(":memory:") as memory:
+            for path in paths:
+                memory.import_chats(read_chats(path))
+            session = memory.session(memory.sessions()[0].id)
+            session.erase([1])
+            memory.import_chats(read_chats(whole))
+            assert [m.content for m in session.messages()] == ["hi", "", "ok"]
+
+
 def test_messages_that_were_added_here_do_not_hinder_a_newer_export(tmp_path):
     with Memory.open(":memory:") as memory:
         memory.import_chats(read_chats(chat_files.chatgpt(tmp_path)))

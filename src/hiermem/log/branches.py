@@ -137,19 +137,28 @@ def _rest(message: Message) -> object:
     return message.thread, message.tool_calls, message.tool_call_id
 
 
-def whole_of(held: Message, given: Message, *, held_last: bool, given_last: bool) -> str | None:
+def whole_of(
+    held: Message, given: Message, *, held_last: bool, given_last: bool, erased: bool
+) -> str | None:
     """Return the whole text of a message of which one file had a part; None for two messages.
 
     ``held`` and ``given`` follow the same message, in the session and in the file, and are of
     different keys. The last one of a file may be cut off: it ends too early, or goes on with the
-    beginning of the line that begins the next message.
+    beginning of the line that begins the next message. Of an erased one only role, thread and time
+    are left.
     """
-    before, after = held.content, given.content
+    before, after, of_time = (
+        held.content,
+        given.content,
+        given.created_at in (None, held.created_at),
+    )
+    if erased and (held.role, held.thread) == (given.role, given.thread) and of_time:
+        return ""
     if (held.role, held.name, _rest(held)) != (given.role, given.name, _rest(given)):
         return None
     if not isinstance(before, str) or not isinstance(after, str):
         return None
-    if _plain(held) == _plain(given) or given.created_at not in (None, held.created_at):
+    if _plain(held) == _plain(given) or not of_time:
         return before if _plain(held) == _plain(given) else None
     if held_last and (_begins(before, after) or (not given_last and _overruns(before, after))):
         return after

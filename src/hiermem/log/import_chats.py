@@ -196,16 +196,20 @@ class _Import:
     async def _completes(
         self, page: tuple[str, int, int], message: Message, keys: set[str | None], *, last: bool
     ) -> bool:
-        """Complete the first message of a page, if this is the whole of it or a part of it."""
+        """Complete the first message of a page, if this is the whole of it or a part of it.
+
+        One that was erased stays so: no text is left to compare, and it is taken for the same.
+        """
         stored, *later = await self._handle.messages(*page)
         held = stored.message
-        if stored.state != "live" or held.key is None or held.key in keys:
+        if held.key is None or held.key in keys:
             return False
+        erased = stored.state != "live"
         end = all(each.message.key is None for each in later)
-        text = whole_of(held, message, held_last=end, given_last=last)
+        text = whole_of(held, message, held_last=end, given_last=last, erased=erased)
         if text is None:
             return False
-        done = text != held.content
+        done = not erased and text != held.content
         if done:
             await self._edit(self._handle, *page[:2], text)
         self._count(completed=done, held=not done)
