@@ -147,11 +147,8 @@ def whole_of(
     beginning of the line that begins the next message. Of an erased one only role, thread and time
     are left.
     """
-    before, after, of_time = (
-        held.content,
-        given.content,
-        given.created_at in (None, held.created_at),
-    )
+    before, after = held.content, given.content
+    of_time = given.created_at in (None, held.created_at)
     if erased and (held.role, held.thread) == (given.role, given.thread) and of_time:
         return ""
     if (held.role, held.name, _rest(held)) != (given.role, given.name, _rest(given)):
