@@ -60,6 +60,30 @@ def test_names_get_the_types_that_their_form_tells() -> None:
     assert found["Corin"] == "person"
 
 
+REPEATED = {
+    "de": ("Dies ist ein Test.", "Ich weiß nicht genau.", "Wir müssen noch darüber sprechen."),
+    "fr": ("Ceci est un test.", "Je voudrais savoir comment faire.", "Il faut que tu viennes."),
+    "es": ("Esto es una prueba.", "Me gustaría saber cómo hacerlo.", "No me parece bien."),
+    "it": ("Questo è un test.", "Vorrei sapere come si fa.", "Mi puoi aiutare?"),
+    "nl": ("Dit is een test.", "Ik zou graag willen weten hoe het werkt.", "Ik moet nu gaan."),
+    "pt": ("Isto é um teste.", "Eu gostaria de saber como fazer.", "Tenho que ir agora."),
+}
+
+
+@pytest.mark.parametrize("language", REPEATED)
+def test_what_is_often_said_in_another_language_names_nothing(language: str) -> None:
+    """Broken, "dies ist ein" and "ceci est" are entities of a German and a French conversation."""
+    texts = [text for text in REPEATED[language] for _ in range(4)]
+    beside = ["We met at the harbour and looked at the boats.", "That is what they told us."] * 6
+    for said_there in (texts, texts[:6], [*texts, *beside]):
+        assert not named(read(*(("User", text) for text in said_there)))
+    if language == "es":
+        found = named(
+            read(*(("User", text) for text in [*texts, *["Falta el agua caliente."] * 4]))
+        )
+        assert set(found) == {"agua caliente"}
+
+
 def test_decisions_and_open_work_are_found() -> None:
     answer = read(*CODE)
     assert any(each.kind == "decision" and "PostgreSQL" in each.text for each in answer.strategy)

@@ -19,6 +19,7 @@ from typing import Final
 from hiermem.data import word_lists
 from hiermem.extraction.reduce import normalise
 from hiermem.models.offline.speech import Definition, Sentence, phrases
+from hiermem.text import language
 from hiermem.text.entity_names import (
     CALENDAR,
     FUNCTION_WORDS,
@@ -27,7 +28,8 @@ from hiermem.text.entity_names import (
     NameMention,
     find,
 )
-from hiermem.text.terms import stem
+from hiermem.text.terms import FUNCTION_WORDS as FUNCTION_WORDS_OF
+from hiermem.text.terms import fold, stem
 from hiermem.types.trivector import EntityType
 
 _WORDS: Final = word_lists("offline_words")
@@ -66,6 +68,19 @@ _MOST_PHRASES: Final = 40
 _ORDERS: Final = _WORDS["orders"]
 _NO_PART: Final = FUNCTION_WORDS | CALENDAR | _WORDS["weak"]
 _NO_HEAD: Final = TECHNOLOGIES | _WORDS["vague"]
+#: Words that are no part of a phrase in another language, by its code.
+_FOREIGN: Final = {
+    code: FUNCTION_WORDS_OF[name]
+    | FUNCTION_WORDS_OF[f"{name} first person"]
+    | frozenset(map(fold, _WORDS[f"no part {code}"]))
+    for code, name in (
+        ("de", "german"), ("fr", "french"), ("es", "spanish"), ("it", "italian"),
+        ("nl", "dutch"), ("pt", "portuguese"),
+    )
+}  # fmt: skip
+_ANY_FOREIGN: Final = frozenset().union(*_FOREIGN.values())
+#: Words of other languages that stand in an English conversation.
+_IN_ENGLISH: Final = {"en": _ANY_FOREIGN - FUNCTION_WORDS_OF["english too"]}
 _NO_NOUN: Final = ("ed", "using", "ous", "ful", "able", "ible", "ive", "ish", "less")
 
 
@@ -318,7 +333,14 @@ def _add_code(
 def _phrases(
     said: Sequence[Sentence], mentions: Sequence[Sequence[NameMention]]
 ) -> dict[str, Thing]:
-    """Return the phrases of two or three words that recur, the weightiest first."""
+    """Return the phrases of two or three words that recur, the weightiest first.
+
+    German writes nouns with a capital, so what it names is found as names.
+    """
+    spoken = language.guess("\n".join(sentence.text for sentence in said))
+    if spoken == "de":
+        return {}
+    foreign = (_FOREIGN | _IN_ENGLISH).get(spoken or "", _ANY_FOREIGN)
     met: dict[str, Thing] = {}
     words: Counter[str] = Counter()
     as_verb: Counter[str] = Counter()
@@ -328,6 +350,7 @@ def _phrases(
             "." if any(a <= t.start() < b for a, b in taken) else t.group().lower()
             for t in _TOKEN.finditer(one.text)
         ]
+        tokens = ["." if fold(token) in foreign else token for token in tokens]
         tokens.append(".")
         for at, token in enumerate(tokens):
             words[token] += 1
