@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hiermem import atfork as _atfork  # noqa: F401 - it watches the imports of all others
 from hiermem._version import __version__ as __version__
 
 if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
@@ -121,9 +122,9 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.search.results import Evidence as Evidence
     from hiermem.search.results import Hit as Hit
     from hiermem.search.results import IndexReport as IndexReport
-    from hiermem.search.select import RecallFilters as RecallFilters
-    from hiermem.search.select import SearchFilters as SearchFilters
-    from hiermem.search.select import TenantFilters as TenantFilters
+    from hiermem.search.results import RecallFilters as RecallFilters
+    from hiermem.search.results import SearchFilters as SearchFilters
+    from hiermem.search.results import TenantFilters as TenantFilters
     from hiermem.summaries.metrics import Feedback as Feedback
     from hiermem.summaries.metrics import LevelMetrics as LevelMetrics
     from hiermem.summaries.metrics import Metrics as Metrics
@@ -208,8 +209,9 @@ else:  # at run time, the same names by module
         "hiermem.log.branches": "ImportReport",
         "hiermem.changes.propagate": "EditReport Receipt StoreCopy",
         "hiermem.summaries.metrics": "Feedback LevelMetrics Metrics Served",
-        "hiermem.search.select": "RecallFilters SearchFilters TenantFilters",
-        "hiermem.search.results": "EmbeddingReport Evidence Hit IndexReport",
+        "hiermem.search.results": (
+            "EmbeddingReport Evidence Hit IndexReport RecallFilters SearchFilters TenantFilters"
+        ),
         "hiermem.search.query": "matched",
         "hiermem.summaries.plan": "UpdatePlan UpdateProgress UpdateReport",
         "hiermem.prompts.template": "PromptTemplate",

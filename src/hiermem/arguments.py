@@ -10,18 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from hiermem import protocols
 from hiermem.errors import UsageError
-from hiermem.lazy import LazyModule
 from hiermem.text.policy import MAX_CONTENT, MAX_NAME, check, check_json, check_name
 from hiermem.types import Span
 from hiermem.types.tree import OWN_LABELS, Scope, SessionFilter, Sessions, member_of
-
-if TYPE_CHECKING:
-    from hiermem import protocols
-else:
-    protocols = LazyModule("hiermem.protocols")
 
 T = TypeVar("T")
 #: The longest name of an embedder, and its greatest weight in relation to the words.

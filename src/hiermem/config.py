@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -130,6 +130,10 @@ class CallPolicy(_Policy):
     requests_per_minute: int | None = Field(default=None, ge=1)
     tokens_per_minute: int | None = Field(default=None, ge=1)
     down_after: int | None = Field(default=8, ge=1)
+
+
+#: What an update does: make what is missing or dirty, or re-pack everything.
+UpdateStrategy: TypeAlias = Literal["incremental", "full"]
 
 
 class UpdatePolicy(CallPolicy):

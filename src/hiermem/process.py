@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -86,17 +85,6 @@ def _start_of(number: int) -> str | None:
         fields = found.split()
         return "" if fields[0] in "ZX" else fields[19]
     return None
-
-
-def at_fork(
-    *,
-    before: Callable[[], object] = bool,
-    in_parent: Callable[[], object] = bool,
-    in_child: Callable[[], object] = bool,
-) -> None:
-    """Have these functions called around every later fork, where the platform forks at all."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

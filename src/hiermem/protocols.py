@@ -16,11 +16,11 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from typing_extensions import TypeIs, get_protocol_members
 
-from hiermem.lazy import LazyModule
+import hiermem
 from hiermem.types import Node, Revision, Role, SessionRecord, StoredMessage, Trust, Unit
 from hiermem.types.transaction import (
     Attempt,
@@ -45,11 +45,6 @@ from hiermem.types.transaction import (
     StoredRow,
     ViewRecord,
 )
-
-if TYPE_CHECKING:
-    from hiermem.types import bank as banks
-else:
-    banks = LazyModule("hiermem.types.bank")
 
 __all__ = [
     "LLM",
@@ -192,7 +187,7 @@ class LLMRequest:
     style: str = ""
     temperature: float = 0.3
     schema: Mapping[str, Any] | None = None
-    bank: banks.BankText | None = None
+    bank: hiermem.BankText | None = None
     patience: float = 1.0
 
 

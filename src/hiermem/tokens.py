@@ -8,23 +8,25 @@ the mapped vocabulary; what that is too slow for loads tiktoken, once per proces
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate, filterfalse, pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from hiermem.atfork import finish_before_fork
 from hiermem.data import vocabulary
 from hiermem.errors import UsageError
-from hiermem.process import at_fork
 
 if TYPE_CHECKING:
     import tiktoken
 
     from hiermem.protocols import TokenCounter
+    from hiermem.types import Message, StoredMessage
 
 __all__ = [
     "ApproximateCounter",
@@ -32,7 +34,12 @@ __all__ = [
     "TiktokenCounter",
     "as_counter",
     "default_counter",
+    "in_thread_if_long",
+    "sizes_of",
+    "tokens_of",
 ]
+
+T = TypeVar("T")
 
 SHIPPED = "o200k_base"
 
@@ -84,9 +91,6 @@ _whole_pieces: set[str] = set()
 _LOOK_AHEAD = 8
 
 _lock = Lock()
-# A fork waits while a thread builds the encoding. Otherwise a child could inherit tiktoken half
-# imported, and would wait for ever for the thread that imports it.
-at_fork(before=_lock.acquire, in_parent=_lock.release, in_child=_lock.release)
 
 
 @lru_cache(maxsize=1)
@@ -101,20 +105,22 @@ def _build_shipped() -> tiktoken.Encoding:
     )
 
 
+@finish_before_fork
 def _shipped() -> tiktoken.Encoding:
     """Build the shipped encoding once per process, whichever thread asks first."""
     with _lock:
         return _build_shipped()
 
 
+@finish_before_fork  # tiktoken holds a lock meanwhile
 def _published(name: str) -> tiktoken.Encoding:
     """Load another encoding from tiktoken, which may need the network or its own cache for that."""
     import tiktoken
 
-    if name not in tiktoken.list_encoding_names():
+    names = tiktoken.list_encoding_names()
+    if name not in names:
         raise UsageError(
-            f"token encoding {name!r} is unknown to tiktoken; it knows "
-            f"{', '.join(tiktoken.list_encoding_names())}"
+            f"token encoding {name!r} is unknown to tiktoken; it knows {', '.join(names)}"
         )
     try:
         return tiktoken.get_encoding(name)
@@ -592,3 +598,30 @@ class ApproximateCounter:
 
 #: The counters that answer counts only.
 _CHECKED = frozenset({TiktokenCounter, ApproximateCounter, FunctionCounter, _GivenCounter})
+
+
+#: Above this many characters counting would block the event loop for about ten milliseconds.
+LONG: Final = 50_000
+#: So few messages take less time than a thread does.
+_FEW: Final = 64
+
+
+async def tokens_of(count: Callable[[str], int], texts: Sequence[str]) -> int:
+    """Return the tokens of all texts together."""
+    return sum(await sizes_of(count, texts))
+
+
+async def sizes_of(count: Callable[[str], int], texts: Sequence[str]) -> list[int]:
+    """Return the tokens of each text."""
+    if sum(map(len, texts)) <= LONG:
+        return [count(text) for text in texts]
+    return await asyncio.to_thread(lambda: [count(text) for text in texts])
+
+
+async def in_thread_if_long(
+    work: Callable[[], T], messages: Sequence[Message | StoredMessage]
+) -> T:
+    """Do work on messages, on a thread where they are many or long."""
+    if len(messages) <= _FEW and sum(len(each.content) for each in messages) <= LONG:
+        return work()
+    return await asyncio.to_thread(work)

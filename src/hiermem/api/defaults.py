@@ -21,7 +21,6 @@ from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts import load
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLM, LLMRequest, Store, offers
-from hiermem.remote.object_storage import require
 from hiermem.text import policy
 
 #: How the URL of a database in PostgreSQL begins.
@@ -162,6 +161,8 @@ async def store_at(
             "path looks like a user, a password and a host; give it as postgresql://user@host/database"
         )
     if place.startswith(_POSTGRES):
+        from hiermem.remote.object_storage import require
+
         require("psycopg_pool", extra="postgres", what="a store in PostgreSQL")
         from hiermem.stores.postgres import PostgresStore
 

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from hiermem import arguments
+import hiermem
+from hiermem import arguments, protocols
 from hiermem.config import ExtractionOptions, HierarchyConfig
-from hiermem.lazy import LazyModule
+from hiermem.handle import Handle
 from hiermem.process import utc_now
+from hiermem.prompts import template as prompt
 from hiermem.text.policy import check_name
 from hiermem.tokens import as_counter
-
-if TYPE_CHECKING:
-    from hiermem import protocols
-    from hiermem.extraction import plan
-    from hiermem.handle import Handle
-    from hiermem.prompts import template as prompt
-else:
-    protocols = LazyModule("hiermem.protocols")
-    plan = LazyModule("hiermem.extraction.plan")
-    prompt = LazyModule("hiermem.prompts.template")
 
 
 class SemanticGraphExtractor:
@@ -69,11 +60,11 @@ class SemanticGraphExtractor:
         session_id: str,
         options: ExtractionOptions | None = None,
         *,
-        on_progress: Callable[[plan.ExtractionProgress], object] | None = None,
+        on_progress: Callable[[hiermem.ExtractionProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
-    ) -> plan.ExtractionReport:
+    ) -> hiermem.ExtractionReport:
         """Extract the session as it is now, store the result, and return what was done.
 
         A chunk that an earlier run extracted is not sent again. ``on_progress`` is called as chunks

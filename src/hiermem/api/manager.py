@@ -5,28 +5,18 @@ The manager makes no decisions. Each call hands its checked arguments to ``selec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
-from hiermem import arguments
+from hiermem import arguments, protocols
 from hiermem.config import HierarchyConfig, SearchPolicy
+from hiermem.context import read, select, selection
 from hiermem.context.profile import ContextProfile
 from hiermem.errors import UsageError
-from hiermem.lazy import LazyModule
-from hiermem.search.results import Hit
-from hiermem.search.select import SearchFilters, read_filters
+from hiermem.handle import Handle
+from hiermem.search.results import Hit, SearchFilters
 from hiermem.text.policy import check_name
 from hiermem.tokens import as_counter
 from hiermem.types import StoredMessage, Summary
-
-if TYPE_CHECKING:
-    from hiermem import protocols
-    from hiermem.context import read, select, selection
-    from hiermem.handle import Handle
-else:
-    protocols = LazyModule("hiermem.protocols")
-    selection = LazyModule("hiermem.context.selection")
-    select = LazyModule("hiermem.context.select")
-    read = LazyModule("hiermem.context.read")
 
 
 class ContextWindowManager:
@@ -122,6 +112,7 @@ class ContextWindowManager:
         """
         from hiermem.context.semantic import found
         from hiermem.search.search import Question
+        from hiermem.search.select import read_filters
 
         name = check_name(session_id, what="session id")
         question = Question(name, query, read_filters(filters))

@@ -12,7 +12,9 @@ from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
-from hiermem import arguments
+import hiermem
+from hiermem import arguments, protocols
+from hiermem import handle as handles
 from hiermem.api.manager import ContextWindowManager, manager_over
 from hiermem.api.resources import Resources
 from hiermem.api.session import AsyncSession
@@ -26,53 +28,27 @@ from hiermem.config import (
     HierarchyConfig,
     SearchPolicy,
     UpdatePolicy,
+    UpdateStrategy,
     for_model,
 )
+from hiermem.context import read
 from hiermem.errors import ForkedProcessError, UsageError
 from hiermem.extraction.tenant_graph import AsyncGraph
-from hiermem.lazy import LazyModule
+from hiermem.log import append as ingest
 from hiermem.log.branches import ImportReport
 from hiermem.process import utc_now
-from hiermem.search.results import Evidence, Hit
-from hiermem.search.select import TenantFilters, read_filters
+from hiermem.prompts import template as prompt
+from hiermem.search.results import Evidence, Hit, TenantFilters
 from hiermem.text.policy import MAX_NAME, check, check_name
 from hiermem.tokens import as_counter
-from hiermem.types import SessionRecord
+from hiermem.types import SessionRecord, transaction
 from hiermem.types.brief import Brief
 from hiermem.types.message import Conversation
 from hiermem.types.tree import ALL, MEMBER, UNSAID, Scope
 from hiermem.work.worker import AsyncWorker, background_worker
 
 if TYPE_CHECKING:
-    from hiermem import handle as handles
-    from hiermem import protocols
-    from hiermem.changes import change
-    from hiermem.changes import change as copies
-    from hiermem.context import read
-    from hiermem.log import append as ingest
-    from hiermem.prompts import template as prompt
-    from hiermem.search import results
     from hiermem.search.search import Question
-    from hiermem.summaries import plan, reports
-    from hiermem.summaries import update as updating
-    from hiermem.types import transaction
-    from hiermem.upkeep import check as checks
-    from hiermem.upkeep import copy_plan as transfer
-else:
-    protocols = LazyModule("hiermem.protocols")
-    transaction = LazyModule("hiermem.types.transaction")
-    checks = LazyModule("hiermem.upkeep.check")
-    transfer = LazyModule("hiermem.upkeep.copy_plan")
-    results = LazyModule("hiermem.search.results")
-    plan = LazyModule("hiermem.summaries.plan")
-    prompt = LazyModule("hiermem.prompts.template")
-    reports = LazyModule("hiermem.summaries.reports")
-    handles = LazyModule("hiermem.handle")
-    ingest = LazyModule("hiermem.log.append")
-    change = LazyModule("hiermem.changes.change")
-    copies = LazyModule("hiermem.changes.change")
-    read = LazyModule("hiermem.context.read")
-    updating = LazyModule("hiermem.summaries.update")
 
 
 class AsyncMemory(Brief):
@@ -372,7 +348,7 @@ class AsyncMemory(Brief):
             self._resources.opened(), conversations, edit=edit, on_progress=on_progress
         )
 
-    async def runs(self, *, limit: int = 100) -> list[transaction.RunRecord]:
+    async def runs(self, *, limit: int = 100) -> list[hiermem.RunRecord]:
         """Return the journalled runs of this tenant, newest first."""
         return await read.runs(self._resources.opened(), limit)
 
@@ -387,39 +363,39 @@ class AsyncMemory(Brief):
     async def update_all(
         self,
         *,
-        strategy: updating.UpdateStrategy = "incremental",
-        on_progress: Callable[[reports.BatchProgress], object] | None = None,
+        strategy: UpdateStrategy = "incremental",
+        on_progress: Callable[[hiermem.BatchProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
         search_index: bool = False,
         dry_run: Literal[False] = False,
-    ) -> reports.BatchReport: ...
+    ) -> hiermem.BatchReport: ...
 
     @overload
     async def update_all(
         self,
         *,
-        strategy: updating.UpdateStrategy = "incremental",
-        on_progress: Callable[[reports.BatchProgress], object] | None = None,
+        strategy: UpdateStrategy = "incremental",
+        on_progress: Callable[[hiermem.BatchProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
         search_index: bool = False,
         dry_run: Literal[True],
-    ) -> plan.UpdatePlan: ...
+    ) -> hiermem.UpdatePlan: ...
 
     async def update_all(
         self,
         *,
-        strategy: updating.UpdateStrategy = "incremental",
-        on_progress: Callable[[reports.BatchProgress], object] | None = None,
+        strategy: UpdateStrategy = "incremental",
+        on_progress: Callable[[hiermem.BatchProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
         search_index: bool = False,
         dry_run: bool = False,
-    ) -> reports.BatchReport | plan.UpdatePlan:
+    ) -> hiermem.BatchReport | hiermem.UpdatePlan:
         """Update every session that needs it; with ``strategy="full"`` re-pack every session.
 
         Several sessions are updated at once, level 1 first. ``max_calls``, ``max_tokens`` and
@@ -500,7 +476,7 @@ class AsyncMemory(Brief):
         resources.workers.add(worker)
         return worker
 
-    async def list_due(self, limit: int = 100) -> list[transaction.DueSession]:
+    async def list_due(self, limit: int = 100) -> list[hiermem.DueSession]:
         """Return up to ``limit`` sessions of any tenant that have something to make now.
 
         The longest due come first. For a job queue of your own: send a job for each that no job
@@ -538,11 +514,15 @@ class AsyncMemory(Brief):
 
         Raises NotFoundError.
         """
+        from hiermem.changes import change
+
         name = check_name(session_id, what="session id")
         return await change.erase_session(self._resources.opened(), name, forks=forks)
 
     async def erase_tenant(self) -> Receipt:
         """Erase everything kept for this tenant, its journal too; return what was removed."""
+        from hiermem.changes import change
+
         handle = self._resources.opened()
         try:
             return await change.erase_tenant(handle)
@@ -602,7 +582,7 @@ class AsyncMemory(Brief):
         await handle.check_scope(space)
         return await tenant.recall(handle, question, max_tokens, neighbours=neighbours)
 
-    async def rebuild_index(self) -> results.IndexReport:
+    async def rebuild_index(self) -> hiermem.IndexReport:
         """Rebuild the search index of every session, and return how much was indexed.
 
         Right answers never need this: a search rebuilds what is damaged or missing. Messages and
@@ -612,7 +592,7 @@ class AsyncMemory(Brief):
 
         return await rebuild(self._resources.opened())
 
-    async def reembed(self) -> list[results.EmbeddingReport]:
+    async def reembed(self) -> list[hiermem.EmbeddingReport]:
         """Recompute vectors that are missing or were made by another embedder, in every session.
 
         Return one report for each session. A call that was cut off is resumed by the next.
@@ -624,7 +604,7 @@ class AsyncMemory(Brief):
         handle = self._resources.opened()
         return [await reembed(handle, one.id) async for one in handles.every_session(handle.store)]
 
-    async def scrub(self) -> transaction.Scrubbed:
+    async def scrub(self) -> hiermem.Scrubbed:
         """Remove erased text from the store's files, where an erasure could not do so.
 
         Every erasure tries this by itself, except in PostgreSQL, whose tables are rewritten only
@@ -632,7 +612,7 @@ class AsyncMemory(Brief):
         are not: another process may have the store open, which raises no error.
         """
         handle = self._resources.opened()
-        whole: Callable[[], Awaitable[transaction.Scrubbed]] | None
+        whole: Callable[[], Awaitable[hiermem.Scrubbed]] | None
         whole = getattr(self._resources.store, "scrub", None)
         return await (whole or handle.store.scrub)()
 
@@ -646,8 +626,10 @@ class AsyncMemory(Brief):
         Raises UsageError where there is something at ``path`` or the store makes no copies,
         ReadOnlyError, and StoreError where the copy cannot be written; then nothing is left of it.
         """
+        from hiermem.changes import change
+
         handle = self._resources.opened()
-        return await copies.backup(self._resources.store, path, tenant=handle.store)
+        return await change.backup(self._resources.store, path, tenant=handle.store)
 
     async def copy_to(
         self,
@@ -655,8 +637,8 @@ class AsyncMemory(Brief):
         *,
         session: str | None = None,
         all_tenants: bool = False,
-        on_progress: Callable[[transfer.CopyReport], object] | None = None,
-    ) -> transfer.CopyReport:
+        on_progress: Callable[[hiermem.CopyReport], object] | None = None,
+    ) -> hiermem.CopyReport:
         """Copy this tenant to another store: a file, a ``postgresql://`` URL, or a store of yours.
 
         Everything arrives as it is: keys, earlier versions, summaries, the journal, spaces. With
@@ -698,7 +680,7 @@ class AsyncMemory(Brief):
                 on_progress=on_progress,
             )
 
-    async def check(self) -> checks.CheckReport:
+    async def check(self) -> hiermem.CheckReport:
         """Read everything that is kept for this tenant, and return the promises it breaks, if any.
 
         Nothing is written. ``not_shown`` in the report names the promises that stored data cannot
@@ -764,6 +746,7 @@ def _question(
     query: str, space: Scope, metadata: Mapping[str, str] | None, filters: Mapping[str, Any]
 ) -> Question:
     from hiermem.search.search import Question
+    from hiermem.search.select import read_filters
 
     chosen = arguments.sessions(space, metadata)
     return Question("", query, read_filters(filters, accepted=TenantFilters), chosen)

@@ -11,61 +11,30 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
+from typing import Any, Literal, Unpack, cast, overload
 
+import hiermem
 from hiermem import arguments
+from hiermem.api import manager
+from hiermem.api.resources import Resources
 from hiermem.calls.limits import Prices
 from hiermem.changes.propagate import EditReport, ForkHandling, Receipt
-from hiermem.config import ExtractionOptions, HierarchyConfig, replaced
+from hiermem.config import ExtractionOptions, HierarchyConfig, UpdateStrategy, replaced
+from hiermem.context import read, select, selection
 from hiermem.context.profile import ContextProfile
 from hiermem.errors import UsageError
-from hiermem.lazy import LazyModule
-from hiermem.search.results import Evidence, Hit
-from hiermem.search.select import RecallFilters, SearchFilters, read_filters
+from hiermem.handle import Handle
+from hiermem.log import append as ingest
+from hiermem.search.results import Evidence, Hit, RecallFilters, SearchFilters
 from hiermem.text.policy import MAX_NAME, check, check_name
-from hiermem.types import Content, Message, Span, StoredMessage, Summary
+from hiermem.types import (
+    Content,
+    Message,
+    Span,
+    StoredMessage,
+    Summary,
+)
 from hiermem.types.brief import Brief
-
-if TYPE_CHECKING:
-    from hiermem.api import manager
-    from hiermem.api.resources import Resources
-    from hiermem.changes import change
-    from hiermem.context import read, select, selection
-    from hiermem.context import zone as pinned
-    from hiermem.extraction import plan as extraction
-    from hiermem.extraction import tenant_graph as graph
-    from hiermem.handle import Handle
-    from hiermem.log import alignment
-    from hiermem.log import append as forking
-    from hiermem.log import append as ingest
-    from hiermem.log import append as syncing
-    from hiermem.search import ahead, results
-    from hiermem.summaries import metrics as costs
-    from hiermem.summaries import plan
-    from hiermem.summaries import update as updating
-    from hiermem.types import transaction, trivector
-    from hiermem.upkeep import read_metrics as measuring
-else:
-    transaction = LazyModule("hiermem.types.transaction")
-    pinned = LazyModule("hiermem.context.zone")
-    selection = LazyModule("hiermem.context.selection")
-    extraction = LazyModule("hiermem.extraction.plan")
-    costs = LazyModule("hiermem.summaries.metrics")
-    alignment = LazyModule("hiermem.log.alignment")
-    results = LazyModule("hiermem.search.results")
-    plan = LazyModule("hiermem.summaries.plan")
-    measuring = LazyModule("hiermem.upkeep.read_metrics")
-    manager = LazyModule("hiermem.api.manager")
-    select = LazyModule("hiermem.context.select")
-    graph = LazyModule("hiermem.extraction.tenant_graph")
-    ingest = LazyModule("hiermem.log.append")
-    change = LazyModule("hiermem.changes.change")
-    read = LazyModule("hiermem.context.read")
-    forking = LazyModule("hiermem.log.append")
-    syncing = LazyModule("hiermem.log.append")
-    ahead = LazyModule("hiermem.search.ahead")
-    updating = LazyModule("hiermem.summaries.update")
-    trivector = LazyModule("hiermem.types.trivector")
 
 
 class AsyncSession(Brief):
@@ -113,8 +82,8 @@ class AsyncSession(Brief):
         return await ingest.append(self._handle, self._about, messages)
 
     async def sync(
-        self, messages: ingest.Messages, *, on_rewrite: syncing.OnRewrite = "report"
-    ) -> alignment.SyncReport:
+        self, messages: ingest.Messages, *, on_rewrite: ingest.OnRewrite = "report"
+    ) -> hiermem.SyncReport:
         """Append what is new of a whole history, and return what was appended.
 
         For clients that hand over all of a conversation each time, from its beginning or only its
@@ -133,7 +102,7 @@ class AsyncSession(Brief):
         again and again.
         """
         await self._check_space()
-        return await syncing.sync(self._handle, self._about, messages, on_rewrite=on_rewrite)
+        return await ingest.sync(self._handle, self._about, messages, on_rewrite=on_rewrite)
 
     async def delete(self, *, forks: ForkHandling = "all") -> Receipt:
         """Erase the session with everything that is kept of it; return what was removed.
@@ -142,6 +111,8 @@ class AsyncSession(Brief):
 
         Raises NotFoundError.
         """
+        from hiermem.changes import change
+
         return await change.erase_session(self._handle, self.id, forks=forks)
 
     def _append_here(self, given: Sequence[Message]) -> list[int] | None:
@@ -173,6 +144,8 @@ class AsyncSession(Brief):
         Raises NotFoundError if the session or the space does not exist, UsageError if the session
         is a member of another space.
         """
+        from hiermem.changes import change
+
         await change.join(self._handle, self.id, check_name(space, what="space"))
         self._about.space = space
 
@@ -183,6 +156,8 @@ class AsyncSession(Brief):
 
         Raises NotFoundError if the session does not exist.
         """
+        from hiermem.changes import change
+
         await change.leave(self._handle, self.id)
         self._about.space = None
 
@@ -213,6 +188,8 @@ class AsyncSession(Brief):
 
         At most 64 pairs are kept. A name has 1 to 512 characters, a value at most 512.
         """
+        from hiermem.changes import change
+
         given = arguments.metadata(metadata)
         await change.describe(self._handle, self.id, lambda one: replace(one, metadata=given))
 
@@ -221,6 +198,8 @@ class AsyncSession(Brief):
 
         Summaries that are made stay as they are; the model sees the title from now on.
         """
+        from hiermem.changes import change
+
         if title is not None:
             title = check(title, what="title", cap=MAX_NAME, on_bad=self._about.on_bad_text)
         await change.describe(self._handle, self.id, lambda one: replace(one, title=title))
@@ -233,9 +212,9 @@ class AsyncSession(Brief):
         self,
         level: int | None = None,
         *,
-        strategy: updating.UpdateStrategy = "incremental",
+        strategy: UpdateStrategy = "incremental",
         wait: bool = True,
-        on_progress: Callable[[plan.UpdateProgress], object] | None = None,
+        on_progress: Callable[[hiermem.UpdateProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -243,16 +222,16 @@ class AsyncSession(Brief):
         batch_delay: float | None = None,
         config: HierarchyConfig | None = None,
         dry_run: Literal[False] = False,
-    ) -> plan.UpdateReport: ...
+    ) -> hiermem.UpdateReport: ...
 
     @overload
     async def update(
         self,
         level: int | None = None,
         *,
-        strategy: updating.UpdateStrategy = "incremental",
+        strategy: UpdateStrategy = "incremental",
         wait: bool = True,
-        on_progress: Callable[[plan.UpdateProgress], object] | None = None,
+        on_progress: Callable[[hiermem.UpdateProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -260,15 +239,15 @@ class AsyncSession(Brief):
         batch_delay: float | None = None,
         config: HierarchyConfig | None = None,
         dry_run: Literal[True],
-    ) -> plan.UpdatePlan: ...
+    ) -> hiermem.UpdatePlan: ...
 
     async def update(
         self,
         level: int | None = None,
         *,
-        strategy: updating.UpdateStrategy = "incremental",
+        strategy: UpdateStrategy = "incremental",
         wait: bool = True,
-        on_progress: Callable[[plan.UpdateProgress], object] | None = None,
+        on_progress: Callable[[hiermem.UpdateProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -276,7 +255,7 @@ class AsyncSession(Brief):
         batch_delay: float | None = None,
         config: HierarchyConfig | None = None,
         dry_run: bool = False,
-    ) -> plan.UpdateReport | plan.UpdatePlan:
+    ) -> hiermem.UpdateReport | hiermem.UpdatePlan:
         """Make the summaries that are missing or out of date, and return what was done.
 
         Level 1 is made first. ``level`` limits the update to that level and those below.
@@ -295,6 +274,9 @@ class AsyncSession(Brief):
         soon. In the blocking API that is a thread of the memory's own, from which any call of the
         memory raises UsageError.
         """
+        from hiermem.search import ahead
+        from hiermem.summaries import update as updating
+
         if level is not None:
             arguments.whole(level, "level", least=1)
         arguments.run(
@@ -321,9 +303,9 @@ class AsyncSession(Brief):
         if dry_run:
             return await run(resources.shared, level=level, dry_run=True)
 
-        async def made(level: int | None, **caps: Any) -> plan.UpdateReport:
+        async def made(level: int | None, **caps: Any) -> hiermem.UpdateReport:
             updated = run(resources.shared, level=level, on_progress=on_progress, **caps)
-            report = cast("Awaitable[plan.UpdateReport]", updated)
+            report = cast("Awaitable[hiermem.UpdateReport]", updated)
             return await ahead.with_index(handle, self.id, report, within=caps.get("deadline"))
 
         async def made_and_embedded(**caps: Any) -> None:
@@ -359,6 +341,8 @@ class AsyncSession(Brief):
         that cover any message of it; None marks the whole level. The next update makes the new
         texts; until then the present ones serve.
         """
+        from hiermem.summaries import update as updating
+
         arguments.whole(level, "level", least=1)
         given = None if span is None else arguments.stretch(span, "span")
         return await updating.recompress(self._handle, self.id, level, given)
@@ -373,6 +357,8 @@ class AsyncSession(Brief):
 
         Raises SessionClosedError.
         """
+        from hiermem.summaries import update as updating
+
         if not isinstance(config, HierarchyConfig):
             raise UsageError(f"config is {type(config).__name__}; it must be a HierarchyConfig")
         await updating.reconfigure(self._handle, self.id, config)
@@ -391,6 +377,8 @@ class AsyncSession(Brief):
         Raises NotFoundError where the session has no such summary or message, and for a summary of
         a tree that a re-pack has replaced, because its id means another summary now.
         """
+        from hiermem.upkeep import read_metrics as measuring
+
         await measuring.give_feedback(self._handle, self.id, target, score=score, note=note)
 
     # -- Contexts and search
@@ -466,6 +454,7 @@ class AsyncSession(Brief):
         repeat a better hit. See SearchFilters.
         """
         from hiermem.search import search
+        from hiermem.search.select import read_filters
 
         question = search.Question(self.id, query, read_filters(filters))
         return await search.search(self._handle, question, limit)
@@ -488,6 +477,7 @@ class AsyncSession(Brief):
         ``levels``.
         """
         from hiermem.search import search
+        from hiermem.search.select import read_filters
 
         question = search.Question(self.id, query, read_filters(filters, accepted=RecallFilters))
         shown = self._shown(beside)
@@ -507,7 +497,7 @@ class AsyncSession(Brief):
             raise UsageError("beside is a context of another session")
         return beside.verbatim
 
-    async def embed(self) -> results.EmbeddingReport:
+    async def embed(self) -> hiermem.EmbeddingReport:
         """Make the missing vectors of messages and summaries, and return what was done.
 
         ``update`` does so in the background. A pass that was cut off is resumed by the next.
@@ -537,11 +527,11 @@ class AsyncSession(Brief):
         self,
         options: ExtractionOptions | None = None,
         *,
-        on_progress: Callable[[extraction.ExtractionProgress], object] | None = None,
+        on_progress: Callable[[hiermem.ExtractionProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
-    ) -> extraction.ExtractionReport:
+    ) -> hiermem.ExtractionReport:
         """Extract one TriVector from the session: its graph, its open points and its direction.
 
         See ``SemanticGraphExtractor.execute_tri_vector_extraction`` for the parameters and errors.
@@ -561,8 +551,10 @@ class AsyncSession(Brief):
             deadline=deadline,
         )
 
-    async def tri_vector(self) -> trivector.TriVector | None:
+    async def tri_vector(self) -> hiermem.TriVector | None:
         """Return the newest result of ``extract``, or None where there is none."""
+        from hiermem.extraction import tenant_graph as graph
+
         return await graph.tri_vector(self._handle, self.id)
 
     # -- Editing, erasing, forking
@@ -577,6 +569,8 @@ class AsyncSession(Brief):
         Raises NotFoundError, SessionClosedError, MessageWithdrawnError where the message was erased
         or quarantined, InvalidMessageError and InvalidTextError. Nothing was written then.
         """
+        from hiermem.changes import change
+
         return await change.edit(
             self._handle,
             self.id,
@@ -597,6 +591,8 @@ class AsyncSession(Brief):
 
         Raises NotFoundError for an unknown index, and MessageWithdrawnError.
         """
+        from hiermem.changes import change
+
         await change.set_pin(self._handle, self.id, index, pinned=True)
 
     async def unpin(self, index: int) -> None:
@@ -604,9 +600,11 @@ class AsyncSession(Brief):
 
         Raises NotFoundError for a message that is not pinned, and MessageWithdrawnError.
         """
+        from hiermem.changes import change
+
         await change.set_pin(self._handle, self.id, index, pinned=False)
 
-    async def pins(self) -> tuple[pinned.Pin, ...]:
+    async def pins(self) -> tuple[hiermem.Pin, ...]:
         """Return the pinned messages, the newest first; at most the newest 64.
 
         A message of a user's in which a standing wish is found ("always …", "from now on …", "I
@@ -624,6 +622,8 @@ class AsyncSession(Brief):
 
         Raises NotFoundError where there is no such message. Nothing was erased then.
         """
+        from hiermem.changes import change
+
         return await change.erase(self._handle, self.id, indices, forks=forks)
 
     async def quarantine(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
@@ -634,6 +634,8 @@ class AsyncSession(Brief):
 
         Raises NotFoundError where there is no such message. Nothing was written then.
         """
+        from hiermem.changes import change
+
         return await change.erase(self._handle, self.id, indices, forks=forks, kind="quarantine")
 
     async def fork(
@@ -645,12 +647,14 @@ class AsyncSession(Brief):
 
         Raises SessionExistsError, and NotFoundError where ``at`` lies beyond the last message.
         """
+        from hiermem.search import ahead
+
         about = self._about.of_fork(check_name(new_id, what="new_id"))
         if title is not None:
             title = check(title, what="title", cap=MAX_NAME)
         about = replace(about, title=title, participants=())
         source = await self._handle.record(self.id)
-        await forking.fork(self._handle, self.id, about.id, at=at, title=about.title)
+        await ingest.fork(self._handle, self.id, about.id, at=at, title=about.title)
         await ahead.share_index(self._handle, source, about.id)
         return AsyncSession(self._resources, about)
 
@@ -684,15 +688,17 @@ class AsyncSession(Brief):
         """Return the session's state: its counts, open windows, unfinished work and last error."""
         return await read.status(self._handle, self.id)
 
-    async def runs(self, *, limit: int = 100) -> list[transaction.RunRecord]:
+    async def runs(self, *, limit: int = 100) -> list[hiermem.RunRecord]:
         """Return the journalled runs of this session, newest first."""
         return await read.runs(self._handle, limit, subject=self.id)
 
-    async def metrics(self, prices: Prices | None = None) -> costs.Metrics:
+    async def metrics(self, prices: Prices | None = None) -> hiermem.Metrics:
         """Return how far the session is compressed, what that cost and what was kept.
 
         With ``prices`` the result also states savings and costs in money.
         """
+        from hiermem.upkeep import read_metrics as measuring
+
         return await measuring.metrics(self._handle, self.id, prices)
 
     async def to_html(self, *, text: bool = True, query: str | None = None) -> str:

@@ -12,26 +12,16 @@ from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
+import hiermem
 from hiermem import arguments
+from hiermem.api.resources import Resources
 from hiermem.changes.propagate import Receipt
-from hiermem.lazy import LazyModule
 from hiermem.text.policy import MAX_CONTENT, check
 from hiermem.types.brief import Brief
 
 if TYPE_CHECKING:
-    from hiermem.api.resources import Resources
-    from hiermem.bank import space as space_engine
     from hiermem.bank.rules import Rules
     from hiermem.bank.store import SpaceContext
-    from hiermem.changes import change
-    from hiermem.remote import object_storage
-    from hiermem.types import bank, transaction
-else:
-    transaction = LazyModule("hiermem.types.transaction")
-    space_engine = LazyModule("hiermem.bank.space")
-    change = LazyModule("hiermem.changes.change")
-    object_storage = LazyModule("hiermem.remote.object_storage")
-    bank = LazyModule("hiermem.types.bank")
 
 
 class AsyncSpace(Brief):
@@ -71,7 +61,7 @@ class AsyncSpace(Brief):
         tags: Iterable[str] = (),
         timestamp: datetime | None = None,
         sources: Iterable[tuple[str, int]] = (),
-    ) -> bank.Note:
+    ) -> hiermem.Note:
         """Write a live note and return it with its key; it is durable when the call returns.
 
         ``timestamp`` (timezone-aware) is the present time by default. Notes of the same time keep
@@ -82,6 +72,8 @@ class AsyncSpace(Brief):
         Raises NotFoundError for a space or a source that does not exist, RulesConflictError,
         InvalidTextError and UsageError. Nothing was written then.
         """
+        from hiermem.bank import space as space_engine
+
         return await space_engine.note(
             self._context, text, agent=agent, category=category, tags=tags, timestamp=timestamp,
             sources=sources,
@@ -94,7 +86,7 @@ class AsyncSpace(Brief):
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
-    ) -> bank.ConsolidationResult:
+    ) -> hiermem.ConsolidationResult:
         """Have the model write the live notes into the bank, oldest first; return what was done.
 
         One run takes at most ``BankPolicy.max_notes`` notes (500 by default). Each answer of the
@@ -125,12 +117,18 @@ class AsyncSpace(Brief):
         """Return the rules of the space, as Markdown."""
         return (await self._context.rules()).text
 
-    async def notes(self, state: bank.NoteState = "live") -> list[bank.Note]:
+    async def notes(
+        self, state: Literal["live", "blocked", "consumed"] = "live"
+    ) -> list[hiermem.Note]:
         """Return the live (blocked or not), the blocked or the consumed notes, oldest first."""
+        from hiermem.bank import space as space_engine
+
         return await space_engine.notes(self._context, state)
 
     async def unblock(self) -> int:
         """Let blocked notes be consolidated again; return their number."""
+        from hiermem.bank import space as space_engine
+
         return await space_engine.unblock(self._context)
 
     async def files(self) -> list[str]:
@@ -142,18 +140,22 @@ class AsyncSpace(Brief):
 
         Raises NotFoundError where there is no such file or revision.
         """
+        from hiermem.bank import space as space_engine
+
         return await space_engine.read(self._context, name, revision)
 
     async def synthesis(self) -> str:
         """Return the newest synthesis; "" before the first consolidation."""
         return (await self._context.state()).synthesis
 
-    async def meta(self) -> bank.SpaceMeta:
+    async def meta(self) -> hiermem.SpaceMeta:
         """Return the space's figures: its revision, and its consolidations and their notes."""
         return (await self._context.state()).meta
 
-    async def history(self, *, limit: int = 100) -> list[bank.BankRevision]:
+    async def history(self, *, limit: int = 100) -> list[hiermem.BankRevision]:
         """Return the revisions of the bank, newest first."""
+        from hiermem.bank import space as space_engine
+
         return await space_engine.history(self._context, limit)
 
     async def diff(self, since: int | None = None, until: int | None = None) -> str:
@@ -164,9 +166,11 @@ class AsyncSpace(Brief):
 
         Raises NotFoundError where there is no such revision.
         """
+        from hiermem.bank import space as space_engine
+
         return await space_engine.diff_between(self._context, since, until)
 
-    async def rollback(self, to: int, *, restore_notes: bool = False) -> bank.BankRevision:
+    async def rollback(self, to: int, *, restore_notes: bool = False) -> hiermem.BankRevision:
         """Restore the files of revision ``to`` as a new revision, and return that revision.
 
         Notes that were consumed since stay consumed. With ``restore_notes`` they are live again,
@@ -175,9 +179,11 @@ class AsyncSpace(Brief):
         Raises NotFoundError where there is no such revision, and SpaceBusyError while another run
         writes the bank.
         """
+        from hiermem.bank import space as space_engine
+
         return await space_engine.rollback(self._context, to, restore_notes=restore_notes)
 
-    async def about(self, text: str | None = None) -> list[bank.KnownLine]:
+    async def about(self, text: str | None = None) -> list[hiermem.KnownLine]:
         """Return what is known in the space, as lines: wishes, files, notes, conversations.
 
         Without a ``text`` this is all of it, with a line for each conversation; with one, the lines
@@ -196,7 +202,7 @@ class AsyncSpace(Brief):
         *,
         authors: Literal["person", "all"] = "person",
         dry_run: bool = False,
-    ) -> bank.ForgetReport:
+    ) -> hiermem.ForgetReport:
         """Erase every message, note and line of the space that holds all content words of ``text``.
 
         Every message of the person is looked at, in each conversation of the space, and every form
@@ -222,6 +228,8 @@ class AsyncSpace(Brief):
 
         Raises NotFoundError.
         """
+        from hiermem.changes import change
+
         return await change.erase_space(self._resources.opened(), self._name)
 
     async def export(
@@ -230,7 +238,7 @@ class AsyncSpace(Brief):
         *,
         overwrite: bool = False,
         options: Mapping[str, str | int | bool] | None = None,
-    ) -> bank.ExportReport:
+    ) -> hiermem.ExportReport:
         """Write the bank's files into a folder or object storage, and return what was written.
 
         The folder may be under version control: only files of the bank, ``_synthesis.md`` and
@@ -245,6 +253,9 @@ class AsyncSpace(Brief):
         Raises FolderError, and UsageError where the place holds the bank of another space, or a
         file that somebody changed.
         """
+        from hiermem.bank import space as space_engine
+        from hiermem.remote import object_storage
+
         return await space_engine.export(
             self._context, folder, overwrite, options, object_storage.open_storage
         )
@@ -255,7 +266,7 @@ class AsyncSpace(Brief):
         *,
         overwrite: bool = False,
         options: Mapping[str, str | int | bool] | None = None,
-    ) -> bank.LoadReport:
+    ) -> hiermem.LoadReport:
         """Read the changed files of a folder or object storage as a new revision; return them.
 
         Only files that the rules name or the bank has are read. A file that is missing there stays
@@ -265,11 +276,14 @@ class AsyncSpace(Brief):
         Raises FolderError, SpaceBusyError, and UsageError for a file that is not text or too long,
         or that changed both there and in the bank since the export, unless ``overwrite`` is set.
         """
+        from hiermem.bank import space as space_engine
+        from hiermem.remote import object_storage
+
         return await space_engine.load(
             self._context, folder, overwrite, options, object_storage.open_storage
         )
 
-    async def runs(self, *, limit: int = 100) -> list[transaction.RunRecord]:
+    async def runs(self, *, limit: int = 100) -> list[hiermem.RunRecord]:
         """Return the journalled runs of this space, newest first."""
         from hiermem.bank.records import subject_of
         from hiermem.context import read

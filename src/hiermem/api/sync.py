@@ -20,8 +20,10 @@ from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from inspect import signature
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast
 
+import hiermem
+from hiermem import protocols
 from hiermem.api.manager import ContextWindowManager
 from hiermem.api.memory import AsyncMemory
 from hiermem.api.session import AsyncSession
@@ -29,20 +31,10 @@ from hiermem.api.space import AsyncSpace
 from hiermem.config import HierarchyConfig
 from hiermem.errors import ForkedProcessError, MemoryClosedError, StoreError, UsageError
 from hiermem.extraction.tenant_graph import AsyncGraph
-from hiermem.lazy import LazyModule
+from hiermem.log import append as ingest
 from hiermem.process import HomeProcess, new_event_loop
 from hiermem.types.brief import Brief
 from hiermem.work.worker import AsyncWorker
-
-if TYPE_CHECKING:
-    from hiermem import protocols
-    from hiermem.log import append as ingest
-    from hiermem.summaries import reports
-else:
-    protocols = LazyModule("hiermem.protocols")
-    reports = LazyModule("hiermem.summaries.reports")
-    ingest = LazyModule("hiermem.log.append")
-
 
 T = TypeVar("T")
 
@@ -416,7 +408,7 @@ class Worker(BlockingFacade[AsyncWorker]):
     """
 
     @property
-    def status(self) -> reports.WorkerStatus:
+    def status(self) -> hiermem.WorkerStatus:
         """The state of the worker and the work it has done."""
         return self._thread.call(_called(lambda: self._inner.status))
 

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Generic, NoReturn, TypeVar, get_args
+from typing import Generic, NoReturn, get_args
 
 from hiermem import errors, tracing
 from hiermem.calls.budget import Reservation
@@ -26,37 +25,9 @@ from hiermem.calls.limits import FRAME, Prices, add_costs, plausible_usage, repo
 from hiermem.calls.run import CallState, N, Run
 from hiermem.protocols import Finish, LLMRequest, LLMResponse
 from hiermem.text.policy import MAX_CONTENT, check
-from hiermem.types import Message, StoredMessage, Unit
+from hiermem.tokens import tokens_of
+from hiermem.types import Unit
 from hiermem.types.transaction import Attempt
-
-T = TypeVar("T")
-
-#: Above this many characters counting would block the event loop for about ten milliseconds.
-LONG: Final = 50_000
-#: So few messages take less time than a thread does.
-_FEW: Final = 64
-
-
-async def tokens_of(count: Callable[[str], int], texts: Sequence[str]) -> int:
-    """Return the tokens of all texts together."""
-    return sum(await sizes_of(count, texts))
-
-
-async def sizes_of(count: Callable[[str], int], texts: Sequence[str]) -> list[int]:
-    """Return the tokens of each text."""
-    if sum(map(len, texts)) <= LONG:
-        return [count(text) for text in texts]
-    return await asyncio.to_thread(lambda: [count(text) for text in texts])
-
-
-async def in_thread_if_long(
-    work: Callable[[], T], messages: Sequence[Message | StoredMessage]
-) -> T:
-    """Do work on messages, on a thread where they are many or long."""
-    if len(messages) <= _FEW and sum(len(each.content) for each in messages) <= LONG:
-        return work()
-    return await asyncio.to_thread(work)
-
 
 _log = logging.getLogger("hiermem.calls")
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from aiolimiter import AsyncLimiter
 
+from hiermem.atfork import at_fork
 from hiermem.calls.failures import LONGEST_BELIEVED, LONGEST_HOLD, down_for
 from hiermem.config import CallPolicy
 from hiermem.errors import ModelDownError
-from hiermem.process import at_fork
 from hiermem.protocols import LLM
 
 #: The longest sleep between two checks whether the caller still wants to wait, in seconds.

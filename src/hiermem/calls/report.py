@@ -9,18 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from hiermem.calls.claim import is_believed
 from hiermem.calls.limits import add_costs
-from hiermem.lazy import LazyModule
+from hiermem.types import transaction
 from hiermem.types.brief import Brief
-
-if TYPE_CHECKING:
-    from hiermem.types import transaction
-else:
-    transaction = LazyModule("hiermem.types.transaction")
-
 
 #: The state of one item: made, being made, failed, or unknown.
 ItemState = Literal["ok", "running", "failed", "unknown"]

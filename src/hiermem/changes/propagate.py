@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.context.view import outdated
 from hiermem.errors import (
@@ -41,7 +41,6 @@ from hiermem.errors import (
     SessionClosedError,
     StoreCorruptError,
 )
-from hiermem.lazy import LazyModule
 from hiermem.log.rebuild import known
 from hiermem.log.trees import MessageChange, TreeState, naming, tree_states
 from hiermem.needs import Reading, inside
@@ -61,12 +60,6 @@ from hiermem.types.transaction import (
     Rewrite,
     ViewRecord,
 )
-
-if TYPE_CHECKING:
-    from hiermem.types import transaction
-else:
-    transaction = LazyModule("hiermem.types.transaction")
-
 
 ReceiptKind: TypeAlias = Literal[
     "erase", "quarantine", "erase_session", "erase_space", "erase_tenant"

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import arguments, errors
-from hiermem.calls.call import sizes_of
 from hiermem.context import cut, layered, selection, shared
 from hiermem.context import render as recalled
 from hiermem.context import zone as pins
@@ -42,6 +41,7 @@ from hiermem.search.results import Evidence
 from hiermem.text import wishes
 from hiermem.text.measure import MESSAGE_OVERHEAD, body, canonical_json
 from hiermem.text.policy import check_name
+from hiermem.tokens import sizes_of
 from hiermem.tracing import span
 from hiermem.tree.fold import config_from
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction

@@ -9,21 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+import hiermem
 from hiermem.errors import UsageError
-from hiermem.lazy import LazyModule
+from hiermem.handle import Handle
 from hiermem.text.policy import check_name
+from hiermem.types import trivector
 
 if TYPE_CHECKING:
-    from hiermem.extraction import join as stored
-    from hiermem.extraction import plan as graph
-    from hiermem.extraction import reduce
-    from hiermem.handle import Handle
-    from hiermem.types import trivector
-else:
-    graph = LazyModule("hiermem.extraction.plan")
-    reduce = LazyModule("hiermem.extraction.reduce")
-    stored = LazyModule("hiermem.extraction.join")
-    trivector = LazyModule("hiermem.types.trivector")
+    from hiermem.extraction.plan import NameRecord
 
 #: The most sessions that one question reads.
 _SESSIONS: Final = 100_000
@@ -40,7 +33,7 @@ class AsyncGraph:
         name: str,
         *,
         type: trivector.EntityType | None = None,  # noqa: A002
-    ) -> graph.GraphEntity | None:
+    ) -> hiermem.GraphEntity | None:
         """Return the entity of that name, in any spelling; None where there is none.
 
         Where entities of several types share the name, it is the one mentioned most; ``type`` asks
@@ -54,8 +47,10 @@ class AsyncGraph:
         name: str,
         *,
         type: trivector.EntityType | None = None,  # noqa: A002
-    ) -> tuple[graph.GraphEntity, ...]:
+    ) -> tuple[hiermem.GraphEntity, ...]:
         """Return all entities of that name, one per type, most mentioned first."""
+        from hiermem.extraction import plan as graph
+
         return graph.entities_named(await self._named(name, type), type)
 
     async def neighbours(
@@ -63,8 +58,10 @@ class AsyncGraph:
         name: str,
         *,
         type: trivector.EntityType | None = None,  # noqa: A002
-    ) -> tuple[graph.Neighbour, ...]:
+    ) -> tuple[hiermem.Neighbour, ...]:
         """Return what the entity of that name is related to, in both directions, heaviest first."""
+        from hiermem.extraction import plan as graph
+
         return graph.neighbours_of(await self._named(name, type), type)
 
     async def mentions(
@@ -72,13 +69,17 @@ class AsyncGraph:
         name: str,
         *,
         type: trivector.EntityType | None = None,  # noqa: A002
-    ) -> tuple[graph.Mention, ...]:
+    ) -> tuple[hiermem.Mention, ...]:
         """Return the places where the entity was mentioned: session, chunk and messages."""
+        from hiermem.extraction import plan as graph
+
         return graph.mentions_of(await self._named(name, type), type)
 
-    async def _named(
-        self, name: str, type_: trivector.EntityType | None
-    ) -> Sequence[graph.NameRecord]:
+    async def _named(self, name: str, type_: trivector.EntityType | None) -> Sequence[NameRecord]:
+        from hiermem.extraction import join as stored
+        from hiermem.extraction import plan as graph
+        from hiermem.extraction import reduce
+
         if type_ is not None and type_ not in trivector.ENTITY_TYPES:
             raise UsageError(f"type is {type_!r}; use one of {', '.join(trivector.ENTITY_TYPES)}")
         wanted = reduce.normalise(check_name(name, what="name of an entity"))
@@ -86,8 +87,11 @@ class AsyncGraph:
         return [graph.read_name_record(record.scope, record.body) for record in records]
 
 
-async def tri_vector(handle: Handle, session_id: str) -> trivector.TriVector | None:
+async def tri_vector(handle: Handle, session_id: str) -> hiermem.TriVector | None:
     """Return the session's newest stored result, or None where it was never extracted."""
+    from hiermem.extraction import join as stored
+    from hiermem.extraction import plan as graph
+
     await handle.record_or_new(session_id)
     for record in await handle.store.records(stored.TRIVECTOR, scope=session_id):
         return graph.read_result(record.body)

@@ -21,7 +21,6 @@ from itertools import groupby, islice
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from hiermem import arguments, errors
-from hiermem.calls.call import LONG, in_thread_if_long
 from hiermem.config import HierarchyConfig
 from hiermem.convert import from_any
 from hiermem.errors import HistoryRewrittenError, SessionChangedError, SessionExistsError
@@ -33,6 +32,7 @@ from hiermem.log.trees import edits_of
 from hiermem.text import fence, measure
 from hiermem.text.policy import check_name, clean_message
 from hiermem.text.wishes import flags_of
+from hiermem.tokens import LONG, in_thread_if_long
 from hiermem.tree import fold
 from hiermem.tree.fold import Folded, SessionState, config_from
 from hiermem.tree.turns import Arrival

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
 from hiermem import errors
-from hiermem.calls.call import sizes_of
 from hiermem.calls.rate_limit import RateLimiter, sleep_unless
 from hiermem.calls.retry import retrying
 from hiermem.config import SearchPolicy
@@ -22,6 +21,7 @@ from hiermem.protocols import Embedder
 from hiermem.search import vectors
 from hiermem.search.postings import Array
 from hiermem.search.vectors import Identity
+from hiermem.tokens import sizes_of
 
 _log = logging.getLogger("hiermem.search")
 #: How often a request is retried after a transient failure.

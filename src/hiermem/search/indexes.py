@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
-from hiermem.calls.call import LONG
 from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
 from hiermem.index_cache import IndexCache
 from hiermem.protocols import TenantStore, TokenCounter
@@ -30,6 +29,7 @@ from hiermem.search.postings import Postings
 from hiermem.search.segments import Part
 from hiermem.search.summary_index import SummaryIndex
 from hiermem.search.vectors import SummaryTables, Vectors
+from hiermem.tokens import LONG
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import TERMS, Block
 

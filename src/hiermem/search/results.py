@@ -1,4 +1,4 @@
-"""Decides what a search, a rebuild and an embedding pass return: hits, evidence and reports.
+"""Decides what a search takes and returns: filters, hits and evidence; and its reports.
 
 A hit's ``text`` is verbatim, character for character. If the hit is a part of a long message, its
 span has the offsets.
@@ -6,10 +6,10 @@ span has the offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, overload
+from typing import Literal, TypedDict, overload
 
 from hiermem.types import Role, Span, StoredMessage, Summary
 from hiermem.types.brief import Brief
@@ -152,3 +152,44 @@ class IndexReport(Brief):
     sessions: int
     messages: int
     passages: int
+
+
+class RecallFilters(TypedDict, total=False):
+    """The filters of a search for messages; each may be omitted or None.
+
+    ``span`` is a range of message indices, start and stop; ``since`` and ``until`` are moments, the
+    latter not included. ``tags`` and ``entities`` are those of the summary of a message's window.
+    ``semantic_dedup`` (True by default) excludes passages that repeat a better one.
+    """
+
+    span: tuple[int, int] | None
+    since: datetime | None
+    until: datetime | None
+    threads: Iterable[str] | None
+    roles: Iterable[Role] | None
+    tags: Iterable[str] | None
+    entities: Iterable[str] | None
+    semantic_dedup: bool
+
+
+class SearchFilters(RecallFilters, total=False):
+    """The filters of a search for messages and summaries.
+
+    They add ``levels``, the numbers of levels (0 for messages), to RecallFilters.
+    """
+
+    levels: Iterable[int] | None
+
+
+class TenantFilters(TypedDict, total=False):
+    """The filters of a search over all sessions of a tenant; see RecallFilters.
+
+    ``entities`` selects the messages that name one of them in their text.
+    """
+
+    since: datetime | None
+    until: datetime | None
+    threads: Iterable[str] | None
+    roles: Iterable[Role] | None
+    entities: Iterable[str] | None
+    semantic_dedup: bool

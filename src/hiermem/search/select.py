@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import numpy as np
 
@@ -33,11 +33,11 @@ from hiermem.search.index import Index
 from hiermem.search.postings import Array, frame_of
 from hiermem.search.query import Query, QueryTerm
 from hiermem.search.rank import Corpus, Leg
-from hiermem.search.results import Hit
+from hiermem.search.results import Hit, SearchFilters
 from hiermem.search.summary_index import BOOST, SummaryIndex, boost
 from hiermem.text.policy import check
 from hiermem.text.terms import STOP_WORDS, number, stem, terms, words
-from hiermem.types import ROLES, Node, Revision, Role, Span, Summary
+from hiermem.types import ROLES, Node, Revision, Span, Summary
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -104,47 +104,6 @@ class Filters:
             wanted is None or not wanted.isdisjoint(map(_folded, borne))
             for wanted, borne in ((self.tags, revision.tags), (self.entities, revision.entities))
         )
-
-
-class RecallFilters(TypedDict, total=False):
-    """The filters of a search for messages; each may be omitted or None.
-
-    ``span`` is a range of message indices, start and stop; ``since`` and ``until`` are moments, the
-    latter not included. ``tags`` and ``entities`` are those of the summary of a message's window.
-    ``semantic_dedup`` (True by default) excludes passages that repeat a better one.
-    """
-
-    span: tuple[int, int] | None
-    since: datetime | None
-    until: datetime | None
-    threads: Iterable[str] | None
-    roles: Iterable[Role] | None
-    tags: Iterable[str] | None
-    entities: Iterable[str] | None
-    semantic_dedup: bool
-
-
-class SearchFilters(RecallFilters, total=False):
-    """The filters of a search for messages and summaries.
-
-    They add ``levels``, the numbers of levels (0 for messages), to RecallFilters.
-    """
-
-    levels: Iterable[int] | None
-
-
-class TenantFilters(TypedDict, total=False):
-    """The filters of a search over all sessions of a tenant; see RecallFilters.
-
-    ``entities`` selects the messages that name one of them in their text.
-    """
-
-    since: datetime | None
-    until: datetime | None
-    threads: Iterable[str] | None
-    roles: Iterable[Role] | None
-    entities: Iterable[str] | None
-    semantic_dedup: bool
 
 
 def read_filters(filters: Mapping[str, Any], *, accepted: type = SearchFilters) -> Filters:

@@ -27,12 +27,10 @@ from typing import Any, Final, TypeAlias
 
 from hiermem.protocols import SourceText
 from hiermem.summaries import salience
-from hiermem.text import entity_names, units
-from hiermem.text.entity_names import GENERIC
+from hiermem.text import units
 from hiermem.text.measure import VERBATIM, day, speaker
 from hiermem.text.policy import lowest, trust_of
 from hiermem.text.slices import excerpt
-from hiermem.text.terms import STOP_WORDS, fold, stem, written
 from hiermem.text.units import of_source
 from hiermem.tree.trigger import _EVER, _FIRST, _SIZE, OVERLAP_REACH, _part, _shown_index, heard
 from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, Unit
@@ -374,6 +372,8 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
 
     Tags also name content other than prose: "code", "tool".
     """
+    from hiermem.text import entity_names
+
     named: dict[str, int] = {}
     written: dict[str, str] = {}
     used: dict[str, int] = {}
@@ -408,6 +408,8 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
 
 def _topics(text: str, forms: dict[str, dict[str, int]]) -> dict[str, None]:
     """Return the stems of a message's longer words, each once; count their forms in ``forms``."""
+    from hiermem.text.terms import written
+
     topics: dict[str, None] = {}
     for word, times in Counter(written(text)).items():
         if root := _root(word):
@@ -420,6 +422,9 @@ def _topics(text: str, forms: dict[str, dict[str, int]]) -> dict[str, None]:
 @lru_cache(maxsize=32_768)
 def _root(word: str) -> str:
     """Return the stem of a word that may be a tag, "" for any other."""
+    from hiermem.text.entity_names import GENERIC
+    from hiermem.text.terms import STOP_WORDS, fold, stem
+
     if len(word) < _LETTERS or word in STOP_WORDS or word in GENERIC or not word.isalpha():
         return ""
     return stem(fold(word))

@@ -14,11 +14,11 @@ import logging
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from functools import partial
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from hiermem.calls.budget import Budget
 from hiermem.calls.retry import shielded
-from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.config import HierarchyConfig, UpdatePolicy, UpdateStrategy
 from hiermem.errors import HiermemError
 from hiermem.handle import Handle, session_state
 from hiermem.log import rebuild
@@ -37,8 +37,6 @@ from hiermem.tree.weights import Weigher
 from hiermem.types import SessionRecord
 
 _log = logging.getLogger("hiermem.update")
-#: What an update does: make what is missing or dirty, or re-pack everything.
-UpdateStrategy: TypeAlias = Literal["incremental", "full"]
 #: How often a backlog is folded beside the store before it is folded inside a transaction.
 _TRIES: Final = 3
 

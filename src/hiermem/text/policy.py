@@ -28,7 +28,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.data import word_lists
 from hiermem.errors import InvalidMessageError, InvalidTextError
-from hiermem.text.terms import stem
 from hiermem.types import (
     Content,
     FilePart,
@@ -167,6 +166,8 @@ def _read(word: str) -> tuple[str, int, int] | None:
     A capital at the start of a sentence proves nothing, so only a capital inside it marks a name.
     Returns None for a word without meaning of its own.
     """
+    from hiermem.text.terms import stem
+
     lower = word.lower().replace("’", "'")  # noqa: RUF001
     if _is_literal(word):
         return lower, ANCHOR, ANCHOR

@@ -29,6 +29,7 @@ from itertools import pairwise
 from math import log
 from typing import Any, Final, NamedTuple
 
+from hiermem.atfork import finish_before_fork
 from hiermem.tokens import stretch_counter
 
 
@@ -49,6 +50,7 @@ class Piece(NamedTuple):
 
 
 @cache
+@finish_before_fork  # regex compiles under a lock
 def _cluster() -> Any:
     import regex  # it takes 20 ms, and plain ASCII text does not need it
 

@@ -16,7 +16,6 @@ from itertools import islice
 from typing import Final
 
 from hiermem.bank.space import check_spaces
-from hiermem.calls.call import in_thread_if_long
 from hiermem.context.view import SEEN
 from hiermem.errors import StoreCorruptError
 from hiermem.handle import Handle, every_session, state_from
@@ -24,6 +23,7 @@ from hiermem.log.trees import Build, configs_of, edits_of
 from hiermem.summaries import inputs
 from hiermem.summaries.reports import BATCH_SUBJECT
 from hiermem.text.measure import message_tokens
+from hiermem.tokens import in_thread_if_long
 from hiermem.tree import trigger as overlaps
 from hiermem.tree.fold import SessionState, config_from
 from hiermem.tree.levels import waits

@@ -31,7 +31,7 @@ from hiermem.calls.budget import Budget
 from hiermem.calls.failures import TROUBLE, VECTORS, back_off
 from hiermem.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.calls.retry import shielded
-from hiermem.config import UpdatePolicy
+from hiermem.config import UpdatePolicy, UpdateStrategy
 from hiermem.errors import (
     ClockMovedError,
     HiermemError,
@@ -48,7 +48,7 @@ from hiermem.summaries.due import pause_after
 from hiermem.summaries.plan import UpdateReport
 from hiermem.summaries.reports import BatchReport, add_report
 from hiermem.summaries.run import Shared, UpdateRun, read_outdated
-from hiermem.summaries.update import UpdateStrategy, update
+from hiermem.summaries.update import update
 from hiermem.tree.fold import config_from, idle_tick
 from hiermem.tree.levels import waiting
 from hiermem.types import SessionRecord

@@ -20,13 +20,13 @@ from typing import Any, Final, TypeAlias
 from hiermem.calls.budget import Budget
 from hiermem.calls.retry import shielded
 from hiermem.calls.run import JournalledRun, connect
+from hiermem.config import UpdateStrategy
 from hiermem.errors import HiermemError, NotFoundError
 from hiermem.handle import Handle, every_session
 from hiermem.protocols import LLM, Store
 from hiermem.summaries import reports
 from hiermem.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.summaries.run import Shared
-from hiermem.summaries.update import UpdateStrategy
 from hiermem.text.fence import name_mark
 from hiermem.tree.levels import waiting
 from hiermem.work.due import SessionUpdate, UpdatePool, is_of_session, sessions_to_update

@@ -21,28 +21,21 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+import hiermem
 from hiermem import arguments
+from hiermem.calls import budget as budgets
 from hiermem.calls.failures import IDLE, TROUBLE, back_off
 from hiermem.calls.retry import shielded
 from hiermem.errors import NotFoundError, UsageError
-from hiermem.lazy import LazyModule
+from hiermem.handle import Handle, Handles
+from hiermem.protocols import Store
+from hiermem.types.transaction import DueSession
 
 if TYPE_CHECKING:
-    from hiermem.calls import budget as budgets
-    from hiermem.handle import Handle, Handles
-    from hiermem.protocols import Store
-    from hiermem.summaries import claim as claims
-    from hiermem.summaries import reports
+    from hiermem.summaries.claim import SessionClaim
+    from hiermem.summaries.reports import WorkerState
     from hiermem.summaries.run import Shared
-    from hiermem.types.transaction import DueSession
-    from hiermem.work import due
-    from hiermem.work import due as pools
-else:
-    reports = LazyModule("hiermem.summaries.reports")
-    budgets = LazyModule("hiermem.calls.budget")
-    claims = LazyModule("hiermem.summaries.claim")
-    due = LazyModule("hiermem.work.due")
-    pools = LazyModule("hiermem.work.due")
+    from hiermem.work.due import SessionKey, SessionUpdate, UpdatePool
 
 _log = logging.getLogger("hiermem.worker")
 #: At most this share of the time is spent looking for work.
@@ -72,7 +65,7 @@ class AsyncWorker:
 
     def __init__(
         self,
-        pool: pools.UpdatePool,
+        pool: UpdatePool,
         store: Store,
         handles: Mapping[str, Handle],
         *,
@@ -84,7 +77,7 @@ class AsyncWorker:
         self._pool, self._store, self._clock = pool, store, pool.shared.clock
         self._handles, self._all = handles, all_tenants
         self._budget, self._poll, self._opened = budget, max(poll, _LOOK), opened
-        self._state: reports.WorkerState = "new"
+        self._state: WorkerState = "new"
         self._wake, self._changed = asyncio.Event(), asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -97,15 +90,15 @@ class AsyncWorker:
         self._last_error: str | None = None
         self._error: BaseException | None = None
         #: How many turns of a session in a row ended in an error, or left vectors to make.
-        self._in_row: Counter[pools.SessionKey] = Counter()
+        self._in_row: Counter[SessionKey] = Counter()
 
     # -- what the application calls
 
     @property
-    def status(self) -> reports.WorkerStatus:
+    def status(self) -> hiermem.WorkerStatus:
         """What the worker is doing, and has done."""
         total = self._pool.total
-        return reports.WorkerStatus(
+        return hiermem.WorkerStatus(
             state=self._state,
             active=len(self._pool.updates),
             resting=len(self._in_row),
@@ -198,6 +191,8 @@ class AsyncWorker:
 
         Those that others hold are made now, unless this worker works for all tenants.
         """
+        from hiermem.work import due
+
         for tenant in [None] if self._all is not None else list(self._handles):
             if await self._store.claim_due(1, lease=0.0, tenant=tenant):
                 self.wake()  # a claim has ended since the last look, for example
@@ -326,13 +321,17 @@ class AsyncWorker:
         return len(claimed)
 
     def _begin(self, one: DueSession) -> None:
+        from hiermem.summaries.claim import SessionClaim
+
         handle = self._handle(one.tenant)
-        claim = claims.SessionClaim(handle, one.session_id, one)
+        claim = SessionClaim(handle, one.session_id, one)
         claim.keep()
         self._pool.run(self._pool.begin(handle, one.session_id, claim), self._turn)
 
-    async def _turn(self, session_update: pools.SessionUpdate) -> None:
+    async def _turn(self, session_update: SessionUpdate) -> None:
         """Run one session's turn and settle its claim. An error ends only the turn."""
+        from hiermem.work import due
+
         key, claim = session_update.key, session_update.claim
         assert claim is not None
         pause, again = 0.0, False
@@ -364,7 +363,7 @@ class AsyncWorker:
             self.wake()
             self._changed.set()
 
-    async def _settle(self, claim: claims.SessionClaim, *, pause: float, again: bool) -> None:
+    async def _settle(self, claim: SessionClaim, *, pause: float, again: bool) -> None:
         try:
             await claim.settle(pause=pause, again=again)
         except Exception as error:  # noqa: BLE001 - a claim that is not settled ends by itself
@@ -387,6 +386,8 @@ class AsyncWorker:
 
     async def _sweep(self) -> None:
         """Make due what has something to make."""
+        from hiermem.work import due
+
         if self._all is not None:
             await due.sweep(self._store, self._all)
             return
@@ -420,6 +421,8 @@ def background_worker(
     works for the tenant of ``handle``. With ``all_tenants``, the handles of all tenants of the
     ``store``, it works for them.
     """
+    from hiermem.work import due
+
     budget = partial(
         budgets.Budget,
         max_calls=max_calls,
@@ -428,7 +431,7 @@ def background_worker(
         clock=shared.clock,
     )
     return AsyncWorker(
-        pools.UpdatePool(handle.update_policy, shared, budget()),
+        due.UpdatePool(handle.update_policy, shared, budget()),
         store,
         {handle.store.tenant: handle} if handles is None else handles,
         all_tenants=all_tenants,

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
+from hiermem.atfork import finish_before_fork
 from hiermem.errors import ReadOnlyError, UsageError
 from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import files, reads
@@ -88,6 +89,7 @@ class SQLiteStore:
             raise UsageError("':memory:' with read_only=True would be empty for ever")
         opened = partial(cls, path=name, busy_timeout=busy_timeout, clock=clock)
 
+        @finish_before_fork  # SQLite holds locks of the whole process in its calls
         def work() -> SQLiteStore:
             if name == files.MEMORY:
                 connection = files.connect(name, busy_timeout=busy_timeout)
@@ -154,6 +156,7 @@ class SQLiteStore:
     async def close(self) -> None:
         """Finish the queued work and close the file. A second call is harmless."""
 
+        @finish_before_fork
         def work() -> None:
             for worker in (self._readers, self._writer):
                 if worker:
@@ -194,6 +197,7 @@ class SQLiteStore:
         await self.read(lambda _: None)  # refuses a closed store
         connect = partial(files.connect_to_read, self._file, busy_timeout=self._busy_timeout)
 
+        @finish_before_fork
         def found() -> Generator[T]:
             with closing(connect()) as connection:
                 connection.execute("BEGIN")
@@ -215,6 +219,7 @@ class SQLiteStore:
         copy = partial(files.back_up, target=target, busy_timeout=self._busy_timeout)
         await self.read(lambda _: None)  # refuses a closed store
 
+        @finish_before_fork
         def work() -> None:
             if self._readers is None:
                 # A database in memory has one connection, and a copy inside its transaction would
@@ -257,6 +262,7 @@ class SQLiteStore:
             await self._writing().run(lambda _: None)
             return Scrubbed(done=True)
 
+        @finish_before_fork
         def work() -> Scrubbed:
             with self._writing().pause():
                 return scrub(self._file, busy_timeout=self._busy_timeout)

@@ -18,8 +18,9 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
+from hiermem.atfork import at_fork, finish_before_fork
 from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
-from hiermem.process import HomeProcess, at_fork
+from hiermem.process import HomeProcess
 from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.connections import FAILURES, is_busy, translate
@@ -200,6 +201,11 @@ def _answer(jobs: Sequence[_Job[Any]]) -> None:
             continue
 
 
+@finish_before_fork
+def _close(connection: sqlite3.Connection) -> None:
+    connection.close()
+
+
 class _Worker:
     """A queue of jobs, and the one or more threads that process them."""
 
@@ -318,7 +324,7 @@ class Writer(_Worker):
                 while left:
                     left = self._commit(left)
         with self._turn:
-            self._transaction.connection.close()
+            _close(self._transaction.connection)
 
     def run_here(self, work: Callable[[Transaction], T]) -> T | None:
         """Do ``work`` on this thread, which blocks, and commit it; return None if others go first.
@@ -362,6 +368,7 @@ class Writer(_Worker):
                 raise MemoryClosedError("the store is closed; open it again")
             yield self._transaction.connection
 
+    @finish_before_fork
     def _commit(self, jobs: Sequence[_Job[Any]]) -> Sequence[_Job[Any]]:
         """Process ``jobs`` in one transaction; return the jobs that need another transaction."""
         transaction = self._transaction
@@ -478,8 +485,9 @@ class Readers(_Worker):
         with self._turns:
             connection = self._connections.pop(me, None)
         if connection is not None:
-            connection.close()
+            _close(connection)
 
+    @finish_before_fork
     def _read(self, job: _Job[Any], thread: int) -> None:
         connection = self._connections.get(thread)
         try:

@@ -1,0 +1,163 @@
+"""What is done around ``os.fork()``, so that a child works that was forked beside another call.
+
+A child has one thread. What the others were in the middle of stays for ever as it was: modules half
+loaded, locks held. So before it copies the process, a fork waits until no other thread is
+
+- in the middle of an import that a call of ours may need,
+- in a function marked by ``finish_before_fork``, or in one like it of a package that we use.
+
+That is read off the threads' stacks, while this thread holds no lock of ours, so a fork cannot lock
+itself out. It waits for ten seconds at most. Forks in the first moments of ``import hiermem``
+itself, before this module is there, are not covered.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures.thread  # noqa: F401 - see the end of this module
+import logging  # noqa: F401
+import os
+import sys
+from _thread import get_ident
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from time import monotonic, sleep
+from types import CodeType, FrameType
+from typing import Any, Final, TypeVar
+
+__all__ = ["at_fork", "finish_before_fork"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: The longest that a fork waits for a thread, in seconds.
+_PATIENCE: Final = 10.0
+#: Between two looks at the other threads, in seconds.
+_PAUSE: Final = 0.001
+#: The packages whose import a fork waits for: ours, those that ours load, and what those load late.
+#: The standard library counts, too. A module of the application does not: it may run for ever.
+_AWAITED: Final = sys.stdlib_module_names | {
+    "agents", "aiolimiter", "annotated_types", "anthropic", "anyio", "certifi", "h11", "hiermem",
+    "httpcore", "httpcore2", "httpx", "httpx2", "idna", "jiter", "langchain", "langchain_core",
+    "litellm", "mcp", "mcp_types", "numpy", "obstore", "openai", "opentelemetry", "procrastinate",
+    "psycopg", "psycopg_binary", "psycopg_pool", "pydantic", "pydantic_ai", "pydantic_core",
+    "regex", "requests", "rich", "sentence_transformers", "sniffio", "snowballstemmer",
+    "starlette", "tenacity", "tiktoken", "tiktoken_ext", "torch", "transformers", "typer",
+    "typing_extensions", "typing_inspection", "urllib3", "uvicorn",
+}  # fmt: skip
+#: The functions that hold a lock of the whole process. That of functools does until Python 3.12.
+_finished: Final[set[CodeType]] = set()
+if sys.version_info < (3, 12):
+    _finished.add(cached_property.__get__.__code__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hook:
+    before: Callable[[], object]
+    in_parent: Callable[[], object]
+    in_child: Callable[[], object]
+
+
+_hooks: Final[list[_Hook]] = []
+#: The hooks that ran before a fork under way, by the thread that forks.
+_ran: Final[dict[int, list[_Hook]]] = {}
+
+
+def at_fork(
+    *,
+    before: Callable[[], object] = bool,
+    in_parent: Callable[[], object] = bool,
+    in_child: Callable[[], object] = bool,
+) -> None:
+    """Have these functions called around every later fork, where the platform forks at all.
+
+    ``before`` may be called more than once, each time followed by ``in_parent``, until no other
+    thread is in the middle of something.
+    """
+    _hooks.append(_Hook(before, in_parent, in_child))
+
+
+def finish_before_fork(function: F) -> F:
+    """Mark a function that holds what a child would need: a fork waits while a thread is in it."""
+    _finished.add(function.__code__)
+    return function
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _imported(stack: Iterable[FrameType]) -> set[str]:
+    """Return the modules that a thread is in the middle of importing."""
+    return {
+        str(frame.f_locals.get("name"))
+        for frame in stack
+        if frame.f_code.co_name == "_find_and_load"
+        and frame.f_code.co_filename.startswith("<frozen importlib")
+    }
+
+
+def _holds_lock(frame: FrameType) -> bool:
+    code = frame.f_code
+    if code.co_name == "model_rebuild":  # pydantic builds every model under one lock
+        return frame.f_globals.get("__name__") == "pydantic.main"
+    return code in _finished
+
+
+def _is_awaited_anywhere() -> bool:
+    """Return whether another thread is in the middle of what a child would need.
+
+    A thread that waits for an import of this thread is not waited for: both would wait for ever.
+    """
+    threads = sys._current_frames()  # noqa: SLF001 - documented, for debuggers
+    own = _imported(_stack(threads.pop(get_ident())))
+    for stack in map(list, map(_stack, threads.values())):
+        names = _imported(stack)
+        if own.isdisjoint(names) and (
+            any(name.partition(".")[0] in _AWAITED for name in names)
+            or any(map(_holds_lock, stack))
+        ):
+            return True
+    return False
+
+
+def _is_alone() -> bool:
+    """Return whether no other thread is in the middle of what a child would need."""
+    if len(sys._current_frames()) == 1:  # noqa: SLF001
+        return True
+    # A thread that comes back from a sleep has the interpreter for itself for a while, in which no
+    # other thread can begin anything before the fork.
+    sleep(_PAUSE)
+    return not _is_awaited_anywhere()
+
+
+def _before_fork() -> None:
+    until = monotonic() + _PATIENCE
+    while True:
+        while not _is_alone() and monotonic() < until:
+            pass
+        ran = _ran[get_ident()] = _hooks[::-1]
+        for hook in ran:
+            hook.before()
+        # A hook may take a while, and a thread may wait for what it holds.
+        if _is_alone() or monotonic() > until:
+            return
+        _in_parent()
+
+
+def _in_parent() -> None:
+    for hook in _ran.pop(get_ident(), [])[::-1]:
+        hook.in_parent()
+
+
+def _in_child() -> None:
+    for hook in _ran.pop(get_ident(), [])[::-1]:
+        hook.in_child()
+    _ran.clear()
+
+
+# What is registered first runs last before a fork: before the hooks of the two modules imported
+# above, whose locks an import may need.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
