@@ -6,12 +6,11 @@ import threading
 import pytest
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
-from hiermem.calls.call import LONG, sizes_of, tokens_of
 from hiermem.config import ExtractionOptions
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMResponse, Usage
 from hiermem.testing.llms import write
-from hiermem.tokens import TiktokenCounter, default_counter
+from hiermem.tokens import LONG, TiktokenCounter, default_counter, sizes_of, tokens_of
 
 MEGABYTE = "The pump at the weir ran for 7 hours, and Ada wrote it down. " * 4_000
 
