@@ -7,7 +7,7 @@ loaded, locks held. So before it copies the process, a fork waits until no other
 - in a function marked by ``finish_before_fork``, or in one like it of a package that we use.
 
 That is read off the threads' stacks, while this thread holds no lock of ours, so a fork cannot lock
-itself out. It waits for ten seconds at most. Forks in the first moments of ``import hiermem``
+itself out. It waits for a minute at most. Forks in the first moments of ``import hiermem``
 itself, before this module is there, are not covered.
 """
 
@@ -29,8 +29,9 @@ __all__ = ["at_fork", "finish_before_fork"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: The longest that a fork waits for a thread, in seconds.
-_PATIENCE: Final = 10.0
+#: The longest that a fork waits for an import, and for a function that was marked, in seconds.
+_IMPORTS: Final = 60.0
+_FUNCTIONS: Final = 10.0
 #: Between two looks at the other threads, in seconds.
 _PAUSE: Final = 0.001
 #: The packages whose import a fork waits for: ours, those that ours load, and what those load late.
@@ -105,43 +106,44 @@ def _holds_lock(frame: FrameType) -> bool:
     return code in _finished
 
 
-def _is_awaited_anywhere() -> bool:
+def _is_awaited_anywhere(waited: float) -> bool:
     """Return whether another thread is in the middle of what a child would need.
 
-    A thread that waits for an import of this thread is not waited for: both would wait for ever.
+    ``waited`` is how long the fork has waited. A thread that waits for an import of this thread is
+    not waited for: both would wait for ever.
     """
     threads = sys._current_frames()  # noqa: SLF001 - documented, for debuggers
     own = _imported(_stack(threads.pop(get_ident())))
     for stack in map(list, map(_stack, threads.values())):
         names = _imported(stack)
         if own.isdisjoint(names) and (
-            any(name.partition(".")[0] in _AWAITED for name in names)
-            or any(map(_holds_lock, stack))
+            (waited < _IMPORTS and any(name.partition(".")[0] in _AWAITED for name in names))
+            or (waited < _FUNCTIONS and any(map(_holds_lock, stack)))
         ):
             return True
     return False
 
 
-def _is_alone() -> bool:
+def _is_alone(since: float) -> bool:
     """Return whether no other thread is in the middle of what a child would need."""
     if len(sys._current_frames()) == 1:  # noqa: SLF001
         return True
     # A thread that comes back from a sleep has the interpreter for itself for a while, in which no
     # other thread can begin anything before the fork.
     sleep(_PAUSE)
-    return not _is_awaited_anywhere()
+    return not _is_awaited_anywhere(monotonic() - since)
 
 
 def _before_fork() -> None:
-    until = monotonic() + _PATIENCE
+    begun = monotonic()
     while True:
-        while not _is_alone() and monotonic() < until:
+        while not _is_alone(begun):
             pass
         ran = _ran[get_ident()] = _hooks[::-1]
         for hook in ran:
             hook.before()
         # A hook may take a while, and a thread may wait for what it holds.
-        if _is_alone() or monotonic() > until:
+        if _is_alone(begun):
             return
         _in_parent()
 

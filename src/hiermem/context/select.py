@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from hiermem import arguments, errors
 from hiermem.context import cut, layered, selection, shared
@@ -31,7 +31,6 @@ from hiermem.context.render import (
     noticed,
 )
 from hiermem.context.selection import ContextBudget, ContextSelection
-from hiermem.context.space import SpaceRecord, space_of
 from hiermem.context.view import SEEN, Piece, Seen, View
 from hiermem.context.zone import Pin
 from hiermem.handle import Handle, session_state
@@ -47,6 +46,9 @@ from hiermem.tree.fold import config_from
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.runs import each_of, runs_of
 from hiermem.types.tree import EVERY, SessionFilter, member_of
+
+if TYPE_CHECKING:
+    from hiermem.context.space import SpaceRecord
 
 _log = logging.getLogger("hiermem.context")
 
@@ -292,13 +294,14 @@ async def _decide(
         return await plan()
     before, seen = views
     limit = request.budget.max_tokens
+    has_space = has_space and record.space is not None
     space_room = shared.room_of(handle.context_policy.space, limit) if has_space else 0
     stood = before.shared if before and not request.cache_cold else None
-    shown = await space_of(handle, record, stood, space_room)
+    shown = await _space_of(handle, record, stood, space_room) if space_room else None
     decided = await plan(before=before, space=shown)
     # The record changes only together with the zone, so that the prefix holds.
     if before and space_room and decided.cut.view.pieces[:1] != before.pieces[:1]:
-        anew = await space_of(handle, record, None, space_room)
+        anew = await _space_of(handle, record, None, space_room)
         if anew != shown:
             shown = anew
             decided = await plan(before=before, space=shown)
@@ -309,6 +312,14 @@ async def _decide(
         # The epoch keeps a view from restoring messages withdrawn since the record was read.
         await _keep(handle, record, name, view)
     return decided
+
+
+async def _space_of(
+    handle: Handle, record: SessionRecord, before: shared.SharedState | None, room: int
+) -> SpaceRecord | None:
+    from hiermem.context.space import space_of
+
+    return await space_of(handle, record, before, room)
 
 
 async def _planned(
