@@ -160,6 +160,8 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.types.bank import DroppedNote as DroppedNote
     from hiermem.types.bank import ExportReport as ExportReport
     from hiermem.types.bank import FileChange as FileChange
+    from hiermem.types.bank import ForgetReport as ForgetReport
+    from hiermem.types.bank import KnownLine as KnownLine
     from hiermem.types.bank import LoadReport as LoadReport
     from hiermem.types.bank import Note as Note
     from hiermem.types.bank import SpaceMeta as SpaceMeta
@@ -253,7 +255,7 @@ else:  # at run time, the same names by module
         ),
         "hiermem.types.bank": (
             "BankRevision BankText BlockedNote ConsolidationResult DroppedNote ExportReport "
-            "FileChange LoadReport Note SpaceMeta"
+            "FileChange ForgetReport KnownLine LoadReport Note SpaceMeta"
         ),
         "hiermem.types.transaction": (
             "DueSession LogEvent Record RecordWrite RunRecord Scrubbed Spent"
