@@ -15,7 +15,6 @@ from hiermem._version import __version__ as __version__
 if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem import published as published
     from hiermem.api.extractor import SemanticGraphExtractor as SemanticGraphExtractor
-    from hiermem.api.fleet import update_one as update_one
     from hiermem.api.manager import ContextWindowManager as ContextWindowManager
     from hiermem.api.memory import AsyncMemory as AsyncMemory
     from hiermem.api.session import AsyncSession as AsyncSession
@@ -101,11 +100,12 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.extraction.plan import Mention as Mention
     from hiermem.extraction.plan import Neighbour as Neighbour
     from hiermem.extraction.tenant_graph import AsyncGraph as AsyncGraph
+    from hiermem.fleet import update_one as update_one
     from hiermem.log.alignment import SyncReport as SyncReport
     from hiermem.log.branches import ImportReport as ImportReport
+    from hiermem.models import model_by_name as model_by_name
     from hiermem.models.anthropic import AnthropicChat as AnthropicChat
     from hiermem.models.litellm import LiteLLMChat as LiteLLMChat
-    from hiermem.models.named import model_by_name as model_by_name
     from hiermem.models.openai import OpenAIChat as OpenAIChat
     from hiermem.prompts.template import PromptTemplate as PromptTemplate
     from hiermem.protocols import LLM as LLM
@@ -188,7 +188,7 @@ else:  # at run time, the same names by module
     _NAMES = {
         "hiermem": "published",  # a module
         "hiermem.api.extractor": "SemanticGraphExtractor",
-        "hiermem.api.fleet": "update_one",
+        "hiermem.fleet": "update_one",
         "hiermem.api.memory": "AsyncMemory",
         "hiermem.api.session": "AsyncSession",
         "hiermem.api.space": "AsyncSpace",
@@ -243,7 +243,7 @@ else:  # at run time, the same names by module
         ),
         "hiermem.models.anthropic": "AnthropicChat",
         "hiermem.models.litellm": "LiteLLMChat",
-        "hiermem.models.named": "model_by_name",
+        "hiermem.models": "model_by_name",
         "hiermem.models.openai": "OpenAIChat",
         "hiermem.protocols": (
             "Embedder LLM LLMRequest LLMResponse Store TenantStore TokenCounter TreeStore Usage"

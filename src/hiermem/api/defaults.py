@@ -46,7 +46,7 @@ def as_llm(given: Any) -> LLM:
 
         return ExtractiveLLM()
     if isinstance(given, str):
-        from hiermem.models.named import model_by_name
+        from hiermem.models import model_by_name
 
         return model_by_name(given)
     if offers(given, LLM):

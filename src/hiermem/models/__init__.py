@@ -1,1 +1,35 @@
-"""Language models for hiermem. None is imported here: take the one you use from its module."""
+"""Language models: each in its module, which is imported when a name or a program asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hiermem.errors import UsageError
+from hiermem.protocols import LLM
+
+
+def model_by_name(name: str, **settings: Any) -> LLM:
+    """Return the model that ``PROVIDER:MODEL`` names, such as "openai:gpt-5-mini".
+
+    The provider is openai, anthropic or litellm; ``settings`` are further arguments of its class.
+
+    Raises UsageError for another name, and ConfigError where the provider's extra is not installed
+    or a setting is wrong.
+    """
+    provider, _, model = name.partition(":")
+    if model and provider == "openai":
+        from hiermem.models.openai import OpenAIChat
+
+        return OpenAIChat(model, **settings)
+    if model and provider == "anthropic":
+        from hiermem.models.anthropic import AnthropicChat
+
+        return AnthropicChat(model, **settings)
+    if model and provider == "litellm":
+        from hiermem.models.litellm import LiteLLMChat
+
+        return LiteLLMChat(model, **settings)
+    raise UsageError(
+        f"model {name!r} is unknown; a name is PROVIDER:MODEL with one of openai, anthropic, "
+        "litellm, such as openai:gpt-5-mini"
+    )
