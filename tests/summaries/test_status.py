@@ -1,11 +1,13 @@
 """The status machine: only the published transitions, and a text that serves goes on serving."""
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import get_args
 
 import pytest
 
+from hiermem import AsyncMemory, Message
 from hiermem.errors import IllegalTransitionError
 from hiermem.tree import levels as status
 from hiermem.types import Node, Revision, Span, Status
@@ -136,3 +138,65 @@ def test_a_write_compares_the_version_before_and_sets_the_next():
     before = node(version=4)
     made = status.write(before, status.mark_dirty(before, now=NOW))
     assert (made.expected, made.node.version, made.node.dirty) == (4, 5, True)
+
+
+KILLED = """
+import os, sys
+from hiermem import Memory
+
+def asked(text):
+    os.kill(os.getpid(), 9)
+
+with Memory.open(sys.argv[1], llm=asked) as memory:
+    memory.session("s").update()
+"""
+
+
+async def test_a_pending_summary_is_generating_while_a_run_holds_the_session(tmp_path):
+    """Broken, an application cannot tell a summary that is being made from one that waits."""
+    path, asked, go = tmp_path / "m.db", asyncio.Event(), asyncio.Event()
+
+    async def model(text):
+        asked.set()
+        await go.wait()
+        return "The pump was set to many rates, from 3 to 200 rpm, and nothing else was said of it."
+
+    async def seen(reader):
+        session = reader.session("s")
+        listed = {each.status for each in await session.summaries()}
+        root = (await session.forest())[0]
+        found = await session.status()
+        return (
+            listed,
+            root.summary.status,
+            sum(found.generating.values()) == sum(found.queue.values()),
+        )
+
+    async with AsyncMemory.open(path, llm=model) as memory, AsyncMemory.open(path) as other:
+        session = memory.session("s")
+        for n in range(50):
+            make = Message.assistant if n % 2 else Message.user
+            await session.append(make(f"Message {n}: the pump was set to {n * 7} rpm. " * 8))
+        for reader in (memory, other):
+            assert await seen(reader) == ({"pending"}, "pending", False)
+        update = asyncio.create_task(session.update())
+        await asyncio.wait_for(asked.wait(), 30)
+        for reader in (memory, other):
+            assert await seen(reader) == ({"generating"}, "generating", True)
+        go.set()
+        await update
+        assert await seen(other) == ({"active"}, "active", True), "0 of 0"
+
+
+async def test_a_run_whose_process_was_killed_generates_nothing(tmp_path, scripts):
+    """Broken, a summary that nobody makes is said to be under way for the rest of a lease."""
+    path = tmp_path / "m.db"
+    async with AsyncMemory.open(path) as memory:
+        session = memory.session("s")
+        for n in range(50):
+            make = Message.assistant if n % 2 else Message.user
+            await session.append(make(f"Message {n}: the pump was set to {n * 7} rpm. " * 8))
+        assert scripts.run("-c", KILLED, str(path), cwd=tmp_path).returncode == -9
+        assert (await memory.runs(limit=1))[0].detail["claim"]
+        assert {each.status for each in await session.summaries()} == {"pending"}
+        assert not any((await session.status()).generating.values())

@@ -19,6 +19,7 @@ from hiermem.config import HierarchyConfig
 from hiermem.context.zone import MOST, NEAR, Pin, of_messages
 from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError, UsageError
 from hiermem.handle import Handle, session_state
+from hiermem.process import has_ended
 from hiermem.text.policy import check_name
 from hiermem.text.wishes import PIN
 from hiermem.tree.fold import OpenWindow, config_from
@@ -30,6 +31,8 @@ from hiermem.types.transaction import LogEvent, RunRecord
 _COUNTED = 10_000
 #: The most runs of one read; a store's own numbers have a limit.
 _MOST: Final = 2**31 - 1
+#: How many of the newest runs of a session are searched for the one that holds it.
+_NEWEST_RUNS: Final = 20
 #: The name of a message, in the place of a summary's id.
 _MESSAGE = re.compile(r"m([0-9]{1,18})")
 
@@ -63,7 +66,8 @@ class SessionStatus(Brief):
     because they have no text that serves or a dirty one, and ``degraded`` how many have the
     extractive stand-in. ``unfinished`` is how many are one or the other, counted up to 10,000 a
     level; ``dirty`` how many have a text that is out of date, to be made again or not
-    (``regenerate_on_edit``). ``open_windows`` is what is not sealed, by thread.
+    (``regenerate_on_edit``). ``generating`` is how many are pending under the claim of a run.
+    ``open_windows`` is what is not sealed, by thread.
     ``oldest_dirty_age`` is the age of the oldest request for another text of a summary;
     ``last_error`` the last error that still matters. ``repacking``: a full re-pack is under way. A
     fork shares its first ``forked_at`` messages with ``forked_from``. ``config`` is the session's
@@ -82,6 +86,7 @@ class SessionStatus(Brief):
     degraded: dict[int, int]
     unfinished: dict[int, int]
     dirty: dict[int, int]
+    generating: dict[int, int]
     open_windows: tuple[OpenWindow, ...]
     events: tuple[LogEvent, ...]
     oldest_dirty_age: timedelta | None
@@ -102,6 +107,11 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
     tallies = await tree.tally()
     levels = level_metrics(tallies)
     unfinished = {each.level: await tree.unfinished(each.level, -1, _COUNTED) for each in levels}
+    claimed = any(unfinished.values()) and await _is_claimed(handle, session_id)
+    generating = {
+        level: sum(node.status == "pending" for node in found) if claimed else 0
+        for level, found in unfinished.items()
+    }
     since = min((tally.since for tally in tallies if tally.since is not None), default=None)
     return SessionStatus(
         id=record.id,
@@ -114,6 +124,7 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
         degraded={each.level: each.degraded for each in levels},
         unfinished={level: len(found) for level, found in unfinished.items()},
         dirty={each.level: each.dirty for each in levels},
+        generating=generating,
         open_windows=tuple(state.open_windows()),
         events=tuple(await handle.store.events(session_id)),
         # A clock that was set back gives no negative age.
@@ -123,6 +134,18 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
         forked_from=record.forked_from,
         forked_at=record.forked_at,
         config=config_from(record.config),
+    )
+
+
+async def _is_claimed(handle: Handle, session_id: str) -> bool:
+    """Return whether a run that makes texts of the session is alive and holds the claim on it."""
+    newest = await handle.store.runs(subject=session_id, limit=_NEWEST_RUNS)
+    holding = [run for run in newest if (run.kind, run.outcome) == ("update", "running")]
+    now = await handle.store.now() if holding else None
+    return any(
+        now and with_current_outcome(run, now).outcome == "running"
+        for run in holding
+        if not has_ended(run.detail.get("process"))
     )
 
 
@@ -372,7 +395,9 @@ async def _with_texts(
     above = {node.parent for node in nodes if node.parent} - known.keys()
     parents = await handle.store.tree(record.id).nodes(sorted(above)) if above else []
     made = {node.id for node in (*nodes, *parents) if node.revision}
+    is_pending = any(node.status == "pending" for node in nodes)
+    claimed = is_pending and await _is_claimed(handle, record.id)
     return [
-        Summary(record.id, node, texts.get(node.id), record.closed, node.parent in made)
+        Summary(record.id, node, texts.get(node.id), record.closed, node.parent in made, claimed)
         for node in nodes
     ]

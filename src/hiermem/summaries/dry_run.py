@@ -13,8 +13,9 @@ from typing import Final
 
 from hiermem.calls.limits import FRAME
 from hiermem.prompts.template import Length
+from hiermem.protocols import ChatMessage
 from hiermem.summaries import making, plan
-from hiermem.summaries.inputs import Inputs, from_messages
+from hiermem.summaries.inputs import Inputs, fitted, from_messages
 from hiermem.summaries.node import count_attempts, is_left_alone
 from hiermem.summaries.run import (
     UpdateRun,
@@ -27,9 +28,8 @@ from hiermem.summaries.run import (
 from hiermem.tree import levels as status
 from hiermem.types import Node
 
-#: Tokens of the line above a summary in a request, and above the messages of a day.
+#: Tokens of the line above a summary in a request.
 _HEAD: Final = 14
-_DAY: Final = 9
 
 
 async def plan_update(
@@ -75,14 +75,21 @@ async def plan_update(
         if not making.prompts_due(node, await count_attempts(run, wanted), run):
             continue
         calls += 1
-        tokens_in += inputs.tokens
         tokens_out += asked
-        if not run.is_deterministic:
-            if node.level not in frames:
-                frames[node.level] = _frame(run, node, length)
-            days = 1 + (node.last_at.date() - node.first_at.date()).days
-            lines = _HEAD * len(node.children) or _DAY * min(days, node.messages)
-            tokens_in += frames[node.level] + lines
+        if run.is_deterministic:
+            tokens_in += inputs.tokens
+            continue
+        room = run.room(node.level, inputs=inputs.tokens, answer=length.limit)
+        if not inputs.unread:
+            counted = partial(_request_tokens, run, node, inputs, length, room)
+            tokens_in += await run.compute(counted, tokens=inputs.tokens)
+            continue
+        if node.level not in frames:
+            frames[node.level] = _tokens(
+                run, run.prompt(node, (), length, summaries=len(node.children), overlap="")
+            )
+        record = inputs.tokens + _HEAD * len(node.children)
+        tokens_in += frames[node.level] + min(record, room or record)
     prices = getattr(run.llm, "prices", None)
     return plan.UpdatePlan(
         calls=calls,
@@ -119,7 +126,7 @@ async def _unmade(
                     messages,
                     count=run.counter.count,
                     tool_tokens=run.config.tool_result_tokens,
-                    unread=not node.verbatim,
+                    unread=run.is_deterministic and not node.verbatim,
                 )
                 for node, messages in windows
             }
@@ -180,12 +187,19 @@ async def _is_clean(run: UpdateRun, node: Node, inputs: Inputs) -> bool:
     return bool(serving) and plan.is_clean(node, inputs, serving[0], follow=follow)
 
 
-def _frame(run: UpdateRun, node: Node, length: Length) -> int:
-    """Return the tokens of a request for ``node`` beside its record.
+def _request_tokens(
+    run: UpdateRun, node: Node, inputs: Inputs, length: Length, room: int | None
+) -> int:
+    """Return the tokens of the request for ``node``, of whose inputs ``room`` tokens are shown."""
+    if room is not None:
+        whole, inputs = inputs.tokens, fitted(inputs, room, count=run.counter.count)
+        length = plan.shortened(length, shown=inputs.tokens, of=whole)
+    summaries = len(node.children) and len(inputs.sources)
+    overlap = inputs.overlap
+    return _tokens(
+        run, run.prompt(node, inputs.sources, length, summaries=summaries, overlap=overlap)
+    )
 
-    Raises ConfigError if the model's window is too small for them.
-    """
-    run.room(node.level)
-    summaries = len(node.children)
-    messages = run.prompt(node, (), length, summaries=summaries, overlap="")
-    return sum(run.counter.count(message.content) + FRAME for message in messages)
+
+def _tokens(run: UpdateRun, messages: Iterable[ChatMessage]) -> int:
+    return sum(run.counter.count(each.content) + FRAME for each in messages)

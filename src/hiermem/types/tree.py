@@ -243,7 +243,8 @@ class Revision:
 class Summary(Brief):
     """A node of the tree with its current text. ``text`` is "" until it is made.
 
-    ``superseded`` is True once its parent has a text that serves; it stays selectable.
+    ``superseded`` is True once its parent has a text that serves; it stays selectable. ``claimed``
+    is True if a run held the claim on the session when the summary was read.
     """
 
     _brief = "id span status text"
@@ -253,6 +254,7 @@ class Summary(Brief):
     revision: Revision | None
     archived: bool = False
     superseded: bool = False
+    claimed: bool = False
 
     @property
     def id(self) -> str:
@@ -291,8 +293,9 @@ class Summary(Brief):
 
     @property
     def status(self) -> Status:
-        """Return the status of its generation."""
-        return self.node.status
+        """Return the status of its generation: "generating" if it is pending under a claim."""
+        is_generating = self.claimed and self.node.status == "pending"
+        return "generating" if is_generating else self.node.status
 
     @property
     def text(self) -> str:
