@@ -64,7 +64,10 @@ conversations = st.composite(chatter)()
 @given(
     history=conversations,
     again=st.booleans(),
-    config=st.sampled_from([HierarchyConfig.by_tokens(), HierarchyConfig()]),
+    config=st.sampled_from([HierarchyConfig.by_tokens, HierarchyConfig]).map(
+        lambda make: make(overlap=400)
+    )
+    | st.sampled_from([HierarchyConfig.by_tokens(), HierarchyConfig()]),
 )
 async def test_p9_a_plan_names_the_calls_the_answers_and_the_requests_to_10_percent(
     history, again, config

@@ -418,22 +418,26 @@ def _pieces(line: str) -> Iterator[str]:
 
 def _far_out(lines: Sequence[_Line]) -> list[_Line]:
     """Return the rows of tables in which a figure is far out of its column, the farthest first."""
-    tables: dict[str, list[_Line]] = {}
+    forms: dict[str, str] = {}
+    tables: dict[tuple[str, int], list[tuple[_Line, list[str]]]] = {}
     for line in lines:
-        if not line.listed and line.text != line.shape:
-            tables.setdefault(_NUMBER.sub("0", _TEXT.sub("a", line.text)), []).append(line)
+        if line.listed or line.text == line.shape:
+            continue
+        if line.shape not in forms:
+            forms[line.shape] = _TEXT.sub("a", line.shape)
+        figures = _NUMBER.findall(line.text)
+        tables.setdefault((forms[line.shape], len(figures)), []).append((line, figures))
     distances: dict[int, float] = {}
     for rows in tables.values():
         if len(rows) < _ROWS:
             continue
-        columns = zip(*(map(float, _NUMBER.findall(row.text)) for row in rows), strict=True)
-        for column in columns:
+        for column in zip(*(map(float, figures) for _, figures in rows), strict=True):
             ordered = sorted(column)
             low, high = ordered[len(rows) // 4], ordered[-1 - len(rows) // 4]
             spread = high - low or 1.0
             beyond = {
                 row.place: max(low - figure, figure - high) / spread
-                for row, figure in zip(rows, column, strict=True)
+                for (row, _), figure in zip(rows, column, strict=True)
                 if max(low - figure, figure - high) > _FAR * spread
             }
             if len(beyond) * _ROWS <= len(rows):
