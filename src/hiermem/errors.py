@@ -136,15 +136,16 @@ class SessionClosedError(HiermemError):
 class SessionChangedError(HiermemError):
     """A session was edited, erased from or re-packed while it was being read.
 
-    Nothing computed from it was kept; the same call may succeed now.
+    Nothing computed from it was kept; the same call may succeed now. ``session_id`` is None if
+    several were read at once.
     """
 
     retryable = True
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str | None) -> None:
+        what = "a session" if session_id is None else f"session {session_id!r}"
         super().__init__(
-            f"session {session_id!r} was changed while it was read; what was made of it is not "
-            "kept; call again"
+            f"{what} was changed while it was read; what was made of it is not kept; call again"
         )
         self.session_id = session_id
 

@@ -142,6 +142,10 @@ async def test_a_profile_covers_every_message_exactly_once_inside_the_budget(ste
                 continue
             assert found.total_tokens == sum(block.tokens for block in found.blocks) <= value
             assert found.coverage == 1.0
+            # A summary of another level is listed only if no text of an allowed one is above it.
+            levels = profile.levels or {*found.summaries}
+            assert all(level in levels or level < max(levels) for level in found.summaries)
+            assert profile != REVIEWER or set(found.summaries) <= {1}
             check_native_groups(found.to_openai())
             state = await store.view("s", f"default/{profile.key}/{value}/None/{RENDERER}")
             record = await store.session("s")

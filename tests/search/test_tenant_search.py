@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import AsyncMemory, Message, SearchPolicy, UsageError
-from hiermem.errors import ReadOnlyError
+from hiermem.errors import ReadOnlyError, SessionChangedError
+from hiermem.handle import Handle
 from hiermem.search import postings, segments, tenant_index
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing import DiedError, FaultPlan, FaultyStore
@@ -378,3 +379,17 @@ async def test_an_entity_filter_of_a_session_gives_only_messages_that_name_it():
             "harbour", 50, levels=0, entities="Zenobia Marsh", semantic_dedup=False
         )
         assert {hit.index for hit in found} == set(range(0, 20, 2))
+
+
+async def test_a_search_that_is_always_overtaken_names_no_session_that_there_is_not(monkeypatch):
+    """Broken, an application looks for a session 'of this tenant'."""
+
+    async def changed(*_):
+        return False
+
+    async with AsyncMemory.open(":memory:") as memory:
+        await memory.session("s").append(Message.user("The pump stands in Kiel."))
+        monkeypatch.setattr(Handle, "is_unchanged", changed)
+        with pytest.raises(SessionChangedError, match=r"^a session was changed") as raised:
+            await memory.search("pump")
+    assert raised.value.session_id is None

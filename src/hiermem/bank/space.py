@@ -87,7 +87,7 @@ async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[s
             skipped.append(f"space {name!r} kept changing; not checked")
             continue
         wrong = await asyncio.to_thread(list, records.faults(name, header, snapshot))
-        findings += [Finding("bank", subject_of(name), "the space", what) for what in wrong]
+        findings += [Finding("bank", subject_of(name), "its bank", what) for what in wrong]
     return subjects, findings, skipped
 
 

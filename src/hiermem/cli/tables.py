@@ -18,6 +18,7 @@ from rich.text import Text
 import hiermem
 from hiermem.cli.output import Code, picked, result
 from hiermem.cli.screen import RETRIED, clean, named, out, plural, print_indented, say, share, table
+from hiermem.types.runs import named_subject
 
 #: The nouns of what a receipt counts, singular and plural.
 _FORMS = {
@@ -336,7 +337,8 @@ def print_check(report: hiermem.CheckReport) -> None:
 
 def _print_findings(findings: Sequence[hiermem.Finding]) -> None:
     for finding in findings[:_FINDINGS]:
-        said = f"{_promise(finding.promise)}: session {finding.session_id!r}, {finding.where}"
+        subject = named_subject(finding.session_id)
+        said = f"{_promise(finding.promise)}: {subject}, {finding.where}"
         say(Text(clean(f"{said}: {finding.what}"), style="red"))
     if len(findings) > _FINDINGS:
         say(f"and {len(findings) - _FINDINGS:,} more; --json gives all")

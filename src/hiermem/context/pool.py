@@ -138,6 +138,8 @@ class Pool:
     standing: Collection[int] = ()
     #: Whether the units come from the cover's own nodes; only then can a node be shown untrimmed.
     whole: bool = True
+    #: The nodes whose texts are pooled in place of the cover's own, if only some levels may be.
+    nodes: Sequence[Covered] = ()
 
     @property
     def trust(self) -> Trust:
@@ -241,13 +243,26 @@ def gather(
     Every node of the cover gets at least one unit.
     """
     steps = yield from refine(cover, DEPTH * share, levels)
-    found = yield from _entries(steps[-1])
+    found, at = (yield from _entries(steps[-1])), len(steps) - 1
     if (yield from _is_written(steps, found)):
-        return (yield from _gather_facts(cover, steps, found, share, count=count, raw=raw))
-    pool = _pooled(cover, found, _extra([*kept, *_units_of_all(raw)]), whole=len(steps) == 1)
-    fine = next((step for step in reversed(steps) if 2 * PIECE * len(step) <= share), steps[0])
-    pool.groups[:0] = [places for node in fine if (places := pool.places_of(node))]
+        least = at
+        while least and (levels is None or _top(steps[least - 1]) in levels):
+            least -= 1
+        pool, at = yield from _gather_facts(
+            cover, steps, found, share, least=least, count=count, raw=raw
+        )
+    else:
+        pool = _pooled(cover, found, _extra([*kept, *_units_of_all(raw)]), whole=len(steps) == 1)
+        fine = next((step for step in reversed(steps) if 2 * PIECE * len(step) <= share), steps[0])
+        pool.groups[:0] = [places for node in fine if (places := pool.places_of(node))]
+    if levels is not None:
+        pool.nodes, pool.whole = steps[at], True
+        pool.parts = [(node.id, pool.places_of(node)) for node in pool.nodes]
     return pool
+
+
+def _top(nodes: Iterable[Covered]) -> int:
+    return max((node.level for node in nodes), default=1)
 
 
 def _gather_facts(
@@ -256,18 +271,19 @@ def _gather_facts(
     found: list[_Entry],
     share: int,
     *,
+    least: int,
     count: Callable[[str], int],
     raw: Sequence[Shown],
-) -> Reading[Pool]:
+) -> Reading[tuple[Pool, int]]:
     """Pool the lines that a model wrote, with the finest level whole that the share holds.
 
     Lines that are left out thin a text that was written as a whole: a coarser text says more than
     two thirds of a finer one. What a level leaves of the share goes to the most telling lines of
-    the finest level.
+    the finest level. The level is one of the ``steps``, from ``least`` on; return its place, too.
     """
     finest, at = found, len(steps) - 1
     room = share - share // _MARGIN
-    while at > 0 and _LEAST_SHOWN * _tokens(found, count) > room:
+    while at > least and _LEAST_SHOWN * _tokens(found, count) > room:
         at -= 1
         found = yield from _entries(steps[at])
     own = {id(unit) for entry in found for unit in entry.units}
@@ -281,7 +297,7 @@ def _gather_facts(
         pool.standing = {place for place, unit in enumerate(pool.units) if id(unit) in own}
     pool.line_sources = _line_sources(finest) | sources
     pool.groups[:0] = [places for entry in found if (places := pool.places_of(entry.item))]
-    return pool
+    return pool, at
 
 
 def _with_finer(entry: _Entry, finest: Sequence[_Entry]) -> _Entry:

@@ -239,7 +239,8 @@ class ZoneMaker:
         )
         gathered.beside(beside)
         span = _hull([item.span for item in below], beside)
-        return (self._view(gathered, tuple(below), beside, span, share, head=head),)
+        covers = tuple(gathered.nodes or below)
+        return (self._view(gathered, covers, beside, span, share, head=head),)
 
     def appended(
         self,

@@ -176,7 +176,7 @@ async def _asked(
             if all(unchanged):
                 note(hits=len(result))
                 return result
-        raise SessionChangedError("of this tenant")
+        raise SessionChangedError(None)
 
 
 async def _ranked(

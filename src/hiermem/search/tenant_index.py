@@ -98,7 +98,7 @@ async def placed_blocks(
     places = [(part.number, position) for part, position in wanted if part.number]
     read = await handle.store.segment_blocks(places) if places else []
     if len(read) < len(places):
-        raise SessionChangedError("of this tenant")
+        raise SessionChangedError(None)
     blocks: list[tuple[SessionRecord, Member, Postings]] = []
     stored = iter(read)
     for part, position in wanted:

@@ -25,6 +25,7 @@ from typing import Any, Final, Generic, ParamSpec, TypeGuard, TypeVar, cast
 from hiermem.errors import StoreCorruptError, UsageError
 from hiermem.types import SessionRecord
 from hiermem.types import transaction as tx
+from hiermem.types.runs import named_subject
 
 T = TypeVar("T")
 
@@ -261,7 +262,8 @@ def named_after(
 
 def refuse(session_id: str, what: str) -> UsageError:
     """Return the error for a write that contradicts stored values; nothing of it is written."""
-    return UsageError(f"session {session_id!r}: the write contradicts what is stored: {what}")
+    subject = named_subject(session_id)
+    return UsageError(f"{subject}: the write contradicts what is stored: {what}")
 
 
 def check_changes(

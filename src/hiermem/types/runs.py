@@ -15,9 +15,25 @@ from pydantic import AfterValidator
 from hiermem.types.brief import Brief
 
 
+def named_subject(subject: str) -> str:
+    """Return what a message calls a session, a space, or "", what belongs to no session.
+
+    >>> named_subject("chat"), named_subject("space:trip"), named_subject("")
+    ("session 'chat'", "space 'trip'", 'what belongs to no session')
+    """
+    if not subject:
+        return "what belongs to no session"
+    kind, _, name = subject.partition(":")
+    return f"space {name!r}" if kind == "space" and name else f"session {subject!r}"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Finding(Brief):
-    """One promise that is not kept: which, in which session, where in it, and what is wrong."""
+    """One promise that is not kept: which, in which session or space, where, and what is wrong.
+
+    ``session_id`` is the subject under which runs are journalled: of a space, ``space:`` and its
+    name.
+    """
 
     promise: str
     session_id: str
@@ -25,7 +41,7 @@ class Finding(Brief):
     what: str
 
     def __str__(self) -> str:
-        return f"{self.promise}: session {self.session_id!r}, {self.where}: {self.what}"
+        return f"{self.promise}: {named_subject(self.session_id)}, {self.where}: {self.what}"
 
 
 Range: TypeAlias = tuple[int, int]
