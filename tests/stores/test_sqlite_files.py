@@ -7,9 +7,11 @@ import random
 import shutil
 import sqlite3
 import threading
+from contextlib import closing
 
 import pytest
 
+from hiermem import AsyncMemory, HierarchyConfig
 from hiermem.errors import (
     HiermemError,
     NotFoundError,
@@ -329,3 +331,38 @@ async def test_deleted_text_is_not_in_the_file(tmp_path):
     await write(tenant, "s", forget=("L1.0",))
     await store.close()
     assert b"CANARY" not in path.read_bytes()
+
+
+class Quarters:
+    """A counter that takes no time."""
+
+    name = "quarters"
+
+    def count(self, text):
+        return -(-len(text) // 4)
+
+
+def many(size):
+    return [Message.user(f"{number} " + "the pump. " * 800) for number in range(size // 8_000)]
+
+
+async def test_the_log_is_cut_after_a_large_write_and_once_a_long_read_has_ended(tmp_path):
+    """Broken, a log of 49 MB stays beside a file of 24 MB for as long as the process runs."""
+    path, log = tmp_path / "m.db", tmp_path / "m.db-wal"
+    plain = {"token_counter": Quarters(), "config": HierarchyConfig(enabled=False)}
+    async with AsyncMemory.open(path, **plain) as memory:
+        session = memory.session("s")
+        await session.append(many(12_000_000))
+        assert log.stat().st_size < 1_000_000 < path.stat().st_size / 10
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            assert reader.execute("SELECT count(*) FROM messages").fetchone() == (1_500,)
+            for _ in range(3):
+                await session.append(many(4_000_000))
+            assert log.stat().st_size > 8_000_000, "what the reader sees is still needed"
+            assert reader.execute("SELECT count(*) FROM messages").fetchone() == (1_500,)
+        for _ in range(2):
+            await session.append(many(4_000_000))
+        assert log.stat().st_size <= 8_000_000
+        assert (await session.status()).messages == 4_000
+    assert not log.exists()

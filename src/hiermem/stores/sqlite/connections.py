@@ -34,6 +34,12 @@ from hiermem.errors import ForkedProcessError
 #: unreadable, which raises UnicodeDecodeError.
 FAILURES = (sqlite3.Error, UnicodeDecodeError)
 
+#: The most bytes that the write-ahead log keeps. SQLite copies it into the file every 4 MB, but
+#: leaves it as large as the largest transaction, and it grows while reads overlap. So a longer one
+#: is emptied after a commit; if a read is in the way, when it has grown by as much, or when SQLite
+#: begins it anew.
+MOST_LOG = 8_000_000
+
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 #: The advice about a damaged file, with which several messages end.

@@ -87,6 +87,7 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
         connection.execute("PRAGMA fullfsync = ON")
         connection.execute("PRAGMA checkpoint_fullfsync = ON")
         connection.execute("PRAGMA secure_delete = ON")
+        connection.execute(f"PRAGMA journal_size_limit = {connections.MOST_LOG}")
     except BaseException:
         connection.close()
         raise

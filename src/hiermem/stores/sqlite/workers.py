@@ -8,6 +8,7 @@ write waits. This module does not decide which statements run.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 import time
@@ -23,7 +24,7 @@ from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
 from hiermem.process import HomeProcess
 from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import connections
-from hiermem.stores.sqlite.connections import FAILURES, is_busy, translate
+from hiermem.stores.sqlite.connections import FAILURES, MOST_LOG, is_busy, translate
 from hiermem.types import SessionRecord
 
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class Transaction:
         self._marked = False
         self._seen: int | None = None
         self._durable = True
+        self._log_limit = MOST_LOG
 
     def use(self, connection: sqlite3.Connection) -> None:
         """Continue on another connection to the same file."""
@@ -87,6 +89,19 @@ class Transaction:
         self._marked = True
 
     # -- for the writer
+
+    def bound_log(self) -> None:
+        """Empty the write-ahead log if it is long; a failure only leaves it so."""
+        path = getattr(self.connection, "path", None)
+        if path is None:
+            return
+        with suppress(OSError, *FAILURES):
+            size = os.stat(f"{path}-wal").st_size  # noqa: PTH116 - after each commit; ten times faster
+            if size < self._log_limit:
+                return
+            self._log_limit = size + MOST_LOG
+            if not self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                self._log_limit = MOST_LOG
 
     def begin(self, *, grouped: bool, durable: bool) -> None:
         """Take the write lock; forget the heads if another connection has committed meanwhile.
@@ -403,6 +418,7 @@ class Writer(_Worker):
             transaction.connection.execute("COMMIT")
         except FAILURES as error:
             return self._fail(jobs, error, committing=True)
+        transaction.bound_log()
         _answer(jobs)
         return []
 
