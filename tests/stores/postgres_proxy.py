@@ -18,6 +18,7 @@ class Proxy:
         self.waits = 0
         self._left = None
         self._silent = False
+        self._away, self._clients = False, []
         if tcp:
             self._listening = socket.create_server(("127.0.0.1", 0))
             host, port = self._listening.getsockname()
@@ -35,6 +36,10 @@ class Proxy:
                 client, _ = self._listening.accept()
             except OSError:
                 return
+            if self._away:
+                client.close()
+                continue
+            self._clients.append(client)
             server = self._server()
             threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
 
@@ -86,6 +91,16 @@ class Proxy:
     def be_silent(self):
         """From now on pass nothing on, in either direction."""
         self._silent = True
+
+    def go_away(self):
+        """Close all connections, and each new one."""
+        self._away = True
+        while self._clients:
+            with suppress(OSError):
+                self._clients.pop().shutdown(socket.SHUT_RDWR)
+
+    def come_back(self):
+        self._away = False
 
     def close(self):
         self._listening.close()

@@ -6,7 +6,7 @@ import os
 import pickle
 import time
 import uuid
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,7 +35,12 @@ from hiermem.errors import (
 from hiermem.search import tenant_index
 from hiermem.stores.postgres import PostgresStore, connections, due
 from hiermem.stores.postgres import schema as schemas
-from hiermem.stores.postgres.connections import refused_connection, shown, translate
+from hiermem.stores.postgres.connections import (
+    Connections,
+    refused_connection,
+    shown,
+    translate,
+)
 from hiermem.testing import ScriptedLLM
 from hiermem.testing.samples import attempt, node, remade, run, said, write, writing
 from hiermem.types.transaction import Batch, NeedMessages, NeedSession, RecordWrite, Snapshot
@@ -935,3 +940,45 @@ async def test_a_server_that_is_gone_is_said_so_and_soon(schema):
             assert not isinstance(caught.value, StoreBusyError)
             assert "was lost or not made" in str(caught.value)
         assert time.monotonic() - begun < 50
+
+
+async def test_an_outage_is_logged_once_and_the_pools_lines_are_details(schema, caplog):
+    """Broken, hundreds of lines stand on the error stream while a server is restarted."""
+    proxy = Proxy(postgres_server.dsn())
+    try:
+        with caplog.at_level(logging.INFO):
+            async with opened(schema, dsn=proxy.dsn, pool_min=4) as store:
+                tenant = store.tenant("t")
+                for outage in (1, 2):
+                    await write(tenant, "s", [Message.user("a")])
+                    proxy.go_away()
+                    for _ in range(3):
+                        with pytest.raises(StoreError):
+                            await tenant.session("s")
+                    proxy.come_back()
+                    await written_when_it_answers(tenant)
+                    told = [each.message for each in caplog.records if each.name == "hiermem.store"]
+                    assert len(told) == 2 * outage
+                    assert "is away" in told[-2]
+                    assert "answers again" in told[-1]
+    finally:
+        proxy.close()
+    assert [each.message for each in caplog.records if each.name == "psycopg.pool"] == []
+
+
+async def written_when_it_answers(tenant):
+    for _ in range(100):
+        with suppress(StoreError):
+            return await write(tenant, "s", [Message.user("b")])
+        await asyncio.sleep(0.05)
+    raise AssertionError("it does not answer again")
+
+
+def test_what_an_applications_own_pool_logs_is_left_alone(schema, caplog):
+    """Broken, an application loses the log of another database."""
+    Connections("postgresql://x@nowhere/x", smallest=1, largest=1, statement_timeout=1,
+                idle_timeout=1, prepare=False)  # fmt: skip
+    with caplog.at_level(logging.INFO, logger="psycopg.pool"):
+        for name in ("pool-1", "hiermem"):
+            logging.getLogger("psycopg.pool").warning("error connecting in %r: %s", name, "no")
+    assert ["pool-1" in each.message for each in caplog.records] == [True]

@@ -262,7 +262,7 @@ async def _connected(dsn: str) -> AsyncGenerator[Connection]:
     """Lend a connection of its own; its failures are raised as errors of hiermem."""
     named = shown(dsn)
     try:
-        connection: Connection = await psycopg.AsyncConnection.connect(dsn, **settings(dsn))
+        connection: Connection = await Connection.connect(dsn, **settings(dsn))
     except FAILURES as error:
         raise translate(error, named) from None
     try:

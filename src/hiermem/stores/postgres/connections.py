@@ -19,6 +19,7 @@ statement: the result says so, unless the operator has stated when those expire.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import socket
 import time
@@ -179,7 +180,15 @@ def _of_server(error: psycopg.Error, shown: str, *, committing: bool) -> errors.
     return made
 
 
-Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
+_log: Final = logging.getLogger("hiermem.store")
+#: The name of our pools, by which their log is told from that of an application's.
+_POOL: Final = "hiermem"
+
+
+class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
+    """A connection of a pool of ours."""
+
+
 #: A statement and the values of $1, $2, and so on.
 Sent: TypeAlias = tuple[str, Sequence[Any]]
 
@@ -237,6 +246,19 @@ def settings(dsn: str, *, prepare: bool = False) -> dict[str, Any]:
     }
 
 
+def _at_our_level(record: logging.LogRecord) -> bool:
+    """Make what the driver logs of our pools a detail; return whether it is wanted.
+
+    While a server is away, its pool logs each connection that it lost and each attempt at a new
+    one. ``Connections`` logs an outage once.
+    """
+    given = record.args if isinstance(record.args, tuple) else ()
+    if not any(each == _POOL or isinstance(each, Connection) for each in given):
+        return True
+    record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+    return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+
+
 class Connections:
     """A pool of connections, which belongs to the event loop that uses it first."""
 
@@ -255,10 +277,14 @@ class Connections:
         self._idle_timeout = idle_timeout
         # How often the pool could not make a connection when the server was last seen to take one.
         self._failed = 0
+        self._is_away = False
+        logging.getLogger("psycopg.pool").addFilter(_at_our_level)
         self._home = HomeProcess()
         self._make: Callable[[], AsyncConnectionPool[Connection]] = partial(
             AsyncConnectionPool,
             dsn,
+            connection_class=Connection,
+            name=_POOL,
             kwargs=settings(dsn, prepare=prepare),
             min_size=smallest,
             max_size=largest,
@@ -305,6 +331,14 @@ class Connections:
             if not self._using:
                 self._unused.set()
 
+    def _note_outage(self, error: Exception | None) -> None:
+        """Log that the server is away, or with None that it answers again; each once."""
+        if error is not None and not self._is_away:
+            _log.warning("the store is away, and is asked again at the next call: %s", error)
+        elif error is None and self._is_away:
+            _log.info("PostgreSQL at %s answers again", self.shown)
+        self._is_away = error is not None
+
     def came_lost(self, connection: Connection) -> bool:
         """Return whether a lent connection is closed and has answered nothing since it was lent."""
         return connection.closed and connection in self._unanswered
@@ -327,6 +361,7 @@ class Connections:
             failed = pool.get_stats().get("connections_errors", 0)
             if failed > self._failed:
                 if (why := await self._refusal()) is not None:
+                    self._note_outage(why)
                     raise why
                 self._failed = failed
         raise late
@@ -408,6 +443,7 @@ class Connections:
                     await connection.execute(b"SELECT")
                 if failed is None:
                     self._unanswered.discard(connection)
+                    self._note_outage(None)
                     wanted = cursors[len(before) : len(before) + len(statements)]
                     return [await one.fetchall() if one.description else [] for one in wanted]
             except FAILURES as error:
