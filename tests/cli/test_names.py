@@ -1,6 +1,7 @@
 """A session is named by its title, its id, or the beginning of either, and never by chance."""
 
 from datetime import UTC, datetime, timedelta
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from hiermem import Memory, Message, NotFoundError, SessionRecord, UsageError
 from hiermem.cli.options import by_newest, session_of, sessions_of
-from hiermem.cli.screen import chosen, families, short_ids
+from hiermem.cli.screen import chosen, families, holds, short_ids, spelled
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -47,6 +48,26 @@ MANY = [
 )
 def test_a_name_means_one_session_or_the_source_of_its_forks(name, meant):
     assert chosen(name, MANY).id == meant
+
+
+@given(
+    title=st.sampled_from(
+        ["Café in Zürich", "Ёлка и ёж", "한국어 수업", "Tiếng Việt", "Ångström ﬁve"]
+    ),
+    stored=st.sampled_from(["NFC", "NFD", "NFKC", "NFKD"]),
+    given_=st.sampled_from(["NFC", "NFD", "NFKC", "NFKD"]),
+    part=st.sampled_from([None, 5]),
+    by_id=st.booleans(),
+)
+def test_a_name_is_found_in_every_normal_form(title, stored, given_, part, by_id):
+    """Broken, a title that was imported from a Mac is not found by typing it."""
+    kept = normalize(stored, title)
+    records = [*MANY, record(kept) if by_id else record("c1", kept)]
+    wanted = records[-1].id
+    assert chosen(normalize(given_, title[:part]), records).id == wanted
+    assert holds(records[-1], normalize(given_, title).split())
+    assert spelled(normalize("NFC", title), [normalize("NFD", title)]) == normalize("NFD", title)
+    assert spelled(title, ["Cafe in Zurich", title]) == title
 
 
 @pytest.mark.parametrize(

@@ -352,6 +352,12 @@ async def test_a_session_is_named_by_its_id_or_title():
             messages = [{"role": "user", "content": f"About {name}."}]
             await ask(client, "append_messages", session=name, title=title, messages=messages)
         assert (await ask(client, "select_context", session="may  TRIP"))["session"] == "c1"
+        await ask(client, "append_messages", session="c4", title="Cafe\u0301s", messages=messages)
+        for spelled in ("Caf\u00e9s", "CAFE\u0301S", "caf\u00e9"):
+            assert (await ask(client, "select_context", session=spelled))["session"] == "c4"
+        await ask(client, "live_note", space="Cafe\u0301s", text="They open at eight.")
+        read = await ask(client, "bank_read", space="Caf\u00e9s")
+        assert [each["text"] for each in read["notes"]] == ["They open at eight."]
         for session, right in (
             ("May tripp", r"does not exist; there is May trip \(c1\)"),
             ("zzzzzz", "list_sessions finds others"),

@@ -21,7 +21,7 @@ from typer import Argument, Option
 import hiermem
 from hiermem.cli.options import Caps, Model, Place, Yes
 from hiermem.cli.output import Code, confirm, echo, result
-from hiermem.cli.screen import clean, named, one_line, plural, say, table
+from hiermem.cli.screen import clean, named, one_line, plural, say, spelled, table
 from hiermem.cli.tables import print_receipt
 
 #: The most characters read from a file or the input, which may never end: more than are allowed.
@@ -70,7 +70,7 @@ class OneSpace(Place):
             except UnicodeDecodeError:
                 raise hiermem.UsageError(f"{rules} is not UTF-8 text") from None
         if self.space is not None:
-            return memory.space(self.space, rules=text)
+            return memory.space(spelled(self.space, memory.spaces()), rules=text)
         names = memory.spaces()
         if len(names) == 1:
             return memory.space(names[0], rules=text)

@@ -19,12 +19,14 @@ from datetime import datetime
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import IO
+from unicodedata import normalize
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import hiermem
+from hiermem.text.terms import cased
 
 #: The words for the next step of degraded summaries.
 RETRIED = "to be asked for again later"
@@ -208,7 +210,7 @@ def chosen(
     means several.
     """
     given = _plain(name)
-    begun = "\0" if whole or not given else given.removesuffix("…")
+    begun = "\0" if whole or not given else _plain(name.removesuffix("…"))
     plain = [(each, _plain(each.id), _plain(each.title or each.id)) for each in records]
     found = (
         [each for each in records if each.id == name]
@@ -252,8 +254,8 @@ def families(
 
 def holds(record: hiermem.SessionRecord, words: Iterable[str]) -> bool:
     """Return whether a session's title holds all of these words, or its id begins with them."""
-    title = _plain(record.title or record.id)
-    return all(_plain(word) in title or record.id.startswith(word) for word in words)
+    title, name = _plain(record.title or record.id), _plain(record.id)
+    return all(_plain(word) in title or name.startswith(_plain(word)) for word in words)
 
 
 def short_ids(records: Iterable[hiermem.SessionRecord]) -> dict[str, str]:
@@ -306,4 +308,13 @@ def _nearest(name: str, records: Sequence[hiermem.SessionRecord]) -> list[hierme
 
 
 def _plain(text: str) -> str:
-    return " ".join(clean(text).split()).casefold()
+    return cased(" ".join(clean(text).split()))
+
+
+def spelled(name: str, known: Sequence[str]) -> str:
+    """Return the one of the ``known`` names that is this name in another normal form, or the name.
+
+    A keyboard and a file system write an accented letter differently.
+    """
+    like = [each for each in known if normalize("NFC", each) == normalize("NFC", name)]
+    return name if name in like or not like else like[0]

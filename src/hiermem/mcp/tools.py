@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar
+from unicodedata import normalize
 
 from mcp.server.mcpserver import Context
 from mcp_types import ToolAnnotations
@@ -668,8 +669,10 @@ class Tools:
         ] = None,
     ) -> results.LiveNote:
         """Note a decision, a fact or a step of your work in a space, which the first note makes."""
-        known = rules is not None or space in await self._memory.spaces()
-        place = self._memory.space(space, rules=rules if known else RULES)
+        spaces = await self._memory.spaces()
+        name = _spelled(space, spaces)
+        known = rules is not None or name in spaces
+        place = self._memory.space(name, rules=rules if known else RULES)
         note = await place.note(text, agent=agent, category=category, tags=tags)
         return results.LiveNote.of(note)
 
@@ -688,7 +691,7 @@ class Tools:
         """Read what a space knows: its files and the notes that no file has taken in yet."""
         if space is None:
             return results.Bank(spaces=await self._memory.spaces())
-        place = self._memory.space(space)
+        place = self._memory.space(_spelled(space, await self._memory.spaces()))
         if file is None:
             notes = await place.notes("live")
             return results.Bank(
@@ -719,9 +722,8 @@ class Tools:
         max_tokens: MaxTokens = None,
     ) -> results.Consolidated:
         """Have the model write the notes of a space into its files; this may take long."""
-        done = await self._memory.space(space).consolidate(
-            dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens
-        )
+        place = self._memory.space(_spelled(space, await self._memory.spaces()))
+        done = await place.consolidate(dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens)
         return results.Consolidated.model_validate(done)
 
     # -- Knowledge
@@ -905,5 +907,12 @@ async def _erased(session: AsyncSession, said: str, fitting: Mapping[int, str]) 
     return erased
 
 
+def _spelled(name: str, known: Iterable[str]) -> str:
+    """Return the one of the names that is this name in another normal form, or the name itself."""
+    like = [each for each in known if normalize("NFC", each) == normalize("NFC", name)]
+    return name if name in like or not like else like[0]
+
+
 def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()
+    # An accented letter has two spellings, which look the same.
+    return normalize("NFKC", normalize("NFKC", " ".join(text.split())).casefold())

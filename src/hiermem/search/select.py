@@ -36,7 +36,7 @@ from hiermem.search.rank import Corpus, Leg
 from hiermem.search.results import Hit, SearchFilters
 from hiermem.search.summary_index import BOOST, SummaryIndex, boost
 from hiermem.text.policy import check
-from hiermem.text.terms import STOP_WORDS, number, stem, terms, words
+from hiermem.text.terms import STOP_WORDS, cased, number, stem, terms, words
 from hiermem.types import ROLES, Node, Revision, Span, Summary
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -149,7 +149,7 @@ def _texts(value: Any, what: str) -> tuple[str, ...]:
 
 
 def _folded(word: str) -> str:
-    return word.strip().casefold()
+    return cased(word.strip())
 
 
 def _labels(what: str) -> Callable[[Any], frozenset[str]]:
