@@ -1,20 +1,17 @@
 # ruff: noqa: RUF001  # the letters and marks of other languages are meant
-"""Decides what follows from an answer: take it, ask once more with what was wrong, or give up.
+"""Decides what becomes of an answer: take it, ask once more with what was wrong, or give up.
 
-An answer counts as extracted only if each of its units stands in the inputs. It is then judged by
-its size and form alone, because its words are the record's own: the errors that only a writer can
-make (language, inventions) cannot occur in it. An answer to which a check applies is never taken.
+First the summary is cut out of the answer: reasoning, a fence around the whole, an announcement
+before it and an offer after it are no part of a summary, in whatever combination they come. An
+answer that was cut off loses its incomplete last line; the rest is kept if enough of the requested
+length is left.
 
-Decides which part of an answer is the summary: without its wrapping, and cut to whole lines.
+Then it is judged. An answer counts as extracted only if each of its units stands in the inputs. It
+is judged by its size and form alone, because its words are the record's own: the errors that only a
+writer can make (language, inventions) cannot occur in it. An answer to which a check applies is
+never taken.
 
-Reasoning, a fence around the whole, an announcement before it and an offer after it are no part of
-a summary, in whatever combination they come.
-Where an answer was cut off, its last, incomplete line is taken away; what is left is judged, and is
-kept where enough is left of the requested length.
-
-Decides how often a model is asked for a text that it keeps refusing, and when it is left alone.
-
-::
+A model that keeps failing the checks is asked ever more rarely, and at last left alone::
 
     two requests -> stand-in -> one request after 1 h -> 4 h -> 16 h -> 64 h -> none
 
@@ -60,7 +57,7 @@ from hiermem.types import Node, Unit
 #: The share of the requested length that a cut answer must still have.
 LEAST_LEFT: Final = 0.6
 
-#: What an answer is wrapped in: a tag, or a fence around all that is no remark.
+#: What an answer is wrapped in: a tag, or a fence around all that is no remark, closed or not.
 _WRAPPED: Final = re.compile(
     r"\A(?P<head>.{0,400}?)"
     r"(?:<(?P<tag>(?:final_?)?(?:summary|answer|output|result|response)|final)>(?P<told>.*?)"
@@ -72,7 +69,7 @@ _WRAPPED: Final = re.compile(
 )
 #: An offer at the end of an answer is no longer than this.
 _REMARK: Final = 400
-#: An answer of up to so many times its limit is cut instead of asked for again.
+#: An answer of up to this many times its limit is cut instead of asked for again.
 MOST_OVER: Final = 1.2
 _HEADING: Final = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]+\*\*:?\s*$)")
 _ITEM: Final = re.compile(r"\s*(?:[-*•+]|\(?\d{1,3}[.)])\s")
@@ -101,7 +98,7 @@ _WORD: Final = re.compile(r"[^\W_]+")
 
 
 def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
-    """Return ``response`` as it is judged and kept: unwrapped, and where it was cut, trimmed.
+    """Return ``response`` as it is judged and stored: unwrapped, and trimmed if it was cut off.
 
     The finish reason of a trimmed answer says whether enough is left: "stop" or "length".
     """
@@ -114,10 +111,9 @@ def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
     text = _shortened(unwrapped(response.text, spoken=speaks_of_marks(request)), request)
     if not (response.finish_reason == "length" or _is_cut(text, response, request=request)):
         return replace(response, text=text) if text != response.text.strip() else response
-    kept = _whole_lines(text, flagged=response.finish_reason == "length")
-    enough = request.counter.count(kept) >= LEAST_LEFT * request.target_tokens
-    if enough:
-        return replace(response, text=kept, finish_reason="stop")
+    lines = _whole_lines(text, flagged=response.finish_reason == "length")
+    if request.counter.count(lines) >= LEAST_LEFT * request.target_tokens:
+        return replace(response, text=lines, finish_reason="stop")
     return replace(response, text=text, finish_reason="length")
 
 
@@ -187,15 +183,15 @@ def _shortened(text: str, request: LLMRequest) -> str:
 def _whole_lines(text: str, *, flagged: bool) -> str:
     """Return the lines of ``text`` without an incomplete last one and headings left without lines.
 
-    Where the model was stopped (``flagged``), a last line is whole only if its sentence ends. Of a
-    paragraph its whole sentences stay.
+    If the model was stopped (``flagged``), a last line is whole only if its sentence ends. A
+    paragraph keeps its whole sentences.
     """
     lines = text.splitlines()
     if lines and not (flagged and ends_sentence(lines[-1])):
         last = lines.pop()
-        before = list(_SENTENCE_END.finditer(last))
-        if before and not (_ITEM.match(last) or _ROW.match(last) or _HEADING.match(last)):
-            lines.append(last[: before[-1].end()])
+        ends = list(_SENTENCE_END.finditer(last))
+        if ends and not (_ITEM.match(last) or _ROW.match(last) or _HEADING.match(last)):
+            lines.append(last[: ends[-1].end()])
     while lines and (not lines[-1].strip() or _HEADING.match(lines[-1])):
         lines.pop()
     return "\n".join(lines).strip()
@@ -241,17 +237,16 @@ def ends_sentence(line: str) -> bool:
 
 def _ends_as_said(line: str, *, request: LLMRequest) -> bool:
     """Return whether a line ends as a line of the record does, or with the first words of one."""
-    spoken = line.casefold().split()
-    tail = " ".join(spoken[-_TAIL:])
-    openings = {tuple(spoken[-size:]) for size in range(_TAIL, min(_QUOTED, len(spoken)) + 1)}
+    words = line.casefold().split()
+    tails = {tuple(words[-size:]) for size in range(_TAIL, min(_QUOTED, len(words)) + 1)}
     for source in request.inputs:
         first = source.text[:_OPENING].casefold().split()
-        if any(tuple(first[:size]) in openings for size in range(_TAIL, _QUOTED + 1)):
+        if any(tuple(first[:size]) in tails for size in range(_TAIL, _QUOTED + 1)):
             return True
     return any(
-        " ".join(claimed.casefold().split()[-_TAIL:]) == tail
+        recorded.casefold().split()[-_TAIL:] == words[-_TAIL:]
         for source in request.inputs
-        for claimed in source.text.splitlines()
+        for recorded in source.text.splitlines()
     )
 
 
@@ -270,13 +265,13 @@ def _dangles(last: str, text: str, *, request: LLMRequest) -> bool:
     """Return whether the last word of an answer is half a word, or asks for another one."""
     if last[-1] in _HAN_DANGLING:
         return True
-    found = _WORD.findall(last)
-    if not found or not last.endswith(found[-1]) or _UNSPACED.search(found[-1]):
+    words = _WORD.findall(last)
+    if not words or not last.endswith(words[-1]) or _UNSPACED.search(words[-1]):
         return False
-    word = found[-1]
+    word = words[-1]
     record = "\n".join(source.text for source in request.inputs)
     spoken = language.guess(text) or language.guess(record) or "en"
-    if len(found) > 2 and word in _WORDS.get(f"no end {spoken}", ()):
+    if len(words) > 2 and word in _WORDS.get(f"no end {spoken}", ()):
         return True
     if len(word) < _SHORTEST_CUT or not word.isalpha():
         return False
@@ -369,7 +364,7 @@ def _may_be_shown(draft: Draft, request: LLMRequest, window: int | None) -> bool
 
 
 def assess(request: LLMRequest, standard: Standard, response: LLMResponse) -> Draft:
-    """Assess an answer as an extract where it is one, whatever it claims to be."""
+    """Assess an answer as an extract if it is one, whatever it claims to be."""
     if is_extract(response, request=request):
         return assess_extract(request, standard, response)
     return assess_written(request, standard, replace(response, units=()))
@@ -385,7 +380,7 @@ def assess_written(request: LLMRequest, standard: Standard, response: LLMRespons
         on_bad="replace",
     )
     tokens = request.counter.count(text)
-    found = standard.source.fidelity(text)
+    facts = standard.source.fidelity(text)
     return Draft(
         text=text,
         tokens=tokens,
@@ -397,13 +392,13 @@ def assess_written(request: LLMRequest, standard: Standard, response: LLMRespons
                 tokens,
                 standard.input_tokens,
                 record=standard.source.prose_of_inputs,
-                fidelity=found,
+                fidelity=facts,
             )
         ),
-        fidelity=found.value,
-        unsupported=found.unsupported[:MOST_ANCHORS],
+        fidelity=facts.value,
+        unsupported=facts.unsupported[:MOST_ANCHORS],
         model=response.model,
-        anchors=found.anchors[:MOST_ANCHORS],
+        anchors=facts.anchors[:MOST_ANCHORS],
     )
 
 
@@ -420,8 +415,8 @@ def assess_extract(request: LLMRequest, standard: Standard, response: LLMRespons
         source = "\n".join(source.text for source in request.inputs)
         sought = find(source, limit=_MOST_SOUGHT)
     required = sought[: anchor_limit(request.target_tokens)]
-    kept = tuple(anchor for anchor in sought if stands_in(anchor, text))
-    lost = set(required).difference(kept)
+    standing = tuple(anchor for anchor in sought if stands_in(anchor, text))
+    lost = set(required).difference(standing)
     return Draft(
         text=text,
         tokens=tokens,
@@ -429,39 +424,39 @@ def assess_extract(request: LLMRequest, standard: Standard, response: LLMRespons
         problems=check(Answer(response, request, tokens, standard.input_tokens)),
         fidelity=1.0 - len(lost) / len(required) if required else None,
         model=response.model,
-        anchors=kept[:MOST_ANCHORS],
+        anchors=standing[:MOST_ANCHORS],
     )
 
 
 def is_extract(response: LLMResponse, *, request: LLMRequest) -> bool:
-    """Return whether an answer is made of units of the request's inputs, as it claims by ``units``.
+    """Return whether an answer is made of units of the request's inputs, as its ``units`` claim.
 
-    Most units stand unchanged in their message, which one search of that message shows. Only
-    where a unit does not (a code digest, a cut or capitalised piece) are the inputs split again.
+    Most units stand unchanged in their message, which one search of that message shows. The inputs
+    are split again only for a unit that does not (a code digest, a cut or capitalised piece).
     """
-    kept = response.units
-    if not kept or units.render(kept) != response.text:
+    extract = response.units
+    if not extract or units.render(extract) != response.text:
         return False
     days = {"", *(source.date for source in request.inputs)}
     names = {"", *(" ".join(source.speaker.split()) for source in request.inputs)}
-    said: dict[int | None, list[str]] = {}
+    texts: dict[int | None, list[str]] = {}
     recorded: set[str] = set()
     for source in request.inputs:
-        said.setdefault(source.index, []).append(source.text)
+        texts.setdefault(source.index, []).append(source.text)
         for unit in source.units:
             recorded.add(unit.text)
             days.add(unit.date)
             names.add(unit.speaker)
-    if any(unit.date not in days for unit in kept):
+    if any(unit.date not in days for unit in extract):
         return False
-    labels = {unit.speaker for unit in kept} - names
+    labels = {unit.speaker for unit in extract} - names
     if any(not _is_start(label, names) for label in labels):
         return False
     altered = {
         unit.text
-        for unit in kept
+        for unit in extract
         if unit.text not in recorded
-        and not any(unit.text in text for text in said.get(unit.index, ()))
+        and not any(unit.text in text for text in texts.get(unit.index, ()))
     }
     if not altered:
         return True
@@ -544,10 +539,11 @@ class AttemptCount:
 
 def together(counts: Iterable[AttemptCount]) -> AttemptCount:
     """Return what the counts of several sessions say together: the furthest one of them."""
-    found = list(counts)
-    if not found:
-        return AttemptCount()
-    return max(found, key=lambda one: (one.count, one.last or _NEVER, one.unanswered))
+    return max(
+        counts,
+        key=lambda count: (count.count, count.last or _NEVER, count.unanswered),
+        default=AttemptCount(),
+    )
 
 
 def to_json(count: AttemptCount, node: Node, *, strategy: str) -> str:

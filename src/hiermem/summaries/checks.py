@@ -1,10 +1,10 @@
 # ruff: noqa: RUF001  # the letters and marks of other languages are meant
-"""Lists what keeps a model's answer from being memory.
+"""Decides what keeps a model's answer from becoming memory.
 
 Each check is a name, what the model is told of it, and a predicate. An answer to which one applies
 is never taken. The subject of a conversation never counts against an answer: a summary may tell of
-errors, refusals, code and apologies, so such a form counts only if it is the answer as a whole.
-Neither name nor words hold text of a message or an answer, because they are journalled.
+errors, refusals, code and apologies, so such a form counts only if it is the whole answer. The name
+and the words are journalled, so they hold no text of a message or an answer.
 """
 
 from __future__ import annotations
@@ -138,41 +138,38 @@ def _is_in_another_language(answer: Answer) -> bool:
 
 def _is_invented(answer: Answer) -> bool:
     """Return whether most names, figures and dates are not in the record, or who speaks in it."""
-    inputs, found = answer.request.inputs, answer.fidelity
-    spoken = [source for source in inputs if source.index is not None]
-    known = {source.speaker.casefold() for source in spoken if source.speaker.strip()} - _GENERIC
-    if len(known) > 1 and all(source.role == "user" for source in spoken):
-        record = " ".join(f"{source.speaker} {source.text}" for source in spoken)
+    inputs, facts = answer.request.inputs, answer.fidelity
+    messages = [source for source in inputs if source.index is not None]
+    people = {source.speaker.casefold() for source in messages if source.speaker.strip()} - _GENERIC
+    if len(people) > 1 and all(source.role == "user" for source in messages):
+        record = " ".join(f"{source.speaker} {source.text}" for source in messages)
         if _ASSISTANT.search(prose(answer.text)) and not _ASSISTANT.search(record):
             return True
-    if found is None:
+    if facts is None:
         return False
-    strangers = len(found.strangers)
-    if strangers > found.named and (strangers > 1 or _names_nobody(answer.text, known)):
+    strangers = len(facts.strangers)
+    if strangers > facts.named and (strangers > 1 or _names_nobody(answer.text, people)):
         return True
-    return len(found.invented) > found.supported
+    return len(facts.invented) > facts.supported
 
 
-def _names_nobody(text: str, known: set[str]) -> bool:
-    """Return whether ``text`` names none of several people whose names are ``known``."""
-    claimed = text.casefold()
-    return len(known) > 1 and not any(part in claimed for name in known for part in name.split())
+def _names_nobody(text: str, people: set[str]) -> bool:
+    """Return whether ``text`` names none of several people."""
+    lower = text.casefold()
+    return len(people) > 1 and not any(part in lower for name in people for part in name.split())
 
 
 def _says_too_little(answer: Answer) -> bool:
     """Return whether a longer answer keeps almost none of the facts of its inputs."""
-    found = answer.fidelity
+    facts = answer.fidelity
     return (
-        found is not None
-        and found.value is not None
-        and len(found.required) >= _FLOOR_ANCHORS
+        facts is not None
+        and facts.value is not None
+        and len(facts.required) >= _FLOOR_ANCHORS
         and answer.tokens >= _FLOOR_TOKENS
-        and found.value < _FLOOR
+        and facts.value < _FLOOR
     )
 
-
-# ---------------------------------------------------------------------------------------------
-# The whole answer
 
 _WORDS: Final = word_lists("answer_words")
 #: A refusal, a reply or an error message is the whole answer, and at most this long.
@@ -225,9 +222,9 @@ def speaks_of_marks(request: LLMRequest) -> bool:
 
 def says_nothing(answer: str) -> bool:
     """Return whether an answer has no word beyond its headings, or is a word for nothing."""
-    said = (line for line in answer.splitlines() if not line.lstrip().startswith("#"))
+    lines = (line for line in answer.splitlines() if not line.lstrip().startswith("#"))
     return (
-        not any(char.isalnum() for line in said for char in line)
+        not any(char.isalnum() for line in lines for char in line)
         or answer.casefold().strip("\"'`*.!:()[]<> ") in _WORDS["placeholders"]
         or (len(answer) <= _SHORT and ANNOUNCED.match(answer) is not None)
     )
@@ -235,8 +232,10 @@ def says_nothing(answer: str) -> bool:
 
 def declines(answer: str) -> bool:
     """Return whether each statement of a short answer declines, or is a remark beside that."""
-    said = _remarks(answer)
-    return any(map(_declines, said)) and all(_declines(each) or is_remark(each) for each in said)
+    remarks = _remarks(answer)
+    return any(map(_declines, remarks)) and all(
+        _declines(remark) or is_remark(remark) for remark in remarks
+    )
 
 
 def is_error(answer: str) -> bool:
@@ -244,9 +243,6 @@ def is_error(answer: str) -> bool:
     short = len(answer) <= _SHORT and _ERROR_LINE.match(answer) is not None
     return short or _ERROR_BODY.match(answer[:_SHORT]) is not None
 
-
-# ---------------------------------------------------------------------------------------------
-# Data and code
 
 _FENCED: Final = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _KEY: Final = re.compile(r"[\"'][\w .-]{1,60}[\"']\s*:")
@@ -293,9 +289,6 @@ def is_code(answer: str) -> bool:
     return bool(lines) and coded > _MOSTLY * len(lines)
 
 
-# ---------------------------------------------------------------------------------------------
-# Repetition
-
 #: The mark after which a statement ends, and what closes it; or line ends. The point of a decimal
 #: number is no such mark.
 _STATEMENT: Final = re.compile(
@@ -324,35 +317,34 @@ def _terms(text: str) -> list[str]:
 
 def statements(text: str) -> list[str]:
     """Return the sentences and lines of ``text``."""
-    said, ends = (parts := _STATEMENT.split(text))[::2], [*parts[1::2], ""]
-    return [each for own in map(add, said, ends) if (each := own.strip())]
+    pieces, marks = (parts := _STATEMENT.split(text))[::2], [*parts[1::2], ""]
+    return [statement for piece in map(add, pieces, marks) if (statement := piece.strip())]
 
 
 def repeats(answer: str, record: str) -> bool:
     """Return whether an answer is a loop: of one statement, of variations, or of a few words."""
-    said = [each for each in statements(answer) if not each.startswith("#")]
-    found = [_terms(each) for each in said]
+    sentences = [each for each in statements(answer) if not each.startswith("#")]
     plain = _WORDS["plain"]
-    telling = [tuple(word for word in own if word not in plain) for own in found]
+    telling = [tuple(word for word in _terms(each) if word not in plain) for each in sentences]
     seen: set[tuple[str, ...]] = set()
-    repeated = again = 0
-    for each, own in zip(said, telling, strict=True):
-        if len(own) > 1 and own in seen:
-            repeated, again = repeated + len(each), again + 1
-        seen.add(own)
-    if again >= _FEWEST_REPEATS and repeated > _MOST_REPEATED * len(answer):
+    length = repeated = 0
+    for sentence, words in zip(sentences, telling, strict=True):
+        if len(words) > 1 and words in seen:
+            length, repeated = length + len(sentence), repeated + 1
+        seen.add(words)
+    if repeated >= _FEWEST_REPEATS and length > _MOST_REPEATED * len(answer):
         return True
     if _is_loop(_terms(answer)):
         return True
     longer = [
-        (each, frozenset(own))
-        for each, own in zip(said, telling, strict=True)
-        if len(set(own)) >= _TELLING
+        (sentence, frozenset(words))
+        for sentence, words in zip(sentences, telling, strict=True)
+        if len(set(words)) >= _TELLING
     ]
     if len(longer) < _LONG:
         return False
-    own_words = [own for each, own in longer if folded(each).lstrip("-*• ") not in record]
-    return len(own_words) >= _LONG and _adds_nothing(own_words, record)
+    own = [words for sentence, words in longer if folded(sentence).lstrip("-*• ") not in record]
+    return len(own) >= _LONG and _adds_nothing(own, record)
 
 
 def _is_loop(flow: Sequence[str]) -> bool:
@@ -370,16 +362,13 @@ def _adds_nothing(terms: Sequence[frozenset[str]], text: str) -> bool:
     if len(frozenset().union(*terms)) >= len(terms) * _SEQUENCE:
         return False
     record = set(_terms(text))
-    known: set[str] = set()
-    vain = 0
-    for own in terms:
-        vain += not any(term in record and term not in known for term in own)
-        known |= own
-    return vain > _EMPTY_SHARE * len(terms)
+    earlier: set[str] = set()
+    empty = 0
+    for words in terms:
+        empty += not any(word in record and word not in earlier for word in words)
+        earlier |= words
+    return empty > _EMPTY_SHARE * len(terms)
 
-
-# ---------------------------------------------------------------------------------------------
-# The record continued
 
 _ROLES: Final = "user|assistant|tool|system"
 #: A line of the record as prompts render it.
@@ -408,8 +397,8 @@ def continues(answer: str, record: str, *, request: LLMRequest) -> bool:
         return True
     # A transcript is no summary, whether its lines stand in the record or not.
     opening = re.compile(rf"\*{{0,2}}(?:{_labels(request)})\*{{0,2}} ?[:：]", re.IGNORECASE)
-    talk = sum(opening.match(each) is not None and _talks(each) for each in lines)
-    days = sum(_DAY_LINE.fullmatch(each.strip()) is not None for each in lines)
+    talk = sum(opening.match(line) is not None and _talks(line) for line in lines)
+    days = sum(_DAY_LINE.fullmatch(line.strip()) is not None for line in lines)
     if talk >= _FEWEST_TURNS and 2 * talk > len(lines) - days:
         return True
     turns = list(_turns(answer, request=request))
@@ -421,8 +410,8 @@ def continues(answer: str, record: str, *, request: LLMRequest) -> bool:
 
 def _labels(request: LLMRequest) -> str:
     """Return a pattern of the names that a turn may begin with."""
-    named = {source.speaker.strip() for source in request.inputs[: 10 * _SPEAKERS]}
-    names = [name for name in sorted(named) if name][:_SPEAKERS]
+    speakers = {source.speaker.strip() for source in request.inputs[: 10 * _SPEAKERS]}
+    names = [name for name in sorted(speakers) if name][:_SPEAKERS]
     return "|".join(map(re.escape, (*names, *sorted(_WORDS["speakers"]))))
 
 
@@ -437,25 +426,22 @@ def _turns(answer: str, *, request: LLMRequest) -> Iterator[str]:
         rf"(?:{_labels(request)})(?: \((?:{_ROLES})\))?\*{{0,2}} ?[:：]",
         re.IGNORECASE,
     )
-    found = list(opening.finditer(answer))
-    ends = [*(match.start() for match in found[1:]), len(answer)]
-    for match, end in zip(found, ends, strict=False):
-        yield answer[match.end() : end]
+    labels = list(opening.finditer(answer))
+    ends = [*(label.start() for label in labels[1:]), len(answer)]
+    for label, end in zip(labels, ends, strict=False):
+        yield answer[label.end() : end]
 
 
 def _is_quoted(turn: str, record: str) -> bool:
     """Return whether at least half of a turn's sentences stand in the record."""
-    said = [folded(each) for each in statements(turn)]
-    return 2 * sum(each in record for each in said) >= len(said)
+    sentences = [folded(sentence) for sentence in statements(turn)]
+    return 2 * sum(sentence in record for sentence in sentences) >= len(sentences)
 
 
 def folded(text: str) -> str:
     """Return ``text`` in one case, its words apart by one blank."""
     return " ".join(text.casefold().split())
 
-
-# ---------------------------------------------------------------------------------------------
-# A reply to the reader
 
 _WORK: Final = (
     r"summar\w+|help\w*|assist\w*|comply|process\w*|provid\w+|request\w*|content|conversation\w*"
@@ -534,11 +520,11 @@ _REPLIES: Final = 0.6
 
 def replies(answer: str) -> bool:
     """Return whether a short answer offers, asks or advises the reader as a whole."""
-    said = _remarks(answer)
-    remarks = sum(_declines(each) or is_remark(each) for each in said)
-    if said and remarks == len(said):
-        return not any(map(_declines, said))
-    return remarks >= 2 and remarks >= _REPLIES * len(said)
+    remarks = _remarks(answer)
+    to_reader = sum(_declines(remark) or is_remark(remark) for remark in remarks)
+    if remarks and to_reader == len(remarks):
+        return not any(map(_declines, remarks))
+    return to_reader >= 2 and to_reader >= _REPLIES * len(remarks)
 
 
 def _remarks(answer: str) -> list[str]:
@@ -567,10 +553,6 @@ def is_remark(statement: str) -> bool:
     if _REPORTED.search(bare) or _REPORTED_TO_YOU.search(bare):
         return False
     return _COURTESY.match(bare) is not None or _TO_READER.search(bare) is not None
-
-
-# ---------------------------------------------------------------------------------------------
-# The checks
 
 
 class Check(NamedTuple):

@@ -207,8 +207,8 @@ def _marks(text: str) -> Iterator[_Mark]:
             )
         elif inside == "/details":
             yield _Mark(start, stop, "details", opens=False, closes=True)
-        elif (found := _DETAILS.match(inside)) and (
-            found.end() > len("details") or _TITLED.match(text, stop)
+        elif (details := _DETAILS.match(inside)) and (
+            details.end() > len("details") or _TITLED.match(text, stop)
         ):
             yield _Mark(start, stop, "details", opens=True, closes=False)
 
