@@ -510,7 +510,7 @@ def set_pin(session_id: str, index: int, *, pinned: bool) -> Deciding[None]:
         raise MessageWithdrawnError(session_id, index=index, state=stored.state)
     if pinned:
         flags = (*without_flags(stored.flags), PIN)
-    elif PIN in stored.flags:
+    elif PIN in stored.flags or WISH in stored.flags:
         withdrawn = (WITHDRAWN,) if WISH in stored.flags else ()
         flags = (*without_flags(stored.flags), *withdrawn)
     else:

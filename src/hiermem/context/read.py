@@ -16,12 +16,12 @@ from typing import Any, Final
 from hiermem import arguments
 from hiermem.calls.report import RunReport, report, with_current_outcome
 from hiermem.config import HierarchyConfig
-from hiermem.context.zone import MOST, NEAR, Pin, of_messages
+from hiermem.context.zone import MOST, Pin, of_messages
 from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError, UsageError
 from hiermem.handle import Handle, session_state
 from hiermem.process import has_ended
 from hiermem.text.policy import check_name
-from hiermem.text.wishes import PIN
+from hiermem.text.wishes import PIN, WISH
 from hiermem.tree.fold import OpenWindow, config_from
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
 from hiermem.types.brief import Bar, Brief
@@ -181,22 +181,11 @@ async def messages(
 async def pins(handle: Handle, session_id: str) -> tuple[Pin, ...]:
     """Return the pins of a session, the newest first."""
     record = await handle.record_or_new(session_id)
-    return await pins_of(handle, record, await handle.store.flagged(session_id, PIN, limit=MOST))
-
-
-async def pins_of(
-    handle: Handle,
-    record: SessionRecord,
-    messages: Sequence[StoredMessage],
-    *,
-    also: Sequence[int] = (),
-) -> tuple[Pin, ...]:
-    """Return the pins of messages of a session; ``also`` are indices pinned besides."""
-    if not messages:
-        return ()
-    begin = max(0, record.messages - NEAR)
-    near = await handle.messages(record.id, begin, record.messages)
-    return of_messages(messages, near, handle.counter.count, also=also)
+    flagged = [await handle.store.flagged(session_id, flag, limit=MOST) for flag in (PIN, WISH)]
+    messages = [stored for each in flagged for stored in each]
+    return of_messages(
+        messages, handle.counter.count, among_people=session_state(record).among_people
+    )
 
 
 async def runs(handle: Handle, limit: Any, *, subject: str | None = None) -> list[RunRecord]:

@@ -93,8 +93,9 @@ class Frame:
     """The provenance that the opening line of a fenced record states.
 
     ``dates`` are the first and the last day; a record states none whose lines stand under theirs.
-    Of the lines that follow it, the first ``requests`` are standing wishes of the user's. A record
-    of other conversations says ``whose`` they are, and no messages.
+    Of the lines that follow it, the first ``requests`` are standing wishes of the user's, and the
+    next ``pinned`` what an application pinned. A record of other conversations says ``whose`` they
+    are, and no messages.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Frame:
     level: int | None = None
     trust: Trust = "conversation"
     requests: int = 0
+    pinned: int = 0
     whose: str = ""
 
     def attributes(self) -> Mapping[str, str]:
@@ -121,8 +123,7 @@ class Frame:
         if self.dates is not None:
             begin, end = self.dates
             found["dates"] = begin if begin == end else f"{begin}/{end}"
-        if self.requests:
-            found["user_requests"] = _requested(self.requests)
+        found |= head_attributes(self.requests, self.pinned)
         if self.trust != "conversation":
             found["trust"] = self.trust
         return found
@@ -243,18 +244,19 @@ class Writer:
         return sum(block.tokens for block in self.messages(shown, day_before))
 
 
-def _requested(number: int) -> str:
-    """Return how the opening line of a record says that its first lines are to be followed.
+def head_attributes(requests: int, pinned: int) -> dict[str, str]:
+    """Return how an opening line says what the first lines are: wishes to follow, and pins.
 
     It counts them, because no text can imitate this line, but any text a mark between lines.
     """
-    lines = "first line: follow it" if number == 1 else f"first {number} lines: follow them"
-    return f"{lines} unless a later one or the newest message differs"
-
-
-def requests_tokens(number: int, count: Callable[[str], int]) -> int:
-    """Return what so many requests add to the opening line of a record."""
-    return count(f' user_requests="{_requested(number)}"') if number else 0
+    found: dict[str, str] = {}
+    if requests:
+        lines = "first line: follow it" if requests == 1 else f"first {requests} lines: follow them"
+        found["user_requests"] = f"{lines} unless a later one or the newest message differs"
+    if pinned:
+        lines = "line" if pinned == 1 else f"{pinned} lines"
+        found["pinned"] = f"{'next' if requests else 'first'} {lines}"
+    return found
 
 
 def name_of(index: int) -> str:

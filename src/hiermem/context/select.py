@@ -20,7 +20,6 @@ from hiermem.context import render as recalled
 from hiermem.context import zone as pins
 from hiermem.context.cut import Cut, Situation
 from hiermem.context.profile import ContextProfile
-from hiermem.context.read import pins_of
 from hiermem.context.render import (
     RENDERER,
     Block,
@@ -532,7 +531,7 @@ async def _known(
         transaction.NeedMessages(0, cut.MOST_LEADING),
     ]
     if has_pins:
-        needs.append(transaction.NeedFlagged(wishes.PIN, pins.MOST))
+        needs += [transaction.NeedFlagged(flag, pins.MOST) for flag in (wishes.PIN, wishes.WISH)]
         needs += [transaction.NeedMessages(index, index + 1) for index in own]
     if request.sticky and request.strategy == "cut":
         needs.append(transaction.NeedViews((name, name + SEEN)))
@@ -540,8 +539,13 @@ async def _known(
     record, first = handle.checked_or_new(session_id, found.pop(0)), found.pop(0)
     held: tuple[Pin, ...] = ()
     if has_pins:
-        pinned = {stored.index: stored for _ in range(1 + len(own)) for stored in found.pop(0)}
-        held = await pins_of(handle, record, tuple(pinned.values()), also=own)
+        pinned = {stored.index: stored for _ in range(2 + len(own)) for stored in found.pop(0)}
+        held = pins.of_messages(
+            pinned.values(),
+            handle.counter.count,
+            among_people=session_state(record).among_people,
+            also=own,
+        )
     states = {view.name: view.state for views in found for view in views}
     # An unreadable state only costs a cache miss.
     before = View.from_json(states[name]) if name in states else None

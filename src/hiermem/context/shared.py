@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from hiermem.context.render import Block, Frame, Writer
-from hiermem.text.measure import body, day
+from hiermem.text.measure import day
 from hiermem.text.wishes import WISH, wishes_in
 from hiermem.types import Span, StoredMessage
 
@@ -90,7 +90,7 @@ def is_wish_of(stored: StoredMessage, person: str) -> bool:
 
 def wish_line(session_id: str, stored: StoredMessage, person: str) -> SharedLine | None:
     """Return the line of a message's wishes; None if it has none any more."""
-    text = " ".join(wishes_in(body(stored.message))) if is_wish_of(stored, person) else ""
+    text = " ".join(wishes_in(stored.message)) if is_wish_of(stored, person) else ""
     if not text:
         return None
     date = day(stored.created_at)

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from hiermem.context import pool
 from hiermem.context import render as lines
 from hiermem.context import view as cover
-from hiermem.context.render import Block, Frame, Kind, Shown, Writer, requests_tokens
+from hiermem.context.render import Block, Frame, Kind, Shown, Writer, head_attributes
 from hiermem.context.view import Covered, Piece
 from hiermem.needs import Reading
 from hiermem.summaries import salience
@@ -33,8 +33,6 @@ from hiermem.types.runs import each_of, runs_of
 
 #: The newest pinned messages that are read; older ones are not known any more.
 MOST: Final = 64
-#: The number of the newest messages by which talk among people is known.
-NEAR: Final = 16
 #: The most tokens that a pinned message's excerpt takes.
 _EXCERPT: Final = 100
 #: The name of a record of pins alone.
@@ -65,26 +63,24 @@ def room_of(share: float, budget: int) -> int:
 
 def of_messages(
     messages: Iterable[StoredMessage],
-    near: Sequence[StoredMessage],
     count: Callable[[str], int],
     *,
+    among_people: bool = False,
     also: Collection[int] = (),
 ) -> tuple[Pin, ...]:
     """Return the pins of messages, newest first; ``also`` are indices pinned besides.
 
-    In talk among people, a sentence to another person is no wish to an assistant. That it is such
-    talk is seen from the messages ``near`` the end of the session.
+    Among several people, nobody is known to be the one whose wishes count.
     """
-    is_talk = among_people(near)
     found: dict[int, Pin] = {}
     for stored in sorted(messages, key=lambda stored: -stored.index):
-        by_hand = stored.index in also or (PIN in stored.flags and WISH not in stored.flags)
-        if stored.state != "live" or not (by_hand or PIN in stored.flags):
+        by_hand = stored.index in also or PIN in stored.flags or stored.role == "system"
+        if stored.state != "live" or not (by_hand or (WISH in stored.flags and not among_people)):
             continue
         if by_hand:
             text = " ".join(excerpt(body(stored.message), _EXCERPT, count).split())
         else:
-            text = "" if is_talk else " ".join(wishes_in(body(stored.message)))
+            text = " ".join(wishes_in(stored.message))
         if text:
             found[stored.index] = Pin(
                 stored.index,
@@ -96,13 +92,6 @@ def of_messages(
     return tuple(found.values())
 
 
-def among_people(messages: Sequence[StoredMessage]) -> bool:
-    """Return whether only users speak in messages, and several of them."""
-    spoken = [stored for stored in messages if stored.state == "live"]
-    only_users = all(stored.role == "user" for stored in spoken)
-    return only_users and len({speaker(stored.message) for stored in spoken}) > 1
-
-
 def hidden(pins: Sequence[Pin], shown: Sequence[Shown], named: Collection[int] = ()) -> list[Pin]:
     """Return the pins that neither stand raw and whole in ``shown`` nor are ``named``."""
     raw = {item.message.index for item in shown if not item.partial}
@@ -111,14 +100,15 @@ def hidden(pins: Sequence[Pin], shown: Sequence[Shown], named: Collection[int] =
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The lines of pinned messages with which a record begins: the wishes, then the others by day.
+    """The lines of pinned messages with which a record begins: the wishes, then the others.
 
-    ``requests`` is the number of the wishes, each of which is one line; ``tokens`` is about what
-    the lines add to the record.
+    ``requests`` and ``others`` are the numbers of the wishes and the other pins, each of which is
+    one line; ``tokens`` is about what the lines add to the record.
     """
 
     pins: tuple[Pin, ...] = ()
     requests: int = 0
+    others: int = 0
     text: str = ""
     tokens: int = 0
 
@@ -140,23 +130,20 @@ def head_of(pins: Iterable[Pin], room: int, count: Callable[[str], int]) -> Head
 
 
 def _head(pins: Sequence[Pin], count: Callable[[str], int]) -> Head:
-    """Return the head of pins, in the order in which they were said."""
+    """Return the head of pins: the wishes and then the others, each in the order of the talk."""
     said = sorted(pins, key=lambda pin: pin.index)
     wishes = [pin for pin in said if pin.reason == "wish"]
-    lines, today = [_line(pin) for pin in wishes], ""
-    for pin in said:
-        if pin.reason == "wish":
-            continue
-        # When a wish was said says nothing about whether it holds; of others it may matter.
-        lines += [_line(pin)] if pin.day == today else [f"[{pin.day}]", _line(pin)]
-        today = pin.day
-    text, asked = "\n".join(lines), len(wishes)
-    tokens = count(f"{text}\n") + requests_tokens(asked, count)
-    return Head(tuple(said), asked, text, tokens)
+    others = [pin for pin in said if pin.reason != "wish"]
+    text = "\n".join(map(_line, [*wishes, *others]))
+    counted = head_attributes(len(wishes), len(others)).items()
+    frame = "".join(f' {name}="{value}"' for name, value in counted)
+    tokens = count(f"{text}\n") + count(frame)
+    return Head(tuple(said), len(wishes), len(others), text, tokens)
 
 
 def _line(pin: Pin) -> str:
-    return " ".join(f"{pin.speaker}: {pin.text}".split())
+    verb = "asked" if pin.reason == "wish" else "said"
+    return " ".join(f"{pin.speaker} {verb} on {pin.day}: {pin.text}".split())
 
 
 def indices_of(pieces: Iterable[Piece]) -> tuple[int, ...]:
@@ -169,7 +156,9 @@ def record(writer: Writer, head: Head) -> Block | None:
     if not head.pins:
         return None
     span = Span(head.pins[0].index, head.pins[-1].index + 1)
-    return writer.record("pins", Frame(NAME, span, requests=head.requests), head.text)
+    return writer.record(
+        "pins", Frame(NAME, span, requests=head.requests, pinned=head.others), head.text
+    )
 
 
 #: Tokens that a minimal selection reserves for the frames of its two views and for the lines about
@@ -318,7 +307,9 @@ class ZoneMaker:
         """Return a view of as many units of a pool as fit ``share``, frame and head included."""
         for index in head.indices:
             span = replace(span, start=min(span.start, index), stop=max(span.stop, index + 1))
-        frame = Frame(self.name(), span, trust=gathered.trust, requests=head.requests)
+        frame = Frame(
+            self.name(), span, trust=gathered.trust, requests=head.requests, pinned=head.others
+        )
         gathered.said = self.said | {pin.index: pin.text for pin in head.pins}
         most = share - self.writer.record("view", frame, head.text).tokens
 

@@ -194,7 +194,8 @@ def _rest(
         open_ = [m.index for m in page if m.index >= openings.get(m.thread, other).begin]
         left, reach = left - len(open_), min([reach, *open_])
         start, messages = first, page + messages
-    refold = Refold(config, _state(nodes.values(), start), openings)
+    people = SessionState.from_json(source.state).people.before(stop)
+    refold = Refold(config, replace(_state(nodes.values(), start), people=people), openings)
     late = [event for event in events if event.at >= start]
     refold.fold_in(refold.arrivals(messages, weigher), late)
     rewrites = dict(refold.rewrites)

@@ -303,7 +303,8 @@ class Tools:
             place = self._memory.session(REMEMBERED, title="Remembered")
             known, _ = await _fitting(place, text) if await place.count() else ({}, [])
             if _plain(text) not in map(_plain, known.values()):
-                await place.append(Message.user(text))
+                # The assistant says it: as a user's message it would be a wish of that user's.
+                await place.append(Message.assistant(text))
             done.remembered = text
         return done
 

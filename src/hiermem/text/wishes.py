@@ -1,29 +1,29 @@
 """Decides what in a user's message is a standing wish: what holds for all that follows.
 
 "Always answer in metric" shares no word with the questions that it governs, so no search finds it.
-Such sentences are recognised by cue words when they are said: a command with a word that makes it
-last, or what the user prefers or is. Questions, one-time requests and narrative are no wishes. The
-cues are data (``data/wish_words.txt``), those of other languages too. They miss a wish rather than
-invent one.
+Such sentences are known by the cues with which they begin, in one table for all languages
+(``data/wish_words.txt``). They miss a wish rather than invent one.
 
-Only a user's own words count. Code, quotations, marked-up text, what follows "Here is the text:"
-and memory that was rendered before are left out, and of a long text the middle.
+Only a user's own words count, and pasted text looks like them. So a wish stands at the beginning of
+the first text part, behind greetings, thanks and other wishes at most. Reading ends at the first
+other sentence, question, colon, marked line or report of what somebody said. A long paragraph or a
+letter is not read, nor a message that ends by asking about a text, which may stand before it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from hiermem.data import word_lists
-from hiermem.text.measure import body
 from hiermem.text.policy import either
 from hiermem.types import Message
+from hiermem.types.message import TextPart
 
-#: The flags of a stored message: a pinned one; one that is pinned for its wishes; and one whose
-#: wishes an application has withdrawn.
+#: The flags of a stored message: one that an application pinned; one in which a wish was found, or
+#: which the application wrote as a system message; and one whose wishes were withdrawn.
 PIN: Final = "pin"
 WISH: Final = "wish"
 WITHDRAWN: Final = "withdrawn wish"
@@ -32,44 +32,53 @@ _MOST: Final = 8
 _LONGEST: Final = 240
 #: The most characters before a preference that are shown with it.
 _LEADS: Final = 80
-#: So many characters at either end of a longer text are read.
-_READ: Final = 4_000
-#: If a user's own words are longer, they are a document: only its two ends count.
-_OWN: Final = 2_000
-_END: Final = 600
-_LISTS: Final = word_lists("wish_words")
-_NOT_OWN: Final = re.compile(
-    r"\[\[hiermem .*?\[\[/hiermem [^\]]*\]\]"  # rendered memory, genuine or not
-    r"|```.*?(?:```|\Z)|`[^`\n]*`"
-    r"|<(?P<tag>[A-Za-z][\w-]{0,40})\b[^<>]{0,200}>.*?</(?P=tag)>"
-    r'|"[^"\n]{0,1000}"|“[^”]{0,1000}”|«[^»]{0,1000}»|„[^“”]{0,1000}[“”]'
-    r"|^[ \t]*[>|][^\n]*$",
-    re.DOTALL | re.MULTILINE,
+#: A longer first paragraph is a document.
+_PARAGRAPH: Final = 900
+#: The lists of the table one of whose cues is in every wish, but for the items of a list.
+CUES: Final = (
+    "start", "always", "lasting", "inside", "deny", "liking", "no", "every", "call", "prefer",
+    "being", "lead",
+)  # fmt: skip
+#: A line that begins so is no prose: a quotation, a list, markup, code, a prompt, a time.
+_MARKED: Final = re.compile(
+    r"[^\S\n]{4}| *\t|\s{0,3}(?:[>|#<\[{}()$%@/\\+=~`^_*\u2022\u00b7\u25aa\u2013\u2014&;:-]"
+    r"|\d+[.)](?:\s|$)|\d{1,4}[-:./]\d\d|\w+@[\w.-]+[:~$]|PS [A-Z]:|[A-Za-z]:[\\/])"
 )
-_INTRODUCES: Final = re.compile(r"^[^\n]*[:\uff1a][ \t]*$", re.MULTILINE)
-_BEGINS: Final = re.compile(r"\S")
-_SENTENCE: Final = re.compile(
-    r"[^\n.!?。\uff01\uff1f]+(?:[.!?](?=[\w)])[^\n.!?。\uff01\uff1f]*)*[.!?。\uff01\uff1f]*"
+_ITEM: Final = re.compile(r" {0,3}(?:[-*\u2022\u2013+]|\(?\d{1,2}[.)])\s+(?=\S)")
+#: What stands inside a line where its own words end.
+_ENDS: Final = re.compile(r"\[\[|```|~~~|</?[A-Za-z]|\b\d{1,2}:\d\d(?: ?[AaPp][Mm])?$")
+_QUOTED: Final = re.compile(
+    r'(?<!\d)"[^"]*(?:"|$)|“[^”]*(?:”|$)|„[^“”]*(?:[“”]|$)|«[^»]*(?:»|$)|\u2039[^\u203a]*\u203a'
+    r"|「[^」]*(?:」|$)|『[^』]*(?:』|$)|《[^》]*(?:》|$)|`[^`]*(?:`|$)"
+    r"|(?<!\w)['\u2018](?=\w)[^'\u2019]*['\u2019](?!\w)"
 )
-#: The lists whose members a phrase of the data may stand for.
-IN_PHRASES: Final = (
-    "verb",
-    "gerund",
-    "lasting",
-    "when",
-    "ended",
-    "thing",
-    "said",
-    "ignore",
-    "being",
-)
-#: What follows a verb where nothing in the sentence says what is meant.
-_VAGUE: Final = r" (?:that|it|this|so|these|those)(?:[.,;!?]|$| again| any ?more| any longer)"
-#: What makes of "as I prefer" no preference.
-_DENIED: Final = re.compile(
-    r"n't\b|\b(?:no|not|never|nothing|nobody|none|without|unlike|if|whether)\b"
-)
-_POLITE: Final = r"(?:can|could|would|will) you (?:please |kindly )?"
+_STOPS: Final = r".!?:\u3002\uff01\uff1f\uff1a\u061f"
+_SENTENCE: Final = re.compile(rf"[^{_STOPS}]+(?:[.!?:](?=[\w/\\])[^{_STOPS}]*)*[{_STOPS}]*")
+_QUESTION: Final = ("?", "\uff1f", "\u061f")
+_COLON: Final = (":", "\uff1a")
+#: Letters of scripts that part no words by blanks.
+_UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
+_BREAK: Final = re.compile(r"\n[^\S\n]*\n")
+_WORD: Final = re.compile(r"[^\W_]+(?:['-][^\W_]+)*'?")
+
+
+class Patterns(NamedTuple):
+    """The compiled table."""
+
+    opening: re.Pattern[str]
+    courtesy: re.Pattern[str]
+    order: re.Pattern[str]
+    prefer: re.Pattern[str]
+    then: re.Pattern[str]
+    ask: re.Pattern[str]
+    lasting: re.Pattern[str]
+    passing: re.Pattern[str]
+    lead: re.Pattern[str]
+    told: re.Pattern[str]
+    self: re.Pattern[str]
+    task: re.Pattern[str]
+    letter: re.Pattern[str]
+    signed: re.Pattern[str]
 
 
 def flags_of(message: Message, before: Sequence[str] = ()) -> tuple[str, ...]:
@@ -77,11 +86,10 @@ def flags_of(message: Message, before: Sequence[str] = ()) -> tuple[str, ...]:
 
     An application's pin stays; withdrawn wishes stay withdrawn.
     """
-    found = tuple(flag for flag in before if flag not in (PIN, WISH))
-    if PIN in before and WISH not in before:
-        return (*found, PIN)
-    wishes = message.role == "user" and WITHDRAWN not in before and bool(find(body(message)))
-    return (*found, PIN, WISH) if wishes else found
+    kept = tuple(flag for flag in before if flag != WISH)
+    if PIN in before or WITHDRAWN in before:
+        return kept
+    return (*kept, WISH) if message.role == "system" or wishes_in(message) else kept
 
 
 def without_flags(flags: Sequence[str]) -> tuple[str, ...]:
@@ -89,9 +97,28 @@ def without_flags(flags: Sequence[str]) -> tuple[str, ...]:
     return tuple(flag for flag in flags if flag not in (PIN, WISH, WITHDRAWN)) if flags else ()
 
 
-def wishes_in(text: str) -> tuple[str, ...]:
-    """Return the wishes in a user's text, in order, each on one line and shortened."""
-    return tuple(_shortened(text[begin:end]) for begin, end in find(text))
+def wishes_in(message: Message) -> tuple[str, ...]:
+    """Return the wishes in a user's message, in order, each on one line and shortened.
+
+    >>> wishes_in(Message.user("Hi! Always answer in metric. How far is it?"))
+    ('Always answer in metric.',)
+    >>> wishes_in(Message.user("Is this a scam? From now on, send invoices to Bob."))
+    ()
+    """
+    if message.role != "user":
+        return ()
+    content = message.content
+    parts = [content] if isinstance(content, str) else _texts(content)
+    lines = _first_paragraph(parts[0]) if parts else []
+    # Nearly all messages end here.
+    if not _has_cue(_plain("\n".join(lines))) or _is_letter("\n".join(lines)):
+        return ()
+    found = [_shortened(wish) for wish in _read(lines)][:_MOST]
+    return tuple(found) if found and not _is_judged(parts[-1], found[-1]) else ()
+
+
+def _texts(parts: Iterable[object]) -> list[str]:
+    return [part.text for part in parts if isinstance(part, TextPart)]
 
 
 def _shortened(text: str) -> str:
@@ -99,19 +126,57 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else text[:_LONGEST].rsplit(" ", 1)[0] + " …"
 
 
-def find(text: str) -> list[tuple[int, int]]:
-    """Return the places of the wishes in a user's text, in order.
+def _first_paragraph(text: str) -> list[str]:
+    """Return the lines of a text's first paragraph, up to a marked one; [] if it is long."""
+    lines: list[str] = []
+    for line in text[: 2 * _PARAGRAPH].splitlines():
+        if line.strip():
+            lines.append(line)
+        if lines and (not line.strip() or (_MARKED.match(line) and not _ITEM.match(line))):
+            break
+    return [] if sum(map(len, lines)) > _PARAGRAPH else lines
 
-    >>> find("Hi! Always answer in metric. How far is it?")
-    [(4, 28)]
-    >>> find("I always answer in metric. Should I never use miles? Make it shorter.")
-    []
-    """
-    if len(text) > 2 * _READ:
-        text = text[:_READ] + "\n" * (len(text) - 2 * _READ) + text[-_READ:]
-    plain = _plain(text)
-    # Nearly all messages end here, so what is not the user's own is looked for afterwards.
-    return _found(_own(plain)) if _found(plain) else []
+
+def _is_letter(text: str) -> bool:
+    patterns = _patterns()
+    return bool(patterns.letter.match(text) or patterns.signed.search(text))
+
+
+def _read(lines: Sequence[str]) -> Iterator[str]:
+    """Return the wishes in lines, up to the first sign of other people's words."""
+    patterns, is_listed = _patterns(), False
+    for line in lines:
+        item = _ITEM.match(line) if is_listed else None
+        if is_listed != bool(item) or (_MARKED.match(line) and not item):
+            return
+        end = _ENDS.search(line)
+        own = line[item.end() if item else 0 : end.start() if end else None]
+        plain = _plain(_QUOTED.sub(lambda quoted: "\0" * len(quoted[0]), own))
+        for part in _SENTENCE.finditer(plain):
+            sentence = part[0]
+            has_colon = sentence.rstrip().endswith(_COLON)
+            is_lead = has_colon and line is lines[0] and bool(patterns.lead.search(sentence))
+            place = None if is_lead else _wish(sentence, is_item=is_listed)
+            if patterns.told.search(patterns.self.sub("", sentence)):
+                return
+            if place:
+                yield own[part.start() + place[0] : part.start() + place[1]]
+            elif not (is_lead or patterns.courtesy.fullmatch(sentence)):
+                return
+            if sentence.rstrip().endswith(_QUESTION) or (has_colon and not is_lead):
+                return
+            is_listed |= is_lead
+        if end:
+            return
+
+
+def _is_judged(text: str, wish: str) -> bool:
+    """Return whether a text ends with a signature, or by asking about what stands before it."""
+    end = _BREAK.split(text[-_PARAGRAPH:].rstrip())[-1]
+    sentences = [part[0] for part in _SENTENCE.finditer(end.splitlines()[-1])] if end else []
+    last, patterns = " ".join(sentences[-1].split()) if sentences else "", _patterns()
+    asks = patterns.task.search(_plain(last)) or patterns.told.search(_plain(last))
+    return bool(patterns.signed.search(f"\n{end}") or (last not in wish and asks))
 
 
 def _plain(text: str) -> str:
@@ -120,128 +185,94 @@ def _plain(text: str) -> str:
     return lowered.replace("\u2019", "'") if len(lowered) == len(text) else text
 
 
-def _found(text: str) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for sentence in _SENTENCE.finditer(text) if _has_cue(text) else ():
-        place = _wish(sentence[0]) if _has_cue(sentence[0]) else None
-        if place is not None:
-            found.append((sentence.start() + place[0], sentence.start() + place[1]))
-    return found[:_MOST]
+def _wish(sentence: str, *, is_item: bool) -> tuple[int, int] | None:
+    """Return the place of the wish in a sentence, without a question that follows it."""
+    patterns = _patterns()
+    begin = len(sentence) - len(sentence.lstrip())
+    end = len(sentence.rstrip().rstrip("".join(_COLON)))
+    if patterns.passing.search(sentence) and not patterns.lasting.search(sentence):
+        return None
+    opening = patterns.opening.match(sentence)
+    starts = {begin, opening.end() if opening else begin}
+    if not sentence.rstrip().endswith(_QUESTION):
+        is_order = is_item or any(patterns.order.match(sentence, start) for start in starts)
+    else:  # "Can you always cite sources?" is an order.
+        is_order = any(
+            patterns.order.match(sentence, start) for start in starts - {begin}
+        ) and bool(patterns.ask.search(sentence, begin, max(starts) + 1))
+    said = None if is_order else patterns.prefer.search(sentence)
+    if said is None:
+        return (begin, end) if is_order else None
+    # A clause alone would run into the next sentence, so what leads to it stays, if it is short.
+    start = begin if said.start("wish") - begin <= _LEADS else said.start("wish")
+    asked = patterns.then.search(sentence, said.end())
+    return start, asked.start() if asked else len(sentence[:end].rstrip("".join(_QUESTION)))
+
+
+@cache
+def _list(name: str) -> frozenset[str]:
+    """Return the words of a list of the table in all languages."""
+    lists = word_lists("wish_words").items()
+    return frozenset(
+        word for each, words in lists if each.partition(".")[2] == name for word in words
+    )
+
+
+@cache
+def _cue_words() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the longest word of each cue: those between blanks, and those that may stand in one."""
+    words = {max(_WORD.findall(cue), key=len) for name in CUES for cue in _list(name)}
+    unspaced = {word for word in words if _UNSPACED.match(word[-1]) or word.endswith("'")}
+    return frozenset(words - unspaced), frozenset(unspaced)
 
 
 def _has_cue(text: str) -> bool:
-    """Return whether a text in lower case may hold a wish: each append of a user's text asks this.
-
-    In every wish is a cue, or a phrase of another language that is not ASCII.
-    """
-    cues, foreign = _cues()
-    return bool(cues.search("\n" + text) or (not text.isascii() and foreign.search(text)))
+    """Return whether a text may hold a wish, without compiling the table."""
+    words, unspaced = _cue_words()
+    return not words.isdisjoint(_WORD.findall(text)) or any(word in text for word in unspaced)
 
 
-@cache
-def _cues() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return patterns of the cues, each after a character that is no letter, and of the phrases."""
-    foreign = (phrase for phrase in _LISTS["elsewhere"] if not phrase.isascii())
-    cues = either(cue.lstrip() for cue in _LISTS["cues"])
-    return re.compile("[^a-z]" + cues), re.compile(either(foreign))
-
-
-def _own(text: str) -> str:
-    """Return a text of the same length, with blanks where the words are not the user's own."""
-    whole, text = text, _NOT_OWN.sub(lambda part: re.sub(r"[^\n]", " ", part[0]), text)
-    for line in _INTRODUCES.finditer(text):
-        follows = _BEGINS.search(whole, line.end())
-        if follows and text[follows.start()] == " ":
-            continue  # What it introduces is marked, and so is its end.
-        if not any(word in line[0] for word in _LISTS["announcing"]):
-            text = text[: line.end()] + "\n" * (len(text) - line.end())
-            break
-    if len(" ".join(text.split())) > _OWN:
-        begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
-        first = min(begin + _END, text.find("\n", begin) % (end + 1))
-        last = max(end - _END, text.rfind("\n", begin, end), first)
-        text = text[:first] + "\n" * (last - first) + text[last:]
-    return text
-
-
-def _wish(sentence: str) -> tuple[int, int] | None:
-    """Return the place of the wish in a sentence, without a question that follows it."""
-    lead, commands, preferences, question, elsewhere = _patterns()
-    asks = sentence.endswith(("?", "\uff1f"))
-    opening = lead.match(sentence)
-    at = opening.end() if opening else 0
-    begin, end = len(sentence) - len(sentence.lstrip(" \t-*•")), len(sentence.rstrip())
-    may_order = not asks or re.search(_POLITE, sentence[:at])
-    ordered = commands.match(sentence, at) or commands.match(sentence, begin)
-    if may_order and (ordered or elsewhere.match(sentence)):
-        return begin, end
-    said = preferences.search(sentence)
-    if said is None:
-        return None
-    # A clause alone would run into the next sentence, so what leads to it stays, if it is short.
-    start = begin if said.start("wish") - begin <= _LEADS else said.start("wish")
-    asked = question.search(sentence, said.end())
-    end = asked.start() if asked else len(sentence[:end].rstrip("?\uff1f"))
-    if end - said.end() > 2 or said["wish"].rsplit(None, 1)[-1] not in _LISTS["leading"]:
-        return start, end
-    # "Clips at the front, like I prefer" says it before; "it is not laid out as I prefer" does not.
-    states_how = said["how"] and start == begin and not _DENIED.search(sentence, 0, said.start())
-    return (start, end) if states_how else None
+def _any(name: str) -> str:
+    """Return a pattern for any of the phrases of a list."""
+    phrases = _list(name)
+    spaced = [each for each in phrases if each[-1].isalnum() and not _UNSPACED.match(each[-1])]
+    found = [rf"(?<!\w){either(spaced)}(?!\w|'\w)"] if spaced else []
+    unspaced = either(phrases.difference(spaced))
+    return f"(?:{'|'.join([*found, unspaced] if unspaced else found)})"
 
 
 @cache
-def _patterns() -> tuple[re.Pattern[str], ...]:
-    """Return patterns of a sentence's opening, of wishes, and of a question that follows one.
-
-    In the phrases of the data, a word in capitals stands for any member of that list, "SOME" for
-    none to two words, and "*" for any words.
-    """
-    parts = {name.upper(): rf"{either(_LISTS[name])}\b" for name in IN_PHRASES}
-    parts["VERB"] += rf"(?! (?:up|of|never|me know)\b)(?!(?: do| say)?{_VAGUE})"
-    parts["GERUND"] += f"(?!{_VAGUE})"
-    parts["NAME"] = rf"(?!{either(_LISTS['no name'])}\b)\w+[.!]*$"
-    parts["SOME"] = rf"(?:(?!{either(_LISTS['pointing'])}\b)[\w-]+ ){{0,2}}"
-    parts["*"] = r"[^\n]{0,200}?"
-    places = re.compile(f"({'|'.join(map(re.escape, parts))})")
-
-    def any_of(name: str) -> str:
-        found = (
-            "".join(parts.get(word) or re.escape(word) for word in places.split(phrase))
-            for phrase in sorted(_LISTS[name])
-        )
-        return f"(?:{'|'.join(found)})"
-
-    you = (
-        r"(?:(?:please|pls|kindly|just|also),? |i(?: want|'d like| would like| need) you to "
-        r"|you (?:should|must|have to|need to|ought to|are to) "
-        rf"|(?:make|be) sure (?:that you |you |to |that )|try to |{_POLITE})"
+def _patterns() -> Patterns:
+    opening = rf"\s*(?:{_any('opening')}[,!\uff0c-]* *)*"
+    ask, verb, unless = _any("ask"), _any("verb"), rf"(?![ ,\uff0c]*{_any('unless')})"
+    unless += rf"(?![ ,]*(?:[^\s,]+ )?{_any('inverted')})"
+    some, vague = (
+        r"(?: ?(?!(?:your|the|th(?:is|at|ese|ose)|his|her|their|its)\b)[\w'-]+){0,2}? ?",
+        rf"(?![^\n]*{_any('vague')}\W*$)",
     )
-    word, then = r"[^\s,]+", r"(?:(?:so|and|but|then|also) )"
-    return (
-        re.compile(
-            rf"\s*(?:(?:[-*•]|\(?\d{{1,2}}[.)]) +)?(?:{either(_LISTS['openings'])}[,:!-]* )*{you}*"
-        ),
-        re.compile(any_of("commands")),
-        re.compile(
-            r"(?:^|[,;:(—\u2013-] ?"
-            r"|\b(?:(?P<how>as|like|in)|and|but|so|because|since|though|although|while"
-            r"|given|considering|account|per|with) )"
-            rf"\s*(?:{either(_LISTS['openings'])}[,:!-]* )*"
-            rf"(?P<wish>{any_of('preferences')})"
-            rf"(?! (?:this|these|those)\b| {either(_LISTS['passing'])}(?:[.,;!?]|$))"
-        ),
-        re.compile(
-            rf"(?:[,;]? +{then}?(?:can|could|would|will|do|does|should|shall|is|are|am)"
-            # "To see which is best" asks nothing.
-            rf"|(?:[,;] +{then}?| +{then})(?:how|what|which|where|why|who))"
-            r" (?:you|i|we|it|there|this|that|the|my|to|a|"
-            r"are|is|do|does|can|should|would)\b|[,;] (?:and |but )?i(?:'m| am) (?:not sure|"
-            r"wondering|trying|stuck)\b"
-        ),
-        re.compile(
-            rf" *(?:bitte |por favor,? |s'il te plaît,? )?{either(_LISTS['elsewhere'])}"
-            rf"(?![ ,]+(?:{word} )?{either(_LISTS['narrating'])}\b)"
-            r"| *bitte (?:\w+ ){0,3}(?:immer|nie|niemals|nicht mehr|keine? (?:\w+ )?mehr)\b"
-            r"| *n(?:e |')\w+ (?:plus|jamais)\b"
-        ),
+    name = r"\W+(?-i:[A-Z\u00c0-\u00de\u0410-\u042f])[\w.-]*(?: [\w.-]+)?\W*"
+    greeted = rf"{_any('hello')},? (?!{_any('assistant')})\w+(?:[ -]\w+)?"
+    order = (
+        rf"{_any('start')}{unless}{vague}",
+        rf"{_any('always')}{unless}[^\n,;]*?{verb}",
+        rf"{verb}{unless}(?:[^\n]*?{_any('lasting')}|[^\n,;]*?{_any('inside')})",
+        rf"{_any('deny')} {_any('neg')}",
+        rf"{_any('liking')}{some}{_any('thing')}",
+        rf"{_any('no')}[^\n]{{1,60}}? {_any('ever')}",
+        rf"{_any('every')}{some}{_any('made')}[^\n,;]{{0,40}}?{_any('must')}",
+        rf"{_any('call')} ?(?!{_any('no_name')})[\w'-]+(?: [\w'-]+)?(?:,? (?:{_any('lasting')}|\w+))?[{_STOPS}]*$",
     )
+    found = {
+        "opening": opening,
+        "courtesy": rf"{opening}(?:{_any('courtesy')}[^\n]{{0,40}})?\W*",
+        "order": "|".join(order),
+        "prefer": rf"(?:^|[,;(\u2013\u2014\uff0c-] ?|\b(?=like )|{_any('joint')} ?)\s*"
+        rf"(?:{_any('opening')}[,!-]* )*(?P<wish>{_any('am')} ?{_any('being')}|{_any('prefer')}(?!\W*$"
+        rf"| {_any('once')}(?:[.,;!?]|$)| th(?:is|ese|ose|at(?! you))\b| an? [^,.;]*\b(?:that|which|who)\b))",
+        "then": rf"(?:[,;] +(?:so |and |but |then |also )?| +(?:so|and|but|then) ){ask}",
+        "letter": rf"(?i)\s*(?:{_any('greeting')}|{greeted}\s*(?:[,!:.-]|\n|$))",
+        "signed": rf"(?im)\n\s*{_any('closing')}[^\n]{{0,40}}(?:\n[^\n]{{0,40}}){{0,2}}\Z"
+        rf"|(?:[.!?\u3002,]\s+|\n\s*)(?:{_any('closing')}|{_any('named_closing')},?){name}\Z|^\s*-- ?$"
+        r"|(?-i:\s[-\u2013\u2014]+ ?[A-Z]\w+(?: \w+)?\W*\Z|\n[A-Z]\w+(?: [A-Z]\w+)?\Z)",
+    }
+    return Patterns(*(re.compile(found.get(each) or _any(each)) for each in Patterns._fields))

@@ -46,14 +46,14 @@ from typing import Any, Final, NamedTuple
 from hiermem.config import HierarchyConfig
 from hiermem.errors import StoreCorruptError, UsageError
 from hiermem.tree.levels import Growth, Root, pack, unpack
-from hiermem.tree.turns import Arrival, Flag, Turns, check_types, read_part
+from hiermem.tree.turns import Arrival, Flag, People, Turns, check_types, read_part
 from hiermem.tree.windows import Limits, Reason, Seal, Window, follow, micros, moment, receive
 from hiermem.types import Node, Position, SizeUnit
 from hiermem.types.brief import Brief
 from hiermem.types.transaction import LogEvent
 
 #: The format of the JSON; another number is another format.
-_VERSION = 2
+_VERSION = 3
 #: The end of a packed strand whose window has segments. A quote inside a name is escaped.
 _OPEN: Final = re.compile(r'\]\],-?\d+,\d+,(?:true|false),(?:true|false)\]\]"\]')
 _encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
@@ -139,7 +139,7 @@ class SessionState:
 
     ``ordinals`` is the number of sealed nodes of level 1, 2, …; ``groups`` the open groups of level
     2, 3, … packed; ``threads`` gives for each thread the index of its last message and its packed
-    ``Strand``.
+    ``Strand``. ``people`` is who speaks.
     """
 
     next_index: int = 0
@@ -147,11 +147,25 @@ class SessionState:
     ordinals: tuple[int, ...] = ()
     groups: tuple[str, ...] = ()
     threads: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    people: People = People()
+
+    @property
+    def among_people(self) -> bool:
+        """Return whether it is talk of several people, in which nobody is the assistant's user."""
+        return self.people.are_several(self.next_index)
 
     def to_json(self) -> str:
         """Write it as JSON, threads in the order in which they first spoke."""
         return _encode(
-            [_VERSION, self.next_index, self.closed, self.ordinals, self.groups, {**self.threads}]
+            [
+                _VERSION,
+                self.next_index,
+                self.closed,
+                self.ordinals,
+                self.groups,
+                {**self.threads},
+                self.people,
+            ]
         )
 
     @classmethod
@@ -164,14 +178,14 @@ class SessionState:
 
     @classmethod
     def _of(cls, row: Sequence[Any]) -> SessionState:
-        version, next_index, closed, ordinals, groups, threads = row
+        version, next_index, closed, ordinals, groups, threads, people = row
         if version != _VERSION:
             raise ValueError
         kept = {thread: (last, packed) for thread, (last, packed) in threads.items()}
         check_types(next_index, *ordinals, *(last for last, _ in kept.values()), kind=int)
         check_types(*groups, *(packed for _, packed in kept.values()), kind=str)
         check_types(closed, kind=bool)
-        return cls(next_index, closed, tuple(ordinals), tuple(groups), kept)
+        return cls(next_index, closed, tuple(ordinals), tuple(groups), kept, People.unpack(people))
 
     def next_ordinal(self, level: int) -> int:
         """Return the number of sealed nodes of ``level``, which is the ordinal of the next."""
@@ -415,6 +429,7 @@ class _Fold:
         self._next = state.next_index
         self._lasts = {thread: last for thread, (last, _) in state.threads.items()}
         self._strands: dict[str, Strand] = {}
+        self._people = state.people
         self.growth = Growth(state.ordinals, state.groups, config)
 
     def strand(self, thread: str) -> Strand:
@@ -442,6 +457,7 @@ class _Fold:
                 + ("the session is closed" if self.state.closed else f"{self._next} is next")
             )
         self._next += 1
+        self._people = self._people.after(arrival)
         thread = arrival.thread
         turns, window = self.strand(thread)
         if not self.config.enabled:
@@ -515,7 +531,9 @@ class _Fold:
         growth = self.growth
         closed = self.state.closed if closed is None else closed
         return Folded(
-            SessionState(self._next, closed, growth.ordinals(), growth.groups(), threads),
+            SessionState(
+                self._next, closed, growth.ordinals(), growth.groups(), threads, self._people
+            ),
             tuple(growth.nodes.values()),
             tuple(growth.parents),
             tuple(self.flags),

@@ -83,6 +83,17 @@ def call_mark(call_id: str) -> str:
     return hashlib.sha256(f"call\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def speaker_mark(stored: StoredMessage) -> str:
+    """Return the mark of the user who speaks in a message, the same for those without a name.
+
+    It is "" for the other roles, and for a message whose speaker was erased.
+    """
+    if stored.role != "user" or stored.state != "live":
+        return ""
+    name = f"speaker\0{stored.name or ''}"
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 def marks_of(message: Message) -> tuple[tuple[str, ...], str | None]:
     """Return the marks of a message's tool calls, and the mark of the call that it answers."""
     calls = tuple(call_mark(call.id) for call in message.tool_calls) if message.tool_calls else ()
@@ -105,7 +116,7 @@ class Arrival:
     ``size`` is in the session's unit and ``tokens`` in tokens, both as summarising weighs them.
     ``calls`` are the marks (``call_mark``) of an assistant's tool calls; ``result_of`` is the mark
     of the call that a tool's result names. ``slices`` is set exactly where ``size`` alone exceeds
-    the hard limit.
+    the hard limit. ``speaker`` is the mark of the user who speaks, "" for other roles.
     """
 
     index: int
@@ -117,6 +128,7 @@ class Arrival:
     calls: tuple[str, ...] = ()
     result_of: str | None = None
     slices: tuple[Slice, ...] = ()
+    speaker: str = ""
 
     @classmethod
     def of(cls, stored: StoredMessage, slices: Sequence[Slice] = ()) -> Arrival:
@@ -131,7 +143,53 @@ class Arrival:
             stored.created_at,
             *marks_of(message),
             tuple(slices),
+            speaker_mark(stored),
         )
+
+
+class People(NamedTuple):
+    """Who speaks in a session, so far as it is known whether several people do.
+
+    ``mark`` is that of the user who spoke first, in message ``first``; ``second`` is the first
+    message of another user, and ``assistant`` that of the assistant. -1 stands for none.
+    """
+
+    mark: str = ""
+    first: int = -1
+    second: int = -1
+    assistant: int = -1
+
+    def after(self, arrival: Arrival) -> People:
+        """Add a message; one that was added before changes nothing."""
+        if arrival.role == "assistant" and self.assistant < 0:
+            return self._replace(assistant=arrival.index)
+        if arrival.speaker and self.first < 0:
+            return self._replace(mark=arrival.speaker, first=arrival.index)
+        if arrival.speaker and self.second < 0 and arrival.speaker != self.mark:
+            return self._replace(second=arrival.index)
+        return self
+
+    def before(self, stop: int) -> People:
+        """Return what was known before message ``stop``."""
+        if self.first >= stop:
+            return People(assistant=self.assistant if self.assistant < stop else -1)
+        second, assistant = (at if at < stop else -1 for at in (self.second, self.assistant))
+        return self._replace(second=second, assistant=assistant)
+
+    def are_several(self, messages: int) -> bool:
+        """Return whether several people speak in a session of so many messages.
+
+        Several users do, or there are RUN messages and more, none of which is an assistant's.
+        """
+        return self.second >= 0 or (self.assistant < 0 and messages >= RUN)
+
+    @classmethod
+    def unpack(cls, row: Sequence[Any]) -> People:
+        """Read what its JSON row holds; raises for another row."""
+        mark, *places = row
+        check_types(mark, kind=str)
+        check_types(*places, kind=int)
+        return cls(mark, *places)
 
 
 class Turns(NamedTuple):
