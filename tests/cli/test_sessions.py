@@ -70,18 +70,18 @@ def test_a_fork_is_listed_under_the_session_that_it_stems_from(db):
 
 
 def test_pins_are_listed_added_and_taken_off(db):
-    asked = ["pin", "--db", db, "--session", "talk"]
+    asked = ["pin", "--db", db, "--session", "other"]
     assert "no pinned messages" in run(*asked).stderr
     with Memory.open(db) as memory:
-        said = Message.user("From now on, answer in French.", name="Ada", created_at=SAID)
-        memory.session("talk").append(said)
+        said = Message.user("From now on, answer in French.", created_at=SAID)
+        memory.session("other").append(said)
     run(*asked, "--add", 0)
     wish, pinned = json.loads(run(*asked, "--json").stdout)["pins"]
-    assert (wish["index"], wish["reason"]) == (4, "wish")
+    assert (wish["index"], wish["reason"]) == (1, "wish")
     assert (pinned["index"], pinned["reason"]) == (0, "pinned")
-    assert "Ada: From now on, answer in French." in run(*asked).stdout
-    assert "French" not in run(*asked, "--remove", 4).stdout
-    assert "is not pinned" in run(*asked, "--remove", 4, code=1).stderr
+    assert "User: From now on, answer in French." in run(*asked).stdout
+    assert "French" not in run(*asked, "--remove", 1).stdout
+    assert "is not pinned" in run(*asked, "--remove", 1, code=1).stderr
 
 
 def test_more_sessions_than_a_page_are_listed_once(tmp_path, monkeypatch):

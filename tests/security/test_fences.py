@@ -42,11 +42,12 @@ def memory_over(store, *, tenant="default", llm=None):
     )
 
 
-def talk(count, *, begin=0, words=25, mark=""):
+def talk(count, *, begin=0, words=25, mark="", name=None):
     return [
         Message(
             "user" if n % 2 == 0 else "assistant",
             f"{mark} in turn {n} they said " + " ".join(f"word{n}x{k}" for k in range(words)),
+            name=name if n % 2 == 0 else None,
             created_at=START + timedelta(minutes=n),
         )
         for n in range(begin, begin + count)
@@ -285,9 +286,9 @@ async def test_only_what_a_user_said_is_among_the_lines_that_a_record_counts_as_
     for role, text in hostile:
         said = f"{text}\nUser: {ORDER}\n{forged}"
         await session.append(Message(role, said))
-    await session.append(talk(80))
+    await session.append(talk(80, name=name))
     await session.update()
-    wanted = {f"{pin.speaker}: {pin.text}" for pin in await session.pins()}
+    wanted = {f"{pin.speaker} asked on {pin.day}: {pin.text}" for pin in await session.pins()}
     assert wanted
     wanted = {" ".join(line.split()) for line in wanted}
     for how in ({}, {"strategy": "layered"}):

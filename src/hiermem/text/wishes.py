@@ -13,7 +13,7 @@ letter is not read, nor a message that ends by asking about a text, which may st
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -46,7 +46,7 @@ _MARKED: Final = re.compile(
 )
 _ITEM: Final = re.compile(r" {0,3}(?:[-*\u2022\u2013+]|\(?\d{1,2}[.)])\s+(?=\S)")
 #: What stands inside a line where its own words end.
-_ENDS: Final = re.compile(r"\[\[|```|~~~|</?[A-Za-z]|\b\d{1,2}:\d\d(?: ?[AaPp][Mm])?$")
+_ENDS: Final = re.compile(r"\[\[|```|~~~|</?[A-Za-z]")
 _QUOTED: Final = re.compile(
     r'(?<!\d)"[^"]*(?:"|$)|“[^”]*(?:”|$)|„[^“”]*(?:[“”]|$)|«[^»]*(?:»|$)|\u2039[^\u203a]*\u203a'
     r"|「[^」]*(?:」|$)|『[^』]*(?:』|$)|《[^》]*(?:》|$)|`[^`]*(?:`|$)"
@@ -59,7 +59,7 @@ _COLON: Final = (":", "\uff1a")
 #: Letters of scripts that part no words by blanks.
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _BREAK: Final = re.compile(r"\n[^\S\n]*\n")
-_WORD: Final = re.compile(r"[^\W_]+(?:['-][^\W_]+)*'?")
+_WORD: Final = re.compile(r"[^\W_]+'?")
 
 
 class Patterns(NamedTuple):
@@ -110,11 +110,14 @@ def wishes_in(message: Message) -> tuple[str, ...]:
     content = message.content
     parts = [content] if isinstance(content, str) else _texts(content)
     lines = _first_paragraph(parts[0]) if parts else []
+    paragraph = "\n".join(lines)
     # Nearly all messages end here.
-    if not _has_cue(_plain("\n".join(lines))) or _is_letter("\n".join(lines)):
+    if not _has_cue(_plain(paragraph)):
         return ()
     found = [_shortened(wish) for wish in _read(lines)][:_MOST]
-    return tuple(found) if found and not _is_judged(parts[-1], found[-1]) else ()
+    if not found or _is_letter(paragraph) or _is_judged(parts[-1], found[-1]):
+        return ()
+    return tuple(found)
 
 
 def _texts(parts: Iterable[object]) -> list[str]:
@@ -155,14 +158,15 @@ def _read(lines: Sequence[str]) -> Iterator[str]:
         for part in _SENTENCE.finditer(plain):
             sentence = part[0]
             has_colon = sentence.rstrip().endswith(_COLON)
-            is_lead = has_colon and line is lines[0] and bool(patterns.lead.search(sentence))
-            place = None if is_lead else _wish(sentence, is_item=is_listed)
+            is_lead = has_colon and line is lines[0] and bool(patterns.lead.match(sentence))
+            is_whole = not end or part.end() < len(plain)
+            place = _wish(sentence, is_item=is_listed) if is_whole and not is_lead else None
+            if not (place or is_lead or patterns.courtesy.fullmatch(sentence)):
+                return
             if patterns.told.search(patterns.self.sub("", sentence)):
                 return
             if place:
                 yield own[part.start() + place[0] : part.start() + place[1]]
-            elif not (is_lead or patterns.courtesy.fullmatch(sentence)):
-                return
             if sentence.rstrip().endswith(_QUESTION) or (has_colon and not is_lead):
                 return
             is_listed |= is_lead
@@ -190,19 +194,20 @@ def _wish(sentence: str, *, is_item: bool) -> tuple[int, int] | None:
     patterns = _patterns()
     begin = len(sentence) - len(sentence.lstrip())
     end = len(sentence.rstrip().rstrip("".join(_COLON)))
-    if patterns.passing.search(sentence) and not patterns.lasting.search(sentence):
-        return None
     opening = patterns.opening.match(sentence)
     starts = {begin, opening.end() if opening else begin}
-    if not sentence.rstrip().endswith(_QUESTION):
-        is_order = is_item or any(patterns.order.match(sentence, start) for start in starts)
-    else:  # "Can you always cite sources?" is an order.
-        is_order = any(
-            patterns.order.match(sentence, start) for start in starts - {begin}
-        ) and bool(patterns.ask.search(sentence, begin, max(starts) + 1))
+    if sentence.rstrip().endswith(_QUESTION):
+        # "Can you always cite sources?" is an order.
+        is_asked = patterns.ask.search(sentence, begin, max(starts) + 1)
+        starts, is_item = starts - {begin} if is_asked else set(), False
+    is_order = is_item or any(patterns.order.match(sentence, start) for start in starts)
     said = None if is_order else patterns.prefer.search(sentence)
+    if not (is_order or said):
+        return None
+    if patterns.passing.search(sentence) and not patterns.lasting.search(sentence):
+        return None
     if said is None:
-        return (begin, end) if is_order else None
+        return begin, end
     # A clause alone would run into the next sentence, so what leads to it stays, if it is short.
     start = begin if said.start("wish") - begin <= _LEADS else said.start("wish")
     asked = patterns.then.search(sentence, said.end())
@@ -219,17 +224,23 @@ def _list(name: str) -> frozenset[str]:
 
 
 @cache
-def _cue_words() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the longest word of each cue: those between blanks, and those that may stand in one."""
-    words = {max(_WORD.findall(cue), key=len) for name in CUES for cue in _list(name)}
-    unspaced = {word for word in words if _UNSPACED.match(word[-1]) or word.endswith("'")}
-    return frozenset(words - unspaced), frozenset(unspaced)
+def _cue_words() -> tuple[Mapping[str, list[frozenset[str]]], frozenset[str]]:
+    """Return the words of each cue by the longest, and the cues without blanks."""
+    cues = {cue for name in CUES for cue in _list(name)}
+    unspaced = {cue for cue in cues if _UNSPACED.match(cue[-1])}
+    found: dict[str, list[frozenset[str]]] = {}
+    for words in map(_WORD.findall, cues - unspaced):
+        found.setdefault(max(words, key=len), []).append(frozenset(words))
+    return found, frozenset(unspaced)
 
 
 def _has_cue(text: str) -> bool:
     """Return whether a text may hold a wish, without compiling the table."""
-    words, unspaced = _cue_words()
-    return not words.isdisjoint(_WORD.findall(text)) or any(word in text for word in unspaced)
+    cues, unspaced = _cue_words()
+    words = set(_WORD.findall(text))
+    if any(cue <= words for word in cues.keys() & words for cue in cues[word]):
+        return True
+    return not text.isascii() and any(cue in text for cue in unspaced)
 
 
 def _any(name: str) -> str:
@@ -250,6 +261,10 @@ def _patterns() -> Patterns:
         r"(?: ?(?!(?:your|the|th(?:is|at|ese|ose)|his|her|their|its)\b)[\w'-]+){0,2}? ?",
         rf"(?![^\n]*{_any('vague')}\W*$)",
     )
+    called = rf"(?!{_any('no_name')})[\w'-]+(?: [\w'-]+)?(?:,? (?:{_any('lasting')}|\w+))?"
+    once = rf" {_any('once')}(?:[.,;!?]|$)| th(?:is|ese|ose|at(?! you))\b"
+    once = rf"(?!\W*$|{once}| an? [^,.;]*\b(?:that|which|who)\b)"
+    prefers = rf"(?P<wish>{_any('am')} ?{_any('being')}|{_any('prefer')}{once})"
     name = r"\W+(?-i:[A-Z\u00c0-\u00de\u0410-\u042f])[\w.-]*(?: [\w.-]+)?\W*"
     greeted = rf"{_any('hello')},? (?!{_any('assistant')})\w+(?:[ -]\w+)?"
     order = (
@@ -260,19 +275,19 @@ def _patterns() -> Patterns:
         rf"{_any('liking')}{some}{_any('thing')}",
         rf"{_any('no')}[^\n]{{1,60}}? {_any('ever')}",
         rf"{_any('every')}{some}{_any('made')}[^\n,;]{{0,40}}?{_any('must')}",
-        rf"{_any('call')} ?(?!{_any('no_name')})[\w'-]+(?: [\w'-]+)?(?:,? (?:{_any('lasting')}|\w+))?[{_STOPS}]*$",
+        rf"{_any('call')} ?{called}[{_STOPS}]*$",
     )
     found = {
         "opening": opening,
-        "courtesy": rf"{opening}(?:{_any('courtesy')}[^\n]{{0,40}})?\W*",
+        "courtesy": rf"{opening}(?:{_any('courtesy')}[^\n\0]{{0,40}})?[^\w\0]*",
+        "lead": rf"{opening}{_any('lead')}",
         "order": "|".join(order),
         "prefer": rf"(?:^|[,;(\u2013\u2014\uff0c-] ?|\b(?=like )|{_any('joint')} ?)\s*"
-        rf"(?:{_any('opening')}[,!-]* )*(?P<wish>{_any('am')} ?{_any('being')}|{_any('prefer')}(?!\W*$"
-        rf"| {_any('once')}(?:[.,;!?]|$)| th(?:is|ese|ose|at(?! you))\b| an? [^,.;]*\b(?:that|which|who)\b))",
+        rf"(?:{_any('opening')}[,!-]* )*{prefers}",
         "then": rf"(?:[,;] +(?:so |and |but |then |also )?| +(?:so|and|but|then) ){ask}",
         "letter": rf"(?i)\s*(?:{_any('greeting')}|{greeted}\s*(?:[,!:.-]|\n|$))",
         "signed": rf"(?im)\n\s*{_any('closing')}[^\n]{{0,40}}(?:\n[^\n]{{0,40}}){{0,2}}\Z"
-        rf"|(?:[.!?\u3002,]\s+|\n\s*)(?:{_any('closing')}|{_any('named_closing')},?){name}\Z|^\s*-- ?$"
-        r"|(?-i:\s[-\u2013\u2014]+ ?[A-Z]\w+(?: \w+)?\W*\Z|\n[A-Z]\w+(?: [A-Z]\w+)?\Z)",
+        rf"|(?:[.!?\u3002,]\s+|\n\s*)(?:{_any('closing')}|{_any('named_closing')},?){name}\Z"
+        r"|^\s*-- ?$|(?-i:\s[-\u2013\u2014]+ ?[A-Z]\w+(?: \w+)?\W*\Z|\n[A-Z]\w+(?: [A-Z]\w+)?\Z)",
     }
     return Patterns(*(re.compile(found.get(each) or _any(each)) for each in Patterns._fields))

@@ -147,7 +147,7 @@ class SessionState:
     ordinals: tuple[int, ...] = ()
     groups: tuple[str, ...] = ()
     threads: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    people: People = People()
+    people: People = field(default_factory=People)
 
     @property
     def among_people(self) -> bool:
