@@ -30,7 +30,7 @@ WORDS = tuple(
         "the ferry leaves harbour 14:20 price 37.50 EUR deck B/12 we decided not to ship "
         "schema.sql until Friday because Ada measured 212 ms in booking/seats.py and Jonas "
         "prefers SQLite "
-        "never change https://example.org/plan v2.1 rollback on 2024-03-15 capacity 180 cars"
+        "while change https://example.org/plan v2.1 rollback on 2024-03-15 capacity 180 cars"
     )
 )
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)

@@ -605,11 +605,12 @@ class AsyncSession(Brief):
         await change.set_pin(self._handle, self.id, index, pinned=False)
 
     async def pins(self) -> tuple[hiermem.Pin, ...]:
-        """Return the pinned messages, the newest first; at most the newest 64.
+        """Return the pinned messages, the newest first; at most the newest 64 of either reason.
 
-        A message of a user's in which a standing wish is found ("always …", "from now on …", "I
-        prefer …") is pinned on its append, with the reason "wish". Contexts show pins within
-        ``ContextPolicy.pins`` of the budget.
+        A message that a user begins with a standing wish ("always …", "from now on …", "do not …",
+        "I prefer …") has the reason "wish", unless several people speak in the session. What an
+        application pinned, and a system message, has the reason "pinned". Contexts show pins
+        within ``ContextPolicy.pins`` of the budget.
         """
         return await read.pins(self._handle, self.id)
 

@@ -31,7 +31,7 @@ from hiermem.types import Node, Revision, Span, StoredMessage, Unit
 from hiermem.types.brief import Brief
 from hiermem.types.runs import each_of, runs_of
 
-#: The newest pinned messages that are read; older ones are not known any more.
+#: The newest messages that are read of either flag; older ones are not known any more.
 MOST: Final = 64
 #: The most tokens that a pinned message's excerpt takes.
 _EXCERPT: Final = 100
@@ -45,8 +45,8 @@ _LEAST: Final = 250
 class Pin(Brief):
     """A message that contexts keep in sight.
 
-    ``reason`` is "pinned" if an application pinned it, "wish" if its user said a standing wish in
-    it. ``text`` is what contexts show of it while the message itself does not stand verbatim.
+    ``reason`` is "pinned" if an application pinned it or wrote it as a system message, "wish" if
+    its user said a standing wish in it. ``text`` is what contexts show of it while the message itself does not stand verbatim.
     """
 
     index: int
