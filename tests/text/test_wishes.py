@@ -9,6 +9,7 @@ from hiermem import Message
 from hiermem.text.wishes import (
     CUES,
     PIN,
+    SYSTEM,
     WISH,
     WITHDRAWN,
     _has_cue,
@@ -231,7 +232,9 @@ def test_only_the_user_has_wishes_and_an_application_has_the_last_word():
     assert flags_of(Message.user(text), ("late",)) == ("late", WISH)
     assert flags_of(Message.user(text), (WITHDRAWN,)) == (WITHDRAWN,)
     assert flags_of(Message.user("Hello."), (PIN,)) == (PIN,)
-    assert flags_of(Message.system("Hello.")) == (WISH,), "an application's own word stays in sight"
+    assert flags_of(Message.system("Hello.")) == (SYSTEM,), (
+        "an application's own word stays in sight"
+    )
     assert without_flags(("late", PIN, WISH, WITHDRAWN)) == ("late",)
     for message in (
         Message.assistant(text),

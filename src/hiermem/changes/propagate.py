@@ -44,7 +44,7 @@ from hiermem.errors import (
 from hiermem.log.rebuild import known
 from hiermem.log.trees import MessageChange, TreeState, naming, tree_states
 from hiermem.needs import Reading, inside
-from hiermem.text.wishes import PIN, WISH, WITHDRAWN, without_flags
+from hiermem.text.wishes import IN_SIGHT, PIN, WITHDRAWN, without_flags
 from hiermem.tree.levels import Root, allot, flag, hull, mark_dirty
 from hiermem.tree.weights import Weigher
 from hiermem.tree.windows import converted
@@ -510,8 +510,8 @@ def set_pin(session_id: str, index: int, *, pinned: bool) -> Deciding[None]:
         raise MessageWithdrawnError(session_id, index=index, state=stored.state)
     if pinned:
         flags = (*without_flags(stored.flags), PIN)
-    elif PIN in stored.flags or WISH in stored.flags:
-        withdrawn = (WITHDRAWN,) if WISH in stored.flags else ()
+    elif any(flag in stored.flags for flag in IN_SIGHT):
+        withdrawn = () if PIN in stored.flags else (WITHDRAWN,)
         flags = (*without_flags(stored.flags), *withdrawn)
     else:
         raise NotFoundError(

@@ -21,7 +21,7 @@ from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError
 from hiermem.handle import Handle, session_state
 from hiermem.process import has_ended
 from hiermem.text.policy import check_name
-from hiermem.text.wishes import PIN, WISH
+from hiermem.text.wishes import IN_SIGHT
 from hiermem.tree.fold import OpenWindow, config_from
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
 from hiermem.types.brief import Bar, Brief
@@ -181,7 +181,7 @@ async def messages(
 async def pins(handle: Handle, session_id: str) -> tuple[Pin, ...]:
     """Return the pins of a session, the newest first."""
     record = await handle.record_or_new(session_id)
-    flagged = [await handle.store.flagged(session_id, flag, limit=MOST) for flag in (PIN, WISH)]
+    flagged = [await handle.store.flagged(session_id, flag, limit=MOST) for flag in IN_SIGHT]
     messages = [stored for each in flagged for stored in each]
     return of_messages(
         messages, handle.counter.count, among_people=session_state(record).among_people

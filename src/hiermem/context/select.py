@@ -531,7 +531,7 @@ async def _known(
         transaction.NeedMessages(0, cut.MOST_LEADING),
     ]
     if has_pins:
-        needs += [transaction.NeedFlagged(flag, pins.MOST) for flag in (wishes.PIN, wishes.WISH)]
+        needs += [transaction.NeedFlagged(flag, pins.MOST) for flag in wishes.IN_SIGHT]
         needs += [transaction.NeedMessages(index, index + 1) for index in own]
     if request.sticky and request.strategy == "cut":
         needs.append(transaction.NeedViews((name, name + SEEN)))
@@ -539,7 +539,11 @@ async def _known(
     record, first = handle.checked_or_new(session_id, found.pop(0)), found.pop(0)
     held: tuple[Pin, ...] = ()
     if has_pins:
-        pinned = {stored.index: stored for _ in range(2 + len(own)) for stored in found.pop(0)}
+        pinned = {
+            stored.index: stored
+            for _ in range(len(wishes.IN_SIGHT) + len(own))
+            for stored in found.pop(0)
+        }
         held = pins.of_messages(
             pinned.values(),
             handle.counter.count,

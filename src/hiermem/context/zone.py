@@ -26,7 +26,7 @@ from hiermem.summaries import salience
 from hiermem.text import units
 from hiermem.text.measure import body, day, speaker
 from hiermem.text.slices import excerpt
-from hiermem.text.wishes import PIN, WISH, wishes_in
+from hiermem.text.wishes import PIN, SYSTEM, WISH, wishes_in
 from hiermem.types import Node, Revision, Span, StoredMessage, Unit
 from hiermem.types.brief import Brief
 from hiermem.types.runs import each_of, runs_of
@@ -46,7 +46,8 @@ class Pin(Brief):
     """A message that contexts keep in sight.
 
     ``reason`` is "pinned" if an application pinned it or wrote it as a system message, "wish" if
-    its user said a standing wish in it. ``text`` is what contexts show of it while the message itself does not stand verbatim.
+    its user said a standing wish in it. ``text`` is what contexts show of it while the message
+    itself does not stand verbatim.
     """
 
     index: int
@@ -74,7 +75,7 @@ def of_messages(
     """
     found: dict[int, Pin] = {}
     for stored in sorted(messages, key=lambda stored: -stored.index):
-        by_hand = stored.index in also or PIN in stored.flags or stored.role == "system"
+        by_hand = stored.index in also or PIN in stored.flags or SYSTEM in stored.flags
         if stored.state != "live" or not (by_hand or (WISH in stored.flags and not among_people)):
             continue
         if by_hand:

@@ -22,10 +22,13 @@ from hiermem.text.policy import either
 from hiermem.types import Message
 from hiermem.types.message import TextPart
 
-#: The flags of a stored message: one that an application pinned; one in which a wish was found, or
-#: which the application wrote as a system message; and one whose wishes were withdrawn.
+#: The flags of a stored message: one that an application pinned, one in which a wish was found, and
+#: one that the application wrote as a system message. Contexts keep these in sight.
 PIN: Final = "pin"
 WISH: Final = "wish"
+SYSTEM: Final = "system"
+IN_SIGHT: Final = (PIN, WISH, SYSTEM)
+#: The flag of a message that was taken out of sight, and stays so.
 WITHDRAWN: Final = "withdrawn wish"
 #: The most wishes of one message, and code points of one wish.
 _MOST: Final = 8
@@ -86,15 +89,17 @@ def flags_of(message: Message, before: Sequence[str] = ()) -> tuple[str, ...]:
 
     An application's pin stays; withdrawn wishes stay withdrawn.
     """
-    kept = tuple(flag for flag in before if flag != WISH)
+    kept = tuple(flag for flag in before if flag not in (WISH, SYSTEM))
     if PIN in before or WITHDRAWN in before:
         return kept
-    return (*kept, WISH) if message.role == "system" or wishes_in(message) else kept
+    if message.role == "system":
+        return (*kept, SYSTEM)
+    return (*kept, WISH) if wishes_in(message) else kept
 
 
 def without_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return the flags that say nothing about what the text of the message is."""
-    return tuple(flag for flag in flags if flag not in (PIN, WISH, WITHDRAWN)) if flags else ()
+    return tuple(flag for flag in flags if flag not in (*IN_SIGHT, WITHDRAWN)) if flags else ()
 
 
 def wishes_in(message: Message) -> tuple[str, ...]:
