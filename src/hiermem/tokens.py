@@ -4,6 +4,9 @@ A count depends only on the text and the counter's name; no text is read as a sp
 Importing this module loads neither tiktoken nor the vocabulary. A short ASCII text is counted with
 the mapped vocabulary; what that is too slow for loads tiktoken, once per process.
 ``hiermem.text.measure`` decides what a message costs besides its text.
+
+A long text is counted on a thread, so that the event loop serves other tasks meanwhile. A short one
+is counted in place, because handing it to a thread takes longer.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""Makes one model call: within the caps and rate limits, with a timeout, priced and journalled.
+"""Runs one model call: within the caps and rate limits, with a timeout, priced and journalled.
 
 A call that may cost money is journalled before it is made, and no call is made that would exceed a
 cap. The worst-case cost is reserved before the call. It is settled with the usage that the provider
 reports, or with our own count where it reports none.
-
-Counts tokens, and does other work on texts, without blocking the event loop.
-
-A short text is counted in place, because handing it to a thread takes longer. A long one is counted
-on a thread, so that the event loop serves other tasks meanwhile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lets the requests to one model go: a semaphore, the limits per minute, and none while it is down.
+"""Runs the requests to one model: a semaphore, limits per minute, and none while it is down.
 
 All runs, sessions and tenants of one event loop that use a model object share its semaphore and its
 limits. That it is down is known to the whole process. Requests of another process, of another

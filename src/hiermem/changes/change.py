@@ -1,4 +1,4 @@
-"""Changes what is in a session: prepares outside the transaction, decides inside it.
+"""Writes changes of a session: prepares outside the transaction, has them decided inside it.
 
 The decisions are in ``hiermem.log`` (``edit``, ``erase``). This module checks
 and counts a new text before the store is called, and scrubs the store's bytes after an erasure.

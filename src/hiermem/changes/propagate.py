@@ -1,4 +1,4 @@
-"""Propagates a change of messages through a tree: weights, spans and marks, from windows to roots.
+"""Decides how a change of messages goes through a tree: weights, spans, marks, up to the roots.
 
 Sealed is sealed (P5): no edit and no erasure moves a bound, splits a group or joins two. A window
 whose message changed has another size, and so has every node above it, each measured by the rule

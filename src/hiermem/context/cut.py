@@ -1,4 +1,4 @@
-"""The exact cover of a session inside a token budget, in two zones, and how it stays stable.
+"""Decides the exact cover of a session in a token budget, in two zones, and keeps it stable.
 
 The summary zone represents every window before a boundary, in a row of pooled views. The verbatim
 zone holds everything after the boundary. Providers bill a cached prefix at a fraction of the price,

@@ -1,4 +1,4 @@
-"""The ``layered`` strategy: the fixed recipe of the published plan, for callers who want it.
+"""Decides a context by ``layered``: the fixed recipe of the published plan.
 
 The recipe takes the recent messages that no window holds yet, up to their reserve. If the budget
 has fewer than 2,000 tokens beside the reserve, it adds the newest L3 alone, if one is made.

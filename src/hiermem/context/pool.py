@@ -1,4 +1,4 @@
-"""Views of many nodes, where the zone cannot show everything.
+"""Decides the views of many nodes, if the zone cannot show everything.
 
 Extracts are pooled: the units of all nodes go into one selection for the whole share. The pool uses
 the level whose nodes hold several times the share; each of its nodes keeps its best unit before any

@@ -1,4 +1,4 @@
-"""What an agent prefers in a context: levels of summaries, recent messages and pins.
+"""Decides what a profile of an agent may prefer: levels of summaries, recent messages and pins.
 
 A profile states preferences, never omissions: every profile covers the whole history, in an exact
 cover inside the budget like every cut.

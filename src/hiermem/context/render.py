@@ -1,4 +1,4 @@
-"""Turn the content of a context into provider messages: the exact form that each message takes.
+"""Decides the exact form that the content of a context takes in provider messages.
 
 Memory enters a prompt only as a fenced record in a user-role message of its own. A real message is
 either rendered whole or quoted inside such a record. The tool calls of an assistant and all their

@@ -1,6 +1,6 @@
-"""Select a context: read, let the core decide, store what was shown, and add what was recalled.
+"""Reads what a context is selected from, has it decided, and stores what was shown.
 
-This module holds no policy; ``hiermem.context.cut`` decides which messages and summaries
+``hiermem.context.cut`` decides which messages and summaries
 appear where. The name under which the shown state is stored does not contain the question, so the
 cut stays unchanged whatever the question is.
 """

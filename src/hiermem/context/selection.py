@@ -1,4 +1,4 @@
-"""The answer to a context request: the selected blocks and their renderings for each provider.
+"""Decides how the answer to a context request renders for each provider, and what it counts.
 
 The same selection renders to the same bytes. ``total_tokens`` counts everything that ``to_openai``
 returns, including the system prompt and the tools. This module makes no decisions.

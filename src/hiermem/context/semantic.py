@@ -1,4 +1,4 @@
-"""Fill a selection with search results: what ``ContextWindowManager.semantic_search`` returns."""
+"""Reads the search results that fill a selection of ``ContextWindowManager.semantic_search``."""
 
 from __future__ import annotations
 

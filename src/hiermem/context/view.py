@@ -1,4 +1,4 @@
-"""The sticky state of a selection: what it showed, so that the next one keeps it as a prefix.
+"""Decides the sticky state of a selection: what the next one keeps as its prefix.
 
 Providers bill a cached prefix at a fraction of the price, so a cut stays unchanged until it must
 move. The state stores the rendered bytes of the summary zone, so losing it costs a cache miss and

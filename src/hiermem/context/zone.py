@@ -1,4 +1,4 @@
-"""The pieces of the summary zone: whole summaries and trimmed views, fenced and counted.
+"""Decides the pieces of the summary zone: whole summaries and trimmed views, fenced and counted.
 
 A view never takes more tokens than its share, frame included.
 

@@ -1,4 +1,4 @@
-"""Splits a session into chunks, and extracts one: reads, asks, repairs, commits a fit answer.
+"""Runs the extraction of one chunk: reads, asks, repairs, commits a fit answer.
 
 The split depends on the messages, the options and the model alone, and writes nothing. The result
 of a chunk is an answer that is already on record, or a failure with its reason. ``extraction``

@@ -1,4 +1,4 @@
-"""Draws a result's graph as a Mermaid flowchart.
+"""Decides how a result's graph is drawn as a Mermaid flowchart.
 
 Every character from a conversation is escaped, so no name can end a label, add a node or insert
 markup. The text says what was left out.

@@ -1,4 +1,4 @@
-"""Extracts a session: splits it, has each chunk answered, reduces the answers, stores the result.
+"""Runs an extraction: splits, has each chunk answered, reduces the answers, stores the result.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Makes one result of the chunks' answers: the graph, the summary, the stored records.
+"""Runs the join of the chunks' answers to one result: graph, summary, stored records.
 
 The graph needs no model. Only the summary asks one, once, and its answer is stored as a chunk's is,
 so that no second run pays for it again. Summaries that exceed a request are shown in an extract. If

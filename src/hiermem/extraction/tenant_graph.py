@@ -1,4 +1,4 @@
-"""Answers questions about the graph of all sessions of a tenant, by name.
+"""Reads the graph of all sessions of a tenant, by name.
 
 Only the records of the names asked for are read. So a question costs what the sessions say about
 that name, not what the tenant holds. ``extraction.plan`` joins them.

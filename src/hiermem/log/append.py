@@ -1,4 +1,4 @@
-"""Appends messages and log events: prepares outside the transaction, folds inside it.
+"""Writes messages and log events: prepares outside the transaction, folds inside it.
 
 Slow work (checking texts, counting tokens, cutting oversize messages) happens before the store is
 called; only the pure fold runs inside the transaction. An append is all or nothing, and it is

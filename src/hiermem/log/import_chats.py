@@ -1,4 +1,4 @@
-"""Appends imported conversations: one session each, and a fork for each further branch.
+"""Writes imported conversations: one session each, and a fork for each further branch.
 
 What an earlier file had a part of is completed where it stands. ``log.branches`` decides.
 """

@@ -1,4 +1,4 @@
-"""The trees of a session that a change of its messages reaches.
+"""Decides which trees of a session a change of its messages reaches.
 
 One tree serves; at times a re-pack builds another, which holds the messages before some index. A
 change of a message changes both in one transaction, each by its own configuration, slices and fold

@@ -1,4 +1,8 @@
-"""Language models: each in its module, which is imported when a name or a program asks for it."""
+"""Language models: each in its module, which is imported when a name or a program asks for it.
+
+``model_by_name`` starts; a module is one provider, ``offline`` needs none.
+Imports ``remote``, ``calls``, ``text`` and below; adapters do not know each other.
+"""
 
 from __future__ import annotations
 

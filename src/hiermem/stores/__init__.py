@@ -2,4 +2,5 @@
 
 Each adapter is imported by its own module (``hiermem.stores.memory``, ``hiermem.stores.sqlite``,
 ``hiermem.stores.postgres``), so that importing hiermem imports no driver.
+They import ``summaries``, ``changes``, ``calls`` and below for what is decided inside a transaction.
 """

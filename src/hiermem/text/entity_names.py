@@ -1,4 +1,4 @@
-"""Finds the names in one sentence: files, functions, dates, people, and the like.
+"""Decides what a name is in one sentence: files, functions, dates, people, and the like.
 
 A name is found by its form and by the words next to it, in one pass over one sentence, without a
 model. A sentence is at most ``units.UNIT_CAP`` long, so the cost is linear in any text. Which names

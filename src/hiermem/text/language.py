@@ -1,4 +1,4 @@
-"""Decides, roughly, which language a text is in: enough to notice an answer in another language.
+"""Decides roughly which language a text is in: enough to notice an answer in another language.
 
 A missing guess is better than a wrong guess. The result is None for short, mixed or unknown text.
 Only a bounded sample is read, so the cost does not depend on the length.

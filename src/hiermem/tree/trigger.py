@@ -1,4 +1,4 @@
-"""The public, pure interface to the sealing rules: whether an arrival would close what, and why.
+"""Decides whether an arrival would close a window or a group, and why: a public question.
 
 The answer comes from ``hiermem.tree.windows.receive`` for a message and its window, and from
 ``hiermem.tree.levels`` for a summary and its group. An append runs both too. This module has

@@ -1,4 +1,4 @@
-"""The weights of messages and their slices.
+"""Decides what messages and their slices weigh.
 
 Sealing depends on the weights of messages alone. A weight is kept in characters and in tokens,
 because nodes keep the unit that they were sealed in.

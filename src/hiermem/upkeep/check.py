@@ -1,9 +1,9 @@
-"""Checks whether the stored data of a session keeps the promises that stored data can show.
+"""Decides whether the stored data of a session keeps the promises that stored data can show.
 
 Whatever can be computed again is computed: a message's hash and tokens from its content, a tree's
 shape from intervals, a summary's hashes from its text and its inputs. A finding names the promise,
 the place and the problem, and never contains text. Promises that stored data cannot show are listed
-as such. The engine reads the data, and reads it twice where needed.
+as such. ``run_check`` reads the data, and reads it twice if needed.
 """
 
 from __future__ import annotations

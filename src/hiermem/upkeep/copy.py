@@ -1,4 +1,4 @@
-"""Copies sessions, tenants or a whole store to another store.
+"""Writes sessions, tenants or a whole store to another store.
 
 ``upkeep.copy_plan`` decides what is done with a session. A session goes from one store to the
 other as the rows of a dump, and the target writes them in one transaction. So a copy that is killed

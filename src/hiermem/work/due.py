@@ -1,4 +1,4 @@
-"""One turn of a session that is due, and the sweep that finds what the list of what is due misses.
+"""Runs one turn of a due session, and the sweep for sessions missing from the due queue.
 
 ::
 

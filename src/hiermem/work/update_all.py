@@ -1,4 +1,4 @@
-"""Updates all of a tenant's sessions, and resumes where an earlier batch was cut off.
+"""Runs the updates of all of a tenant's sessions, and resumes an interrupted batch.
 
 Each session of a list has one whole turn, and its update is the ordinary one. So whatever ends the
 batch, nothing is lost and nothing is made twice. The batch's own journal entry only saves looking

@@ -1,4 +1,4 @@
-"""Works in the background: makes what has to be made in any session, as it comes up.
+"""Runs in the background: makes what has to be made in any session, as it comes up.
 
 ::
 
