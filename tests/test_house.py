@@ -8,9 +8,9 @@ import hiermem
 
 SOURCE = Path(hiermem.__file__).parent
 ROOT = SOURCE.parents[1]
-#: The folders in which a file either decides, or waits or touches the disk. The others do both: the
-#: faces (api, cli, mcp, view, integrations), adapters (stores, models, embedders, remote), importers
-#: and testing; or they are below: values and codecs.
+#: The folders in which a file either decides, or waits or touches the disk. The others may do both:
+#: faces (api, cli, mcp, view, integrations), adapters (stores, models, embedders, remote),
+#: importers and testing; or they lie below: values and codecs.
 FEATURES = (
     "bank", "calls", "changes", "context", "extraction", "log", "prompts", "search", "summaries",
     "text", "tree", "upkeep", "work",

@@ -2,5 +2,5 @@
 
 Each adapter is imported by its own module (``hiermem.stores.memory``, ``hiermem.stores.sqlite``,
 ``hiermem.stores.postgres``), so that importing hiermem imports no driver.
-They import ``summaries``, ``changes``, ``calls`` and below for what is decided inside a transaction.
+They import ``summaries``, ``changes`` and below for what a transaction decides.
 """
