@@ -1,6 +1,8 @@
 """The house rules that a reader relies on: what decides never waits, no circles, and ceilings."""
 
 import ast
+import runpy
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -101,3 +103,24 @@ def test_no_files_import_each_other_in_a_circle():
         TopologicalSorter(files).prepare()
     except CycleError as error:
         raise AssertionError(" imports ".join(reversed(error.args[1]))) from None
+
+
+def ceilings() -> dict[str, int]:
+    """Return what ``budgets.txt`` allows: code lines by folder, and the number of files."""
+    lines = (ROOT / "budgets.txt").read_text("utf-8").splitlines()
+    entries = (line.split() for line in lines if line and not line.startswith("#"))
+    return {name: int(ceiling) for name, ceiling in entries}
+
+
+def test_no_folder_outgrows_its_ceiling():
+    """Broken, the library grows by a mechanism at a time until nobody can read it."""
+    place = ROOT / "benchmarks" / "code_lines.py"
+    count = runpy.run_path(str(place))["count"]
+    lines, allowed = Counter(), ceilings()
+    for path in SOURCE.rglob("*.py"):
+        lines["files"] += 1
+        inside = path.relative_to(SOURCE).parts
+        folder = inside[0] if len(inside) > 1 else "."
+        lines[folder] += count(path.read_text("utf-8"))[0]
+    assert lines.keys() == allowed.keys(), "list each folder in budgets.txt, and no other"
+    assert {name: n for name, n in lines.items() if n > allowed[name]} == {}
