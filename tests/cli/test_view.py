@@ -41,10 +41,28 @@ def test_a_page_is_replaced_and_another_file_is_not(view, tmp_path):
     view()
     view("--no-text")
     assert "A trip" not in (tmp_path / "memory.html").read_text(encoding="utf-8")
-    (tmp_path / "letter.html").write_text("<p>Dear", encoding="utf-8")
-    assert "no page of" in view("-o", "letter.html", code=2).output
-    assert (tmp_path / "letter.html").read_text(encoding="utf-8") == "<p>Dear"
     view("-o", str(tmp_path / "none" / "a.html"), code=2)
+    view("-o", str(tmp_path), code=2)
+    page, mark = (
+        (tmp_path / "memory.html").read_text(encoding="utf-8"),
+        '<meta name="generator" content="hiermem view">',
+    )
+    for letter in (
+        "<p>Dear",
+        "",
+        f"<p>Its head says {mark}",
+        f"<!-- {mark} -->\n<!doctype html>\n<html><head></head><body>mine",
+        f"<!doctype html>\n<html lang='en'>\n<head>\n{mark}\n</head><body>mine",
+        f"<!doctype html>\n<html>\n<head>\n<title>{mark}</title></head><body>mine",
+        f"My notes\n\n{page}",
+        f" {page}",
+        page.replace("<head>", "<head><!-- mine -->"),
+    ):
+        (tmp_path / "letter.html").write_text(letter, encoding="utf-8")
+        assert "no page of" in view("-o", "letter.html", code=2).output
+        assert (tmp_path / "letter.html").read_text(encoding="utf-8") == letter
+    view("-o", "letter.html", "--overwrite")
+    assert mark in (tmp_path / "letter.html").read_text(encoding="utf-8")
 
 
 def test_a_page_shows_the_contexts_for_a_question(view, tmp_path):

@@ -211,9 +211,31 @@ def test_a_bank_is_shown_with_the_sources_of_its_files(memory):
     assert SECRET in text
     assert note["files"] == [file]
     assert note["sources"] == [["trip", 4]]
-    assert Page(memory.session("trip").to_html()).value("bank") == [space]
-    memory.session("other").append(talk(2))
-    assert Page(memory.session("other").to_html()).value("bank") == []
+
+
+def test_the_page_of_a_session_holds_nothing_of_another(memory):
+    """Broken, a page that is sent to somebody shows him what others said."""
+    trip = memory.session("trip")
+    for name in ("private-b", "private-c"):
+        memory.session(name, title=f"About {name}").append(talk(2))
+    fork = trip.fork("private-fork", at=5)
+    fork.append(talk(2))
+    space = memory.space(f"shop {SECRET}")
+    space.note("Said in private-b.", sources=[("private-b", 0)])
+    space.note("Said in private-b and here.", sources=[("trip", 4), ("private-b", 1)])
+    space.note("private note of no session")
+    memory.space("private", rules="- a.md: all").note("private", sources=[("private-c", 1)])
+    page = Page(trip.to_html())
+    (shown,) = page.value("bank")
+    assert [note["sources"] for note in shown["notes"]] == [[["trip", 4]]]
+    assert shown["files"] == [[f"{SECRET}.md", None]]
+    assert shown["synthesis"] == ""
+    for session in (trip, fork):
+        page = Page(session.to_html())
+        values = [page.value(name) for name in ("head", "s0", "bank")]
+        assert "private" not in str(values).replace("private-fork", "")
+    assert "forked" not in Page(fork.to_html()).value("head")["sessions"][0]
+    assert Page(memory.session("private-b").to_html()).value("bank")[0]["notes"]
 
 
 def test_a_degraded_summary_says_why(tmp_path):

@@ -706,9 +706,10 @@ class AsyncSession(Brief):
         """Return a page that shows the session in a browser: one HTML text that loads nothing.
 
         It has the messages, the summaries above them, contexts of several budgets as they would be
-        sent (for ``query``, if one is given), pins, costs and errors, and the spaces whose notes
-        came from the session. With ``text=False`` it has structure, times and sizes only: lengths
-        stand for texts, and numbers for names. Nothing is written.
+        sent (for ``query``, if one is given), pins, costs and errors, and the notes of spaces that
+        came from the session alone; nothing of another session's. With ``text=False`` it has
+        structure, times and sizes only: lengths stand for texts, and numbers for names. Nothing is
+        written.
         """
         from hiermem.view.read import session_page
 

@@ -52,8 +52,14 @@ from hiermem.cli.output import Code, Commands, confirm, hint, progress, result
 from hiermem.cli.screen import clean, out, plural, replace_unencodable
 from hiermem.cli.sessions import new_file
 
-#: How a page of this command begins, which the next one may replace.
-_PAGE = b'name="generator" content="hiermem view"'
+#: How a page of this command begins, which the next one may replace. A file that quotes a page, or
+#: has its mark anywhere else, is somebody's own.
+_PAGE = re.compile(
+    rb'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+    rb"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+    rb"script-src 'sha256-[A-Za-z0-9+/=]+'; [^\"<>\n]*\">\n"
+    rb'<meta name="viewport" [^<>\n]*>\n<meta name="generator" content="hiermem view">\n'
+)
 
 
 def view(
@@ -66,11 +72,16 @@ def view(
     text: Annotated[
         bool, Option("--text/--no-text", help="No text: only structure, times and sizes.")
     ] = True,
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="Replace a file that is no page of this command.")
+    ] = False,
 ) -> None:
     """Write a page for a browser, of all sessions or one. It needs no server and no network."""
-    if target.exists() and _PAGE not in _beginning(target):
+    if target.is_dir():
+        raise hiermem.UsageError(f"{target} is a folder; name a file")
+    if target.exists() and not overwrite and not _PAGE.match(_beginning(target)):
         raise hiermem.UsageError(
-            f"{target} exists and is no page of 'hiermem view'; name a new file"
+            f"{target} exists and is no page of 'hiermem view'; name a new file, or use --overwrite"
         )
     name = one.chosen()
     with one.open(read_only=True) as memory:

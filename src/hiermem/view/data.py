@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -35,9 +35,13 @@ _ABOUT: Final = 240
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How the page says texts and names: as they are, or as lengths and numbers."""
+    """How the page says texts and names: as they are, or as lengths and numbers.
+
+    A page of one session ``alone`` names no other.
+    """
 
     text: bool = True
+    alone: bool = False
     _numbers: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
     def say(self, text: str) -> str | int:
@@ -80,13 +84,26 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FoundSpace:
-    """What was read of one space: its files, and its notes, the consumed ones first."""
+    """What was read of one space: its files, and its notes, the consumed ones first.
+
+    The text of a file that is not shown is None.
+    """
 
     name: str
     revision: int
     synthesis: str
-    files: Mapping[str, str]
+    files: Mapping[str, str | None]
     notes: Sequence[Note]
+
+
+def of_session(space: FoundSpace, session_id: str) -> FoundSpace:
+    """Return what of a space came from one session alone: notes, and the names of their files.
+
+    Files and synthesis are made of all notes.
+    """
+    notes = [note for note in space.notes if {source for source, _ in note.sources} == {session_id}]
+    files = dict.fromkeys((name for note in notes for name in note.files), None)
+    return replace(space, synthesis="", files=files, notes=notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +180,9 @@ def entry(found: Found, words: Wording) -> dict[str, Any]:
         tokens=sum(each.tokens for each in messages),
         first=_moment(messages[0].created_at) if messages else None,
         last=_moment(messages[-1].created_at) if messages else None,
-        forked=status.forked_from and words.name("session", status.forked_from),
+        forked=words.name("session", status.forked_from)
+        if status.forked_from and not words.alone
+        else None,
         closed=status.closed,
         queue=sum(status.queue.values()),
         degraded=sum(status.degraded.values()),
@@ -210,7 +229,10 @@ def space(found: FoundSpace, words: Wording) -> dict[str, Any]:
         "name": words.name("space", found.name),
         "revision": found.revision,
         "synthesis": words.say(found.synthesis),
-        "files": [[file(name), words.say(text)] for name, text in found.files.items()],
+        "files": [
+            [file(name), None if text is None else words.say(text)]
+            for name, text in found.files.items()
+        ],
         "notes": [
             _slim(
                 text=words.say(each.text),

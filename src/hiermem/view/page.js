@@ -532,7 +532,7 @@ function kept() {
 function banks() {
   return (BANK || []).flatMap((one) => [h("h3", {}, `Bank of the space “${one.name}”, revision ${one.revision}`),
     one.synthesis ? h("p", { class: "words" }, said(one.synthesis)) : null,
-    ...one.files.map(([file, text]) => h("details", {}, h("summary", {}, file), h("p", { class: "words" }, said(text)), notes(one.notes.filter((n) => n.files?.includes(file))))),
+    ...one.files.map(([file, text]) => h("details", {}, h("summary", {}, file), text === null ? null : h("p", { class: "words" }, said(text)), notes(one.notes.filter((n) => n.files?.includes(file))))),
     h("details", {}, h("summary", {}, `${many(one.notes.filter((n) => !n.files).length, "note")} in no file`), notes(one.notes.filter((n) => !n.files)))]).filter(Boolean);
 }
 

@@ -38,17 +38,18 @@ _MOST_BYTES: Final = 64_000_000
 
 
 async def session_page(handle: Handle, session_id: str, *, text: bool, query: str | None) -> str:
-    """Return the page of one session, with the spaces whose notes came from it."""
+    """Return the page of one session, with the notes that came from it alone.
+
+    The page may be sent to somebody, so it holds nothing of another session's.
+    """
 
     async def only() -> AsyncIterator[SessionRecord]:
         yield await handle.record_or_new(session_id)
 
-    spaces = [
-        space
-        for space in await _spaces(handle)
-        if any(session_id == source for note in space.notes for source, _ in note.sources)
-    ]
-    return await _page(handle, only(), _BUDGETS, spaces, Wording(text), query=query)
+    spaces = [data.of_session(space, session_id) for space in await _spaces(handle)]
+    spaces = [space for space in spaces if space.notes]
+    words = Wording(text, alone=True)
+    return await _page(handle, only(), _BUDGETS, spaces, words, query=query)
 
 
 async def memory_page(handle: Handle, *, text: bool, query: str | None) -> str:
