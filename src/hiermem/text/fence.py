@@ -14,9 +14,11 @@ exchange them in transit. One notice in front of the first fence of a context sa
 
 A body may hold any text, even text that looks like a fence. Each look-alike gets a backslash behind
 its brackets (``[[/hiermem`` becomes ``[[\/hiermem``), and a look-alike that already has backslashes
-there gets one more. A look-alike may be in any case, have brackets or letters of other scripts, and
-invisible characters in between. Therefore a body never opens or closes a fence, and ``unescape``
-restores it exactly. The content of a block and its place in a prompt are decided elsewhere.
+there gets one more. A look-alike of the notice gets it in front. A look-alike may be in any case,
+have brackets or letters of other scripts, and blanks, line ends and invisible characters in
+between. Therefore a body never opens or closes a fence, and ``unescape`` restores it exactly. What
+stands outside of fences is escaped the same way. The content of a block and its place in a prompt
+are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from __future__ import annotations
 import hmac
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from unicodedata import category, normalize
@@ -44,8 +46,9 @@ _LABEL = re.compile(r"[a-z][a-z_]{0,31}")
 # A reader or a model takes brackets and letters of other scripts for ours, and does not see marks
 # and invisible characters. Blanks too may stand between the brackets and the word.
 _MARKS = (
-    r"\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
+    r"\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5"
+    r"\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff"
+    r"\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
 )
 # Brackets of other scripts, of which one is enough; in plain text and in markup two of ours are
 # needed, and backslashes may stand before them.
@@ -53,9 +56,16 @@ _OTHERS = (
     r"\uff3b\u27e6\u301a\u27ec\u3018\u2045\u2772\u298b\u298d\u298f\u2997\u23a1\u2e22\u2e24"
     r"\u2e55\u2e57\u300c\u300e\u3010\u3014\u3016\ufe17\ufe39\ufe3b\ufe41\ufe43\ufe47\ufe5d\uff62\ua781"
 )
-_BRACKET = rf"(?:[\[{_OTHERS}]|&(?:\#91|\#x5[bB]|lbrack|lsqb);)"
-_BRACKETS = re.compile(rf"{_BRACKET}[\\\s{_MARKS}]*+{_BRACKET}|[{_OTHERS}]")
-_BEFORE_WORD = re.compile(rf"[\\/\s{_MARKS}]*+")
+# Each pattern begins with a set of characters, for which ``re`` scans fast.
+_BRACKET = (
+    rf"[\[&\\{_OTHERS}](?:(?<=[\[{_OTHERS}])"
+    r"|(?<=&)(?:\#0*91|\#[xX]0*5[bB]|lbrack|lsqb);|(?<=\\)(?:u00|x)5[bB])"
+)
+_BRACKETS = re.compile(
+    rf"{_BRACKET}(?:(?:[\s{_MARKS}]|\\(?!(?:u00|x)5[bB]))*+{_BRACKET}|(?<=[{_OTHERS}]))"
+)
+# A closing mark's slash, and what marks emphasis or code.
+_BEFORE_WORD = re.compile(rf"[\\/\uff0f\u2044\u2215\u29f8\uff3c*`~\s{_MARKS}]*+")
 _IN_WORD = re.compile(rf"[-._{_MARKS}]*+")
 _REVERSED = "\u202e"
 # Any line end that a line with something on it follows.
@@ -74,9 +84,25 @@ _LOOKS_LIKE = {
         "e": "\u2c893\u0435\u04bd\u212e\u0454\u03b5\u0511\u1d07\u0395\u0415\u22ff",
         "r": "\u2c85\u0433\u1d26\u1d3f\u0280\u027e\u027c\uab47\uab48\u13a1\u13d2",
         "m": "\u2c99\u043c\u1d0d\u0271\u028d\u039c\u03fa\u041c\u13b7\u057f",
+        "a": "\u0430\u03b1\u0410\u0391",
+        "c": "\u0441\u03f2\u0421\u03f9",
+        "d": "\u0501",
+        "n": "\u039d\u0578",
+        "o": "\u043e\u03bf\u041e\u039f",
+        "s": "\u0455\u0405",
+        "t": "\u0442\u03c4\u0422\u03a4",
+        "v": "\u03bd\u0475",
     }.items()
     for letter in letters
 }
+#: The first words of the notice, as ``_shown`` gives letters.
+_NOTICE_WORDS = "".join(_LOOKS_LIKE.get(c, c) for c in "fencedrecordsofearlierconversation")
+_IN_NOTICE = re.compile(rf"[-._*`~\s{_MARKS}]*+")
+_FANCY = r"\U0001d400-\U0001d6a3"  # letters of mathematics
+_MAY_BE_NOTICE = re.compile(
+    rf"[fF\uff26\uff46{_FANCY}][{_MARKS}]*+[eE3\u0435\u0415\u03b5\u0395\u0454\u212e\uff25\uff45{_FANCY}]"
+    rf"[{_MARKS}]*+[nN\uff2e\uff4e\u039d\u0578{_FANCY}]"
+)
 _QUOTED = r'"(?:[^"\\\[\]\n]|\\[^\n])*+"'
 _NAME = rf"(?:[A-Za-z0-9._/-]{{1,200}}+|{_QUOTED})"
 _MARK = re.compile(
@@ -115,45 +141,53 @@ def escape(body: str) -> str:
     >>> escape("[[/hiermem L1.0 00]]")
     '[[\\/hiermem L1.0 00]]'
     """
-    return _rewritten(body, lambda _: "\\")
+    places = _places(body)
+    bounds = zip((0, *places), (*places, len(body)), strict=True)
+    return "\\".join(body[begin:end] for begin, end in bounds) if places else body
 
 
 def unescape(text: str) -> str:
     """Return the original of a text that ``escape`` returned."""
-    return _rewritten(text, lambda after: None if after == "\\" else "")
-
-
-def _rewritten(text: str, insert: Callable[[str], str | None]) -> str:
-    """Return the text with a change behind the brackets of each look-alike.
-
-    ``insert`` is given the character there and returns what to insert, or None to remove that
-    character.
-    """
     parts: list[str] = []
-    done = place = 0
-    while (found := _BRACKETS.search(text, place)) is not None:
-        behind = found.end()
-        if not _has_word(text, behind):
-            place = found.start() + 1
-            continue
-        more = insert(text[behind])
-        parts.append(text[done:behind] + (more or ""))
-        done = behind + (more is None)
-        place = behind
-    return "".join(parts) + text[done:] if parts else text
+    done = 0
+    for place in _places(text):
+        parts.append(text[done:place])
+        done = place + (text[place] == "\\")
+    return "".join((*parts, text[done:]))
+
+
+def _places(text: str) -> list[int]:
+    """Return where the backslash of each look-alike stands: behind brackets, before a notice."""
+    found: list[int] = []
+    place = 0
+    while (brackets := _BRACKETS.search(text, place)) is not None:
+        place = brackets.end()
+        if _has_word(text, place):
+            found.append(place)
+        else:
+            place = brackets.start() + 1
+    for notice in _MAY_BE_NOTICE.finditer(text):
+        place = notice.start()
+        if _reads(text, place, _NOTICE_WORDS, _IN_NOTICE):
+            while place and text[place - 1] == "\\":
+                place -= 1
+            found.append(place)
+    return sorted(found)
 
 
 def _has_word(text: str, place: int) -> bool:
     """Return whether a reader would see the fence's word there."""
     begin = _BEFORE_WORD.match(text, place)
     before, place = (begin.group(), begin.end()) if begin else ("", place)
-    return _reads(text, place, _WORD) or (_REVERSED in before and _reads(text, place, _WORD[::-1]))
+    if _reads(text, place, _WORD, _IN_WORD):
+        return True
+    return _REVERSED in before and _reads(text, place, _WORD[::-1], _IN_WORD)
 
 
-def _reads(text: str, place: int, wanted: str) -> bool:
-    """Return whether the letters from ``place`` on look like those of ``wanted``."""
+def _reads(text: str, place: int, wanted: str, between: re.Pattern[str]) -> bool:
+    """Return whether the letters from ``place`` on, save what is ``between``, look like these."""
     while wanted:
-        skipped = _IN_WORD.match(text, place)
+        skipped = between.match(text, place)
         place = skipped.end() if skipped else place
         if place == len(text):
             return False
@@ -171,7 +205,8 @@ def _reads(text: str, place: int, wanted: str) -> bool:
 def _shown(char: str) -> str:
     """Return the plain letters that a character looks like, "" for one that is not seen."""
     if char.isascii():
-        return _LOOKS_LIKE.get(char, char.lower())
+        char = char.lower()
+        return _LOOKS_LIKE.get(char, char)
     if char in _LOOKS_LIKE:
         return _LOOKS_LIKE[char]
     bare = "".join(each for each in normalize("NFKD", char) if category(each) not in _UNSEEN)
