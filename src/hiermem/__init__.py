@@ -135,6 +135,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.summaries.reports import BatchProgress as BatchProgress
     from hiermem.summaries.reports import BatchReport as BatchReport
     from hiermem.summaries.reports import WorkerStatus as WorkerStatus
+    from hiermem.text.fence import escape as escape
     from hiermem.tokens import ApproximateCounter as ApproximateCounter
     from hiermem.tokens import TiktokenCounter as TiktokenCounter
     from hiermem.tree.fold import OpenWindow as OpenWindow
@@ -215,6 +216,7 @@ else:  # at run time, the same names by module
             "EmbeddingReport Evidence Hit IndexReport RecallFilters SearchFilters TenantFilters"
         ),
         "hiermem.search.query": "matched",
+        "hiermem.text.fence": "escape",
         "hiermem.summaries.plan": "UpdatePlan UpdateProgress UpdateReport",
         "hiermem.prompts.template": "PromptTemplate",
         "hiermem.summaries.reports": "BatchProgress BatchReport WorkerStatus",

@@ -269,7 +269,8 @@ def _show_context(stage: _DemoState, context: hiermem.ContextSelection) -> None:
     console.print()
     console.print(Padding(clean(context.explain()), (0, 0, 1, 2), expand=False))
     # The oldest part, as a model reads it.
-    lines = clean(next(block.text for block in context.blocks if block.text)).splitlines()
+    record = next(block.text for block in context.blocks if block.text)
+    lines = clean(record, escaped=False).splitlines()
     shown = [f"  {one_line(line, console.width - 4)}" for line in lines[:_EXCERPT]]
     if len(lines) > _EXCERPT:
         shown.append(f"  … {plural(len(lines) - _EXCERPT, 'more line')}")

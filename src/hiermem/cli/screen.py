@@ -38,13 +38,17 @@ _UNPRINTABLE = re.compile(
 )
 
 
-def clean(text: str) -> str:
+def clean(text: str, *, escaped: bool = True) -> str:
     r"""Drop control characters (except tab and newline), bidirectional overrides and surrogates.
+
+    What reads like a record of the library's own is escaped too, unless ``escaped`` is False: for a
+    context, which holds records, and for what is read again.
 
     >>> clean("red \x1b[31malert\u202e!")
     'red [31malert!'
     """
-    return _UNPRINTABLE.sub("", text)
+    text = _UNPRINTABLE.sub("", text)
+    return hiermem.escape(text) if escaped else text
 
 
 def one_line(text: str, width: int) -> str:

@@ -94,7 +94,7 @@ def context(
     elif form != "text":
         print_json(prompt)
     else:
-        echo(clean(prompt) + "\n")
+        echo(clean(prompt, escaped=False) + "\n")
 
 
 def _context_data(selection: ContextSelection) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def search(
             found = target.recall(query, tokens, **given)
             if not wants_json():
                 console = out()
-                text = _styled(clean(found.text), query)
+                text = _styled(clean(found.text, escaped=False), query)
                 console.print(text, soft_wrap=not console.is_terminal)
                 return
             more = {"total_tokens": found.total_tokens, "text": found.text}

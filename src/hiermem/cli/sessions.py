@@ -217,7 +217,7 @@ def _exported(session: hiermem.Session, form: str) -> Iterator[str]:
     """Yield a session's live messages in a format, in order."""
     heading = ""
     if form == "markdown":
-        heading = f"# {clean(session.status().title or session.id)}\n"
+        heading = f"# {clean(session.status().title or session.id, escaped=False)}\n"
     day = ""
     for stored in options.messages_of(session):
         if stored.state != "live":
@@ -258,15 +258,15 @@ def _paragraph(message: hiermem.Message) -> str:
     thread = re.sub(r"[\\()]", _BEHIND, _line_of(message.thread))
     thread = "" if message.thread == "main" else f" ({thread})"
     called = "".join(
-        f"\n\n`{_line_of(call.name)}({' '.join(clean(call.arguments).splitlines())})`"
+        f"\n\n`{_line_of(call.name)}({' '.join(clean(call.arguments, escaped=False).splitlines())})`"
         for call in message.tool_calls
     )
-    text = _LIKE_OWN.sub(_BEHIND, clean(_text(message)))
+    text = _LIKE_OWN.sub(_BEHIND, clean(_text(message), escaped=False))
     return f"\n**{speaker}**{thread}: {text}{called}\n"
 
 
 def _line_of(text: str) -> str:
-    return " ".join(clean(text).split())
+    return " ".join(clean(text, escaped=False).split())
 
 
 def _text(message: hiermem.Message) -> str:

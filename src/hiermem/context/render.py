@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from hiermem import needs
 from hiermem.convert import request
@@ -40,12 +40,22 @@ from hiermem.protocols import TokenCounter
 from hiermem.search.results import Evidence
 from hiermem.text import units
 from hiermem.text.fence import NOTICE, as_counted, fence, in_turn, unescape
-from hiermem.text.measure import MESSAGE_OVERHEAD, body, day, message_tokens, speaker
+from hiermem.text.measure import MESSAGE_OVERHEAD, body, day, guarded, message_tokens, speaker
 from hiermem.text.policy import lowest, trust_of
 from hiermem.text.slices import excerpt
 from hiermem.tree.fold import OpenWindow, SessionState
 from hiermem.tree.turns import Arrival, Flag, Turns
-from hiermem.types import Node, Part, Position, Span, StoredMessage, TextPart, Trust, Unit
+from hiermem.types import (
+    Message,
+    Node,
+    Part,
+    Position,
+    Span,
+    StoredMessage,
+    TextPart,
+    Trust,
+    Unit,
+)
 from hiermem.types.brief import Brief
 from hiermem.types.message import Content, part_text
 from hiermem.types.transaction import NeedMessages
@@ -86,6 +96,16 @@ class Block(Brief):
     level: int | None = None
     message: StoredMessage | None = None
     seam: str = ""
+
+    @property
+    def shown(self) -> Message | None:
+        """Return a verbatim message as every rendering shows it: nothing in it reads like a record.
+
+        None for a record. It is the message itself if nothing has to be escaped.
+        """
+        if self.text or self.message is None:
+            return None
+        return guarded(self.message.message, self.message.echoes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +191,13 @@ class Shown:
         return not stored.content and not stored.tool_calls
 
 
+class _Counting(NamedTuple):
+    """The counter of a writer, which has no name."""
+
+    count: Callable[[str], int]
+    name: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Writer:
     """Renders what a tenant's context shows: ``key`` signs fences, ``count`` counts tokens."""
@@ -209,9 +236,10 @@ class Writer:
                 seam = f"[{date}]" if dated else ""
                 today = date if seam else today
                 span = Span(stored.index, stored.index + 1)
-                tokens = stored.tokens + self._seam_tokens(stored, seam)
+                message = guarded(stored.message, stored.echoes)
+                tokens = self._tokens(stored, message) + self._seam_tokens(stored, seam)
                 # Where a shape has no names, a colon parts the speaker from the text.
-                tokens += self._renamed(stored, ids) + bool(stored.name)
+                tokens += self._renamed(message, ids) + bool(stored.name)
                 kind: Kind = "excerpt" if item.is_excerpt else "message"
                 found.append(Block(kind, name, span, tokens, message=stored, seam=seam))
             elif not item.empty:
@@ -228,14 +256,20 @@ class Writer:
             return 0
         return self.count(f"{seam}\n") + (0 if stored.role == "user" else MESSAGE_OVERHEAD)
 
-    def _renamed(self, stored: StoredMessage, ids: request.CallIds) -> int:
+    def _tokens(self, stored: StoredMessage, shown: Message) -> int:
+        """Return what a message costs as it is shown."""
+        if shown is stored.message:
+            return stored.tokens
+        return message_tokens(shown, _Counting(self.count))
+
+    def _renamed(self, message: Message, ids: request.CallIds) -> int:
         """Return what the calls of a message cost more because their ids were used before."""
-        if not stored.tool_calls:
+        if not message.tool_calls:
             return 0
-        sent = ids.sent(stored.message).tool_calls
+        sent = ids.sent(message).tool_calls
         return sum(
             max(0, self.count(new.id) - self.count(old.id)) + 1
-            for new, old in zip(sent, map(request.sent_call, stored.tool_calls), strict=True)
+            for new, old in zip(sent, map(request.sent_call, message.tool_calls), strict=True)
             if new.id != old.id
         )
 

@@ -287,8 +287,8 @@ class ContextSelection(Brief):
         """Return the blocks as messages with their seams, each record as one of the user's."""
         return [
             ("", Message.user(block.text))
-            if block.text or block.message is None
-            else (block.seam, block.message.message)
+            if (message := block.shown) is None
+            else (block.seam, message)
             for block in self.blocks
         ]
 

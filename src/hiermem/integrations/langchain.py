@@ -95,15 +95,16 @@ class HiermemMiddleware(AgentMiddleware):
         own = {each.id: each for each in given if each.id is not None}
         shown = list(lead)
         for block in context.blocks:
-            stored = block.message
-            if block.text or stored is None:
+            message = block.shown
+            if message is None:
                 shown += convert_to_messages([{"role": "user", "content": block.text}])
                 continue
-            mine = own.get(stored.message.key)
-            if mine is not None and _read([mine])[0].content == stored.content:
+            mine = own.get(message.key)
+            as_stored = block.message is not None and message is block.message.message
+            if as_stored and mine is not None and _read([mine])[0].content == message.content:
                 shown.append(mine)  # with what only its provider reads
             else:
-                shown.append(_written(stored.message))
+                shown.append(_written(message))
         if given and isinstance(given[-1], HumanMessage) and not given[-1].content:
             shown.append(given[-1])  # a context shows nothing of it, but it ends the last answer
         return shown

@@ -318,13 +318,12 @@ def _messages(blocks: Iterable[Any], own: Mapping[int, Piece]) -> Iterator[Any]:
     """
     names: dict[str, str] = {}
     for block in blocks:
-        stored = block.message
-        if block.text or stored is None:
+        message: Message | None = block.shown
+        if message is None:
             yield pai.ModelRequest([pai.UserPromptPart(block.text)])
             continue
-        message: Message = stored.message
         names.update((call.id, call.name) for call in message.tool_calls)
-        piece = own.get(stored.index)
+        piece = own.get(block.message.index)
         if piece is None or not _same(piece.message, message):
             yield _written(message, names)
         else:

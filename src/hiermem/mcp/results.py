@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
-from hiermem import Hit, Note, StoredMessage, Summary
+from hiermem import Hit, Note, StoredMessage, Summary, escape
 
 #: The most characters of one text in a list, the most items of a list, the most of a diff.
 SHORT: Final = 1_500
@@ -43,15 +43,18 @@ def picked(value: object, names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names.split()}
 
 
-def _rounded(value: Any) -> Any:
-    """Round each float of a JSON value to 3 digits after the point, or 3 digits if below 1.
+def _shown(value: Any) -> Any:
+    """Return a JSON value as a client reads it: texts escaped, floats rounded.
 
-    A share below 1 stays below 1: a coverage of 1 says that nothing is missing.
+    A float has 3 digits after the point, or 3 digits if below 1. A share below 1 stays below 1: a
+    coverage of 1 says that nothing is missing.
     """
+    if isinstance(value, str):
+        return escape(value)
     if isinstance(value, dict):
-        return {name: _rounded(each) for name, each in value.items()}
+        return {_shown(name): _shown(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_rounded(each) for each in value]
+        return [_shown(each) for each in value]
     if isinstance(value, float):
         if abs(value) >= 1:
             return round(value, 3)
@@ -61,19 +64,26 @@ def _rounded(value: Any) -> Any:
 
 
 class Result(BaseModel):
-    """A result of a tool; the values of hiermem are read by their attributes."""
+    """A result of a tool; the values of hiermem are read by their attributes.
+
+    Nothing in it reads like a record of the library's own, save in a context, which holds some.
+    """
 
     model_config = ConfigDict(from_attributes=True)
 
     def structured(self, *, exclude_none: bool = False) -> dict[str, Any]:
-        """Return the result as a JSON object; its floats are rounded."""
-        found: dict[str, Any] = _rounded(self.model_dump(mode="json", exclude_none=exclude_none))
+        """Return the result as a JSON object; its texts are escaped and its floats rounded."""
+        found: dict[str, Any] = _shown(self.model_dump(mode="json", exclude_none=exclude_none))
         return found
+
+    def as_json(self, *, exclude_none: bool = True) -> str:
+        """Return the result as JSON."""
+        found = self.structured(exclude_none=exclude_none)
+        return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
     def plain(self) -> str:
         """Return the result as the text that a model reads."""
-        found = self.structured(exclude_none=True)
-        return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+        return self.as_json()
 
 
 class Stored(Result):
@@ -126,6 +136,10 @@ class Selected(Result):
     shown_messages: int
     recalled: list[int]
     explanation: str
+
+    def structured(self, *, exclude_none: bool = False) -> dict[str, Any]:
+        """Return the context as a JSON object."""
+        return {**super().structured(exclude_none=exclude_none), "text": self.text}
 
     def plain(self) -> str:
         """Return the context and, last, what it covers."""
@@ -203,7 +217,7 @@ class Passages(Result):
             lines.append(f"[{where}, {each.id}{when}] {text}{ends}")
         if self.omitted:
             lines.append(f"[{self.omitted} more did not fit]")
-        return "\n\n".join(lines) or "Nothing was found."
+        return escape("\n\n".join(lines)) or "Nothing was found."
 
 
 class Session(Result):
@@ -237,7 +251,7 @@ class Sessions(Result):
             for each in self.sessions
         ]
         more = f"; the next page begins after {self.next}" if self.next else ""
-        return "\n".join([*lines, f"[{self.total} conversations{more}]"])
+        return escape("\n".join([*lines, f"[{self.total} conversations{more}]"]))
 
 
 class LiveNote(Result):
@@ -277,10 +291,10 @@ class Bank(Result):
         """Return the file's text, and how to go on where it does not end there."""
         if self.text is None:
             return super().plain()
+        text = escape(_GOES_ON.sub(" ", self.text))
         if self.next_offset is None:
-            return _GOES_ON.sub(" ", self.text)
-        own = f"[goes on at offset {self.next_offset} of {self.characters}]"
-        return f"{_GOES_ON.sub(' ', self.text)}\n\n{own}"
+            return text
+        return f"{text}\n\n[goes on at offset {self.next_offset} of {self.characters}]"
 
 
 class Consolidated(Result):

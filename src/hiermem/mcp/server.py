@@ -36,7 +36,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import hiermem
-from hiermem import AsyncMemory, ConfigError, HiermemError, NotFoundError, UsageError
+from hiermem import AsyncMemory, ConfigError, HiermemError, NotFoundError, UsageError, escape
 from hiermem.mcp import results
 from hiermem.mcp.tools import CORE, NewMessage, Tools, hints_of
 
@@ -293,7 +293,8 @@ def _right(schema: Mapping[str, Any], place: Sequence[str | int]) -> str:
 
 
 def _sentence(error: HiermemError) -> str:
-    return f"{error} (the same call may succeed later)" if error.retryable else str(error)
+    said = escape(str(error))
+    return f"{said} (the same call may succeed later)" if error.retryable else said
 
 
 def _prompting(write: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
@@ -317,7 +318,7 @@ def _reading(read: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
         try:
             return await read(*args, **kwargs)
         except NotFoundError as error:
-            raise ResourceNotFoundError(str(error)) from None
+            raise ResourceNotFoundError(escape(str(error))) from None
         except HiermemError as error:
             raise ResourceError(_sentence(error)) from None
 
@@ -343,7 +344,7 @@ def _add_resources(server: MCPServer[Any], tools: Tools) -> None:
     @_reading
     async def sessions() -> str:
         """Return the conversations, the one that was written to last first."""
-        return (await tools.list_sessions(limit=100)).model_dump_json()
+        return (await tools.list_sessions(limit=100)).as_json(exclude_none=False)
 
     @server.resource("hiermem://session/{id}", name="session", title="A conversation in short")
     @_reading
@@ -353,7 +354,7 @@ def _add_resources(server: MCPServer[Any], tools: Tools) -> None:
             await (await tools.found(id, reads=True)).summary()
             or "Nothing is summarised yet; select_context reads it."
         )
-        return text[:_MOST_IN_RESOURCE]
+        return escape(text[:_MOST_IN_RESOURCE])
 
     @server.resource("hiermem://bank/{space}", name="bank", title="The files of a space", **as_json)
     @_reading

@@ -344,7 +344,9 @@ def header(day: str, session_id: str | None) -> str:
     >>> header("2024-03-15", None), header("2024-03-15", "support-42")
     ('[2024-03-15]', '[2024-03-15, session support-42]')
     """
-    return f"[{day}]" if session_id is None else f"[{day}, session {' '.join(session_id.split())}]"
+    if session_id is None:
+        return f"[{day}]"
+    return escape(f"[{day}, session {' '.join(session_id.split())}]")
 
 
 def _lines(

@@ -66,7 +66,8 @@ _BRACKETS = re.compile(
 )
 # A closing mark's slash, and what marks emphasis or code.
 _BEFORE_WORD = re.compile(rf"[\\/\uff0f\u2044\u2215\u29f8\uff3c*`~\s{_MARKS}]*+")
-_IN_WORD = re.compile(rf"[-._{_MARKS}]*+")
+# With the line ends that no terminal shows as such.
+_IN_WORD = re.compile(rf"[-._\x0b-\x1f\x85{_MARKS}]*+")
 _REVERSED = "\u202e"
 # Any line end that a line with something on it follows.
 _ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
@@ -136,7 +137,10 @@ def name_mark(key: bytes, name: str) -> str:
 
 
 def escape(body: str) -> str:
-    r"""Put a backslash into every look-alike of a fence mark.
+    r"""Put a backslash into every look-alike of a line that frames a record of a context.
+
+    What a context, recall and the MCP server show of messages is escaped. An application escapes
+    what it puts into a prompt itself: a note, a file of a bank, a title.
 
     >>> escape("[[/hiermem L1.0 00]]")
     '[[\\/hiermem L1.0 00]]'

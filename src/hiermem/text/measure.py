@@ -17,17 +17,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Final, Literal
 
-from hiermem.convert.request import sent_call, sent_name
+from hiermem.convert.request import hidden, sent_call, sent_name, understood
 from hiermem.errors import InvalidMessageError
 from hiermem.protocols import TokenCounter
+from hiermem.text.fence import escape
 from hiermem.text.slices import Piece, char_points, token_points
-from hiermem.types import FilePart, ImagePart, Message, Part, TextPart, ToolCall
+from hiermem.types import FilePart, ImagePart, JsonPart, Message, Part, TextPart, ToolCall
 from hiermem.types.message import one_line, part_text, shown_reference
 from hiermem.types.message import speaker as speaker  # noqa: PLC0414 - who is quoted
 
@@ -201,6 +203,82 @@ def body(message: Message) -> str:
 
 def _call_text(call: ToolCall) -> str:
     return f"{one_line(call.name)}({_arguments(call)})"
+
+
+def guarded(message: Message, echoes: Iterable[tuple[int, int]] = ()) -> Message:
+    """Return a message as it is shown outside of a record: nothing in it reads like one.
+
+    Whatever looks like a line of the library's own gets a backslash (``fence.escape``), save the
+    ``echoes`` in the body, which are verified fences. Returns the same object if there is nothing.
+    """
+    whole = body(message)
+    own = [whole[begin:end] for begin, end in echoes]
+    given, content = message.content, message.content
+    if isinstance(given, str):
+        content = _guarded_text(given, own)
+    else:
+        content = tuple(_guarded_part(part, own) for part in given)
+        said = "".join(part_text(understood(part)) for part in content if not hidden(part))
+        if _guarded_text(said, own) != said:  # what stands in two parts reads like one
+            content = _guarded_text("\n".join(map(part_text, given)), own)
+    made = replace(
+        message,
+        content=content,
+        name=message.name and escape(message.name),
+        tool_calls=tuple(map(_guarded_call, message.tool_calls)),
+        tool_call_id=message.tool_call_id and escape(message.tool_call_id),
+    )
+    return message if made == message else made
+
+
+def _guarded_text(text: str, own: Sequence[str]) -> str:
+    """Escape a text, save the verified fences in it."""
+    if not own:
+        return escape(text)
+    first, *others = own
+    return first.join(_guarded_text(part, others) for part in text.split(first))
+
+
+def _guarded_part(part: Part, own: Sequence[str]) -> Part:
+    """Return a part as it is shown; as text if its placeholder reads like a record."""
+    if isinstance(part, TextPart):
+        text = _guarded_text(part.text, own)
+        return part if text == part.text else TextPart(text)
+    if hidden(part):  # signed, and not for the eye
+        return part
+    if isinstance(part, JsonPart):
+        data = _guarded_value(part.data)
+        part = part if data == part.data else JsonPart(data)
+    elif isinstance(part, FilePart) and part.name is not None:
+        part = replace(part, name=escape(part.name))
+    text = part_text(part)
+    return part if escape(text) == text else TextPart(escape(text))
+
+
+def _guarded_value(value: Any) -> Any:
+    """Escape every text in a JSON value."""
+    if isinstance(value, str):
+        return escape(value)
+    if isinstance(value, Mapping):
+        return {escape(name): _guarded_value(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_guarded_value(each) for each in value]
+    return value
+
+
+def _guarded_call(call: ToolCall) -> ToolCall:
+    """Return a call as it is shown; its arguments as JSON if only their values look so."""
+    arguments = escape(call.arguments)
+    try:
+        value = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        pass
+    else:
+        changed = _guarded_value(value)
+        arguments = call.arguments
+        if changed != value:
+            arguments = json.dumps(changed, ensure_ascii=False)
+    return replace(call, id=escape(call.id), name=escape(call.name), arguments=arguments)
 
 
 def day(created_at: datetime) -> str:
