@@ -25,7 +25,7 @@ def db(tmp_path):
     talk = tmp_path / "talk.jsonl"
     talk.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     path = tmp_path / "memory.db"
-    run("import", talk, "--db", path)
+    run("import", talk, "--session", "talk", "--db", path)
     return path
 
 

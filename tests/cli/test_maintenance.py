@@ -93,8 +93,10 @@ def test_what_came_of_an_erasure_can_be_read(db):
     assert "summaries" in told
     (newest, *_) = json.loads(run("runs", "--db", db, "--json").stdout)["runs"]
     told = run("runs", "--run", newest["id"], "--db", db).stdout
-    assert "talk: messages 3-5, 60\n" in told
-    assert "branch: messages 3-5, 60\n" in told
+    assert "erasure of talk: ok" in told
+    assert "\nmessages 3-5, 60\n" in told
+    told = run("runs", "--db", db, "-s", "branch").stdout
+    assert "erase" in told
     told = run("delete", "talk", "--db", db, "--yes").stdout
     assert "removed: 1 session, 118 messages, " in told
     assert "erase session, 1 session, 118 messages, " in run("runs", "--db", db).stdout
@@ -105,7 +107,8 @@ def test_the_runs_of_a_session_that_is_not_there_are_not_none(db):
         said = run(command, "-s", "tlak", "--db", db, code=1).stderr
         assert "there is no session 'tlak'; there is talk" in " ".join(said.split())
     run("delete", "branch", "--db", db, "--yes")
-    assert "erase session" in run("runs", "-s", "branch", "--db", db).stdout
+    assert "erase session" in run("runs", "--db", db).stdout
+    assert "branch" not in run("runs", "--db", db).stdout
 
 
 def test_nothing_is_said_of_a_configuration_that_nobody_gave(tmp_path):

@@ -171,7 +171,7 @@ async def test_no_unfit_summary_is_quoted(store, caplog):
     assert_unquoted(caplog, report.failures, await session.runs(), attempts)
 
 
-@pytest.mark.parametrize("operation", ["put_run", "put_records", "messages", "records"])
+@pytest.mark.parametrize("operation", ["transact", "put_records", "messages", "records"])
 async def test_an_error_of_the_store_quotes_nothing(operation, caplog):
     caplog.set_level(logging.DEBUG)
     inner = MemoryStore()

@@ -113,20 +113,23 @@ class RunReport(Brief):
         return float(value) if isinstance(value, (int, float)) else None
 
 
-def journal(entry: transaction.RunRecord) -> transaction.Deciding[None]:
-    """Journal a run of a session; if the session was erased meanwhile, its figures alone.
+def journal(entry: transaction.RunRecord, *, nameless: bool = False) -> transaction.Deciding[bool]:
+    """Journal a run of a session; return False, with nothing done, if the session was erased.
 
-    Whatever the run wrote since under the session's name goes too.
+    With ``nameless`` the figures of such a run are journalled, and what the run wrote under the
+    session's name since goes.
     """
     if (yield entry.subject, transaction.NeedSession()) is not None:
-        return transaction.Batch(None, runs=(entry,))
+        return transaction.Batch(result=True, runs=(entry,))
+    if not nameless:
+        return transaction.Batch(result=False)
     kept = {
         name: value
         for name, value in entry.detail.items()
         if name in ("model", "alive_until") or isinstance(value, (int, float))
     }
-    nameless = replace(entry, subject=transaction.NO_SESSION, detail=kept)
-    return transaction.Batch(None, delete=(entry.subject,), runs=(nameless,))
+    after = replace(entry, subject=transaction.NO_SESSION, detail=kept)
+    return transaction.Batch(result=True, delete=(entry.subject,), runs=(after,))
 
 
 def with_current_outcome(run: transaction.RunRecord, now: datetime) -> transaction.RunRecord:

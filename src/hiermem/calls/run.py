@@ -149,7 +149,9 @@ class JournalledRun:
             if self.kind == "consolidation" or entry.subject == NO_SESSION:
                 await self.store.put_run(entry)
                 return
-            if entry.ended_at is not None and await self.store.session(entry.subject) is None:
+            if await self.store.transact(lambda: report.journal(entry)):
+                return
+            if entry.ended_at is not None:
                 # The calls were paid for, and count in the tenant's totals.
                 calls = await self.store.attempts(run_id=entry.id, limit=ALL_ATTEMPTS)
                 nameless = [
@@ -157,7 +159,7 @@ class JournalledRun:
                     for number, each in enumerate(calls)
                 ]
                 await self.store.tree(NO_SESSION).write_nodes([], attempts=nameless)
-            await self.store.transact(lambda: report.journal(entry))
+            await self.store.transact(lambda: report.journal(entry, nameless=True))
 
         await retry_store(write, sleep=self.sleep)
 

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.bank import records as spaces
@@ -184,8 +185,8 @@ def erase_session(
         kept_in=kept,
         run_id=work.run_id,
     )
-    request, *others = work.runs(session_id, "ok", kind="erase_session")
-    runs = (replace(request, subject=subject), *others)
+    *others, request = work.runs(session_id, "ok", kind="erase_session")
+    runs = (*others, replace(request, subject=subject))
     return Batch(receipt, tuple(work.changes), delete=(session_id,), runs=runs)
 
 
@@ -317,18 +318,24 @@ class Withdrawal:
     def runs(
         self, session_id: str, outcome: Literal["running", "ok"], kind: str = ""
     ) -> tuple[transaction.RunRecord, ...]:
-        """Return the journal's records: the request with its counts, then each fork's messages.
+        """Return the journal's records: of each fork that is reached, then of the request.
 
         Each session's journal names that session alone, so that it goes with it.
         """
         ended = self.now if outcome == "ok" else None
         request: dict[str, Any] = {"kind": kind or self.kind, "removed": dict(+self.removed)}
-        # Sessions keep their order, and so each record its id from one transaction to the next.
-        details = {session_id: request}
-        details |= {one: {"kind": self.kind} for one in self.done if one != session_id}
+        details: dict[str, dict[str, Any]] = {
+            one: {"kind": self.kind} for one in self.done if one != session_id
+        }
+        details[session_id] = request
         for one, done in self.done.items():
             details[one]["erased"] = [list(run) for run in done]
-        ids = (self.run_id, *(f"{self.run_id}-{number}" for number in range(1, len(details))))
+        # Forks keep their order, and so each record its id from one transaction to the next.
+        ids = [
+            sha256(f"{self.run_id} {number}".encode()).hexdigest()[:32]
+            for number in range(len(details))
+        ]
+        ids[-1] = self.run_id
         return tuple(
             transaction.RunRecord(run_id, "erasure", one, self.now, ended, outcome, detail)
             for run_id, (one, detail) in zip(ids, details.items(), strict=True)
