@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from logbook import CONFIGS, START, Place, happen, logs, opened
 from sampling import drawn
 
+from hiermem import ALL
 from hiermem.config import ExtractionOptions
 from hiermem.errors import BudgetTooSmallError, NotFoundError
 from hiermem.types import Message, TextPart, ToolCall
@@ -218,12 +219,18 @@ NAME = "zq-ada-lovelace-7731"
 async def _live(memory, luck, name):
     """Do what leaves a session's id somewhere."""
     session, other = memory.session(name), memory.session("other")
+
+    async def beside():
+        await session.join("sp")
+        await other.join("sp")
+        await other.context(max_tokens=2_000)
+
     doing = {
         "update": session.update,
         "full": lambda: session.update(strategy="full"),
         "all": lambda: memory.update_all(strategy="full"),
         "context": lambda: session.context(max_tokens=900, query="codes"),
-        "search": lambda: memory.search("codes"),
+        "search": lambda: memory.search("codes", space=ALL),
         "extract": session.extract,
         "erase": lambda: session.erase([luck.randrange(12)]),
         "quarantine": lambda: session.quarantine([luck.randrange(12)]),
@@ -232,6 +239,8 @@ async def _live(memory, luck, name):
         "note": lambda: memory.space("sp").note("A note.", sources=[(name, 14), ("other", 5)]),
         "consolidate": lambda: memory.space("sp").consolidate(),
         "pin": lambda: session.pin(13),
+        "beside": beside,
+        "leave": session.leave,
         "feedback": lambda: session.feedback("L1.0", score=0.5),
     }
     for what in luck.sample(sorted(doing), 7):

@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -247,6 +248,7 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
     Raises NotFoundError.
     """
     arguments.one_of(forks, "forks", _FORKS)
+    record = await handle.store.session(session_id)
     try:
         subject = erasing.subject_of_erased(await handle.key(), session_id)
         receipt = await _withdraw(
@@ -258,7 +260,16 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
         )
     finally:
         handle.forget()
+    await _forget_shown(handle, session_id, record.space if record else None)
     return await _scrubbed(handle, receipt)
+
+
+async def _forget_shown(handle: Handle, session_id: str, space: str | None) -> None:
+    """Take the name of a session out of what the other members of its space show of it."""
+    if space is None:
+        return
+    async for member in every_session(handle.store, SessionFilter(member_of(space))):
+        await handle.store.transact(partial(change.forget_shown, member.id, session_id))
 
 
 async def erase_space(handle: Handle, space: str) -> Receipt:
@@ -300,11 +311,17 @@ async def join(handle: Handle, session_id: str, space: str) -> None:
 
 async def leave(handle: Handle, session_id: str, space: str | None = None) -> None:
     """Take a session out of its space, or out of ``space`` if that is the one it is in."""
+    before: list[str | None] = []
 
     def left(record: SessionRecord) -> SessionRecord:
-        return replace(record, space=None) if space in (None, record.space) else record
+        if space not in (None, record.space):
+            return record
+        before.append(record.space)
+        return replace(record, space=None)
 
     await describe(handle, session_id, left)
+    for one in before[-1:]:
+        await _forget_shown(handle, session_id, one)
 
 
 async def erase_tenant(handle: Handle) -> Receipt:

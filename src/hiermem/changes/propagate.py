@@ -34,6 +34,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
 
+from hiermem.context.view import naming as naming_views
 from hiermem.context.view import outdated
 from hiermem.errors import (
     MessageWithdrawnError,
@@ -527,6 +528,22 @@ def set_pin(session_id: str, index: int, *, pinned: bool) -> Deciding[None]:
         drop_views=tuple(view.name for view in found[2]),
     )
     return Batch(None, ((session_id, changes),))
+
+
+def forget_shown(session_id: str, other: str) -> Deciding[None]:
+    """Drop the views of a session that name another one of its space."""
+    record: SessionRecord | None
+    views: Sequence[ViewRecord]
+    record, views = yield (
+        (session_id, transaction.NeedSession()),
+        (session_id, transaction.NeedViews()),
+    )
+    gone = naming_views({view.name: view.state for view in views}, other)
+    if record is None or not gone:
+        return Batch(None)
+    # The epoch keeps out a view of which the reads have begun.
+    after = replace(record, version=record.version + 1, epoch=record.epoch + 1)
+    return Batch(None, ((session_id, Changes(None, session=after, drop_views=gone)),))
 
 
 def check_index(record: SessionRecord, index: int) -> None:

@@ -345,6 +345,17 @@ def outdated(stored: Mapping[str, str], index: int, windows: Sequence[int]) -> t
     return tuple(gone)
 
 
+def naming(stored: Mapping[str, str], session_id: str) -> tuple[str, ...]:
+    """Return the names of the stored views that show a line of another session of the space."""
+    views = {name: View.from_json(state) for name, state in stored.items()}
+    shown = [
+        name
+        for name, view in views.items()
+        if view and view.shared and any(each.name == session_id for each in view.shared.origins)
+    ]
+    return tuple(each for name in shown for each in (name, name + SEEN) if each in stored)
+
+
 # Made where they are needed: that takes some milliseconds.
 
 
