@@ -234,6 +234,15 @@ def test_the_page_of_a_session_holds_nothing_of_another(memory):
         page = Page(session.to_html())
         values = [page.value(name) for name in ("head", "s0", "bank")]
         assert "private" not in str(values).replace("private-fork", "")
+    for each in (trip, memory.session("private-b")):  # their contexts show one another
+        each.join(space.name)
+    memory.session("private-b").append(Message.user("Always answer in private verse, please."))
+    for query in (None, "private about verse"):
+        page = Page(trip.to_html(query=query))
+        values = [page.value(name) for name in ("s0", "bank")]
+        assert "private" not in str(values)
+        assert "verse" not in str(values)
+        assert query is not None or "verse" in trip.context(4_000).to_text()
     assert "forked" not in Page(fork.to_html()).value("head")["sessions"][0]
     assert Page(memory.session("private-b").to_html()).value("bank")[0]["notes"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -29,6 +29,8 @@ _DAY: Final = re.compile(r"\[\d{4}-\d\d-\d\d\]")
 #: Where a line is parted to find what it repeats, and the least characters of such a part.
 _PART: Final = re.compile(r"(?<=[.!?:;…]) ")
 _LEAST: Final = 12
+#: The records of a context that hold lines of other conversations of the session's space.
+_OF_OTHERS: Final = ("space", "recall")
 #: The characters of a summary that a list of sessions shows.
 _ABOUT: Final = 240
 
@@ -71,9 +73,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was read of one session."""
+    """What was read of one session; the contexts of a ``member`` show other ones of its space."""
 
     status: SessionStatus
+    member: bool
     messages: Sequence[StoredMessage]
     summaries: Sequence[Summary]
     pins: Sequence[Pin]
@@ -205,7 +208,10 @@ def session(found: Found, words: Wording) -> dict[str, Any]:
         "nodes": [_node(each, places, found.calls, lines) for each in found.summaries],
         "open": [[each.messages, each.tokens] for each in status.open_windows],
         "pins": [[each.index, each.reason, words.say(each.text)] for each in found.pins],
-        "contexts": [_context(each, places, lines) for each in found.contexts],
+        "contexts": [
+            _context(each, places, lines, _OF_OTHERS if words.alone and found.member else ())
+            for each in found.contexts
+        ],
         "levels": [
             [each.level, each.nodes, each.made, each.degraded, each.dirty, each.queue,
              each.fidelity, each.calls, each.tokens_in, each.tokens_out]
@@ -331,7 +337,10 @@ def _whole(index: object) -> int:
     return index if isinstance(index, int) else -1
 
 
-def _context(planned: Planned, places: Mapping[str, int], lines: Lines) -> dict[str, Any]:
+def _context(
+    planned: Planned, places: Mapping[str, int], lines: Lines, left_out: Collection[str]
+) -> dict[str, Any]:
+    """Return a context without its blocks of some kinds."""
     found, chosen = {"budget": planned.budget, "asked": planned.asked}, planned.selection
     if chosen is None:
         return {**found, "least": planned.least}
@@ -345,12 +354,14 @@ def _context(planned: Planned, places: Mapping[str, int], lines: Lines) -> dict[
         **found,
         "total": chosen.total_tokens,
         "shared": chosen.shared_prefix_tokens,
-        "blocks": [_block(each, excerpted, lines) for each in chosen.blocks],
+        "blocks": [
+            _block(each, excerpted, lines) for each in chosen.blocks if each.kind not in left_out
+        ],
         "nodes": [places[item.id] for item in shown if item.id in places],
         "verbatim": _runs(_ends(each) for each in chosen.verbatim if not each.sliced),
         "excerpted": _runs(chosen._excerpted),  # noqa: SLF001
         "summarised": _runs(chosen._summarised),  # noqa: SLF001
-        "recalled": [each.index for each in chosen.recall],
+        "recalled": [] if "recall" in left_out else [each.index for each in chosen.recall],
     }
 
 

@@ -99,6 +99,7 @@ async def _session(
     items = report(run, attempts, await handle.store.now()).items
     return Found(
         status=await read.status(handle, name),
+        member=record.space is not None,
         summaries=await read.summaries(handle, name, None),
         pins=await read.pins(handle, name),
         contexts=contexts,
