@@ -97,7 +97,7 @@ _LOOKS_LIKE = {
     for letter in letters
 }
 #: The first words of the notice, as ``_shown`` gives letters.
-_NOTICE_WORDS = "".join(_LOOKS_LIKE.get(c, c) for c in "fencedrecordsofearlierconversation")
+_NOTICE_WORDS = "".join(_LOOKS_LIKE.get(c, c) for c in "fencedrecordsofearlier")
 _IN_NOTICE = re.compile(rf"[-._*`~\s{_MARKS}]*+")
 _FANCY = r"\U0001d400-\U0001d6a3"  # letters of mathematics
 _MAY_BE_NOTICE = re.compile(
