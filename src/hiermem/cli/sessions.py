@@ -258,8 +258,9 @@ def _paragraph(message: hiermem.Message) -> str:
     thread = re.sub(r"[\\()]", _BEHIND, _line_of(message.thread))
     thread = "" if message.thread == "main" else f" ({thread})"
     called = "".join(
-        f"\n\n`{_line_of(call.name)}({' '.join(clean(call.arguments, escaped=False).splitlines())})`"
+        f"\n\n`{_line_of(call.name)}({' '.join(arguments.splitlines())})`"
         for call in message.tool_calls
+        for arguments in (clean(call.arguments, escaped=False),)
     )
     text = _LIKE_OWN.sub(_BEHIND, clean(_text(message), escaped=False))
     return f"\n**{speaker}**{thread}: {text}{called}\n"

@@ -240,7 +240,7 @@ def _guarded_text(text: str, own: Sequence[str]) -> str:
 
 
 def _guarded_part(part: Part, own: Sequence[str]) -> Part:
-    """Return a part as it is shown; as text if its placeholder reads like a record."""
+    """Return a part as it is shown; as text if its address or placeholder reads like a record."""
     if isinstance(part, TextPart):
         text = _guarded_text(part.text, own)
         return part if text == part.text else TextPart(text)
@@ -252,7 +252,11 @@ def _guarded_part(part: Part, own: Sequence[str]) -> Part:
     elif isinstance(part, FilePart) and part.name is not None:
         part = replace(part, name=escape(part.name))
     text = part_text(part)
-    return part if escape(text) == text else TextPart(escape(text))
+    address = "" if isinstance(part, JsonPart) else part.reference
+    if address.startswith("data:"):
+        address = ""
+    unlike = escape(text) == text and escape(address) == address
+    return part if unlike else TextPart(escape(text))
 
 
 def _guarded_value(value: Any) -> Any:
