@@ -37,7 +37,7 @@ def talk(tmp_path):
 def db(tmp_path, talk):
     """A memory that holds those messages and has its summaries made."""
     path = tmp_path / "memory.db"
-    run("import", talk, "--db", path)
+    run("import", talk, "--session", "talk", "--db", path)
     run("update", "--db", path)
     return path
 
