@@ -42,6 +42,7 @@ NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
 NOT_A_SWITCH = ("yes", None, 1)
 NOT_A_COUNT = ("1", -1, 1.5, True, math.nan)
 NOT_A_NAME = (5, None, "", "\ud800", "x\0", "n" * 513)
+NOT_A_SCOPE = (5, "", b"ada", "\ud800", "x\0", "n" * 513, ["ada"], True)
 NOT_A_MOMENT = ("now", 5, NOON.replace(tzinfo=None), datetime.max.replace(tzinfo=UTC))
 NOT_A_CONTEXT = (5, "s", [], {})
 NOT_METADATA = (
@@ -83,6 +84,7 @@ class BadLLM:
 
 
 SESSION_CALLS = {
+    "join": {"space": (*NOT_A_NAME, "no-such-space")},
     "set_metadata": {"metadata": (*NOT_METADATA, None)},
     "set_title": {"title": (5, b"x", "\ud800", "\0", "n" * 513)},
     "search": {
@@ -198,6 +200,12 @@ SESSION_CALLS = {
     "append": {"messages": (5, None, "hello", b"x", {"text": "Hi"}, [5], [None])},
 }
 SPACE_CALLS = {
+    "about": {"text": (5, b"x", "\ud800", "x\0")},
+    "forget": {
+        "text": (5, None, b"x", "\ud800", "x\0", "", "it"),
+        "authors": ("bogus", 5, None, ["all"]),
+        "dry_run": NOT_A_SWITCH,
+    },
     "note": {
         "text": (5, None, b"x", "", " \n", "\ud800", "x\0"),
         "agent": (5, None, b"x", "\ud800", "a" * 513),
@@ -243,12 +251,21 @@ MEMORY_CALLS = {
         "on_progress": (5, "print", b"x"),
     },
     "for_tenant": {"tenant": NOT_A_NAME},
-    "space": {"name": NOT_A_NAME, "rules": (5, b"a.md", "", "no file", "\ud800 a.md")},
+    "space": {
+        "name": NOT_A_NAME,
+        "rules": (5, b"a.md", "", "no file", "\ud800 a.md"),
+        "person": (5, "", b"Ada", "\ud800", "n" * 513),
+    },
+    "join": {
+        "space": (*NOT_A_NAME, "no-such-space"),
+        "sessions": (5, None, "s", b"s", {"s": 1}, [5], [""], ["no-such-session"]),
+    },
     "session": {
         "session_id": NOT_A_NAME,
         "title": (5, "\ud800", "t" * 513),
         "participants": (5, None, "Ada", b"Ada", {"a": 1}, [5], [""]),
         "metadata": NOT_METADATA,
+        "space": NOT_A_SCOPE,
         "on_bad_text": ("bogus", 5, None, ["refuse"]),
     },
     "import_chats": {
@@ -273,9 +290,10 @@ MEMORY_CALLS = {
         "after": tuple(name for name in NOT_A_NAME if name is not None),
         "limit": (*NOT_A_COUNT, 0, None),
         "metadata": NOT_METADATA,
+        "space": NOT_A_SCOPE,
         "order_by": ("bogus", 5, None, ["created"]),
     },
-    "count_sessions": {"metadata": NOT_METADATA},
+    "count_sessions": {"metadata": NOT_METADATA, "space": NOT_A_SCOPE},
     "search": {
         **{
             name: values
@@ -283,6 +301,7 @@ MEMORY_CALLS = {
             if name not in ("levels", "span", "tags")
         },
         "metadata": NOT_METADATA,
+        "space": NOT_A_SCOPE,
     },
     "recall": {
         **{
@@ -291,6 +310,7 @@ MEMORY_CALLS = {
             if name not in ("beside", "span", "tags")
         },
         "metadata": NOT_METADATA,
+        "space": NOT_A_SCOPE,
     },
     "runs": SESSION_CALLS["runs"],
     "run": {"run_id": (*NOT_A_NAME, "no-such-run")},
@@ -318,7 +338,6 @@ MEMORY_CALLS = {
         "session_id": (*NOT_A_NAME, "no-such-session"),
         "forks": ("bogus", 5, None, ["all"]),
     },
-    "erase_space": {"name": (*NOT_A_NAME, "no-such-space")},
 }
 PARTS = {
     "tenant": NOT_A_NAME,
@@ -364,13 +383,14 @@ NEEDED = {
     "fork": {"new_id": "f"},
     "recompress": {"level": 1},
     "erase_session": {"session_id": "s"},
-    "erase_space": {"name": "x"},
     "note": {"text": "x"},
     "read": {"name": "progress.md"},
     "rollback": {"to": 0},
     "export": {"folder": "never-made"},
     "load": {"folder": "no-such-folder"},
     "space": {"name": "x"},
+    "join": {"space": "no-such-space", "sessions": ["s"]},
+    "forget": {"text": "x"},
 }
 
 
@@ -394,7 +414,13 @@ def parts():
 def invoke(owner, call, name, value):
     if name == "messages":
         return getattr(owner, call)(value)
-    return getattr(owner, call)(**{**NEEDED.get(call, {}), name: value})
+    method = getattr(owner, call)
+    needed = {one: value for one, value in NEEDED.get(call, {}).items() if takes(method, one)}
+    return method(**{**needed, name: value})
+
+
+def takes(method, name):
+    return name in inspect.signature(method).parameters
 
 
 async def answer_of(owner, call, name, value):

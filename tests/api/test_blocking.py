@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_type
 import pytest
 
 from hiermem import (
+    ALL,
     BankRevision,
     BatchReport,
     CheckReport,
@@ -59,6 +60,7 @@ from hiermem import (
 )
 from hiermem.embedders import HashingEmbedder
 from hiermem.importers import Conversation
+from hiermem.types.bank import ForgetReport
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RULES = "progress.md: what was done"
@@ -90,6 +92,8 @@ SESSION: dict[str, Call] = {
     "pin": (lambda s: s.pin(0), NoneType),
     "pins": (lambda s: s.pins(), tuple),
     "unpin": (lambda s: s.unpin(0), NoneType),
+    "join": (lambda s: s.join("x"), NoneType),
+    "leave": (lambda s: s.leave(), NoneType),
     "set_metadata": (lambda s: s.set_metadata({"user": "ada"}), NoneType),
     "set_title": (lambda s: s.set_title("Kestrel"), NoneType),
     "get_metadata": (lambda s: s.get_metadata(), dict),
@@ -129,6 +133,9 @@ SPACE: dict[str, Call] = {
     "export": (lambda s: s.export("bank"), ExportReport),
     "load": (lambda s: s.load("bank"), LoadReport),
     "runs": (lambda s: s.runs(), list),
+    "about": (lambda s: s.about(), list),
+    "forget": (lambda s: s.forget("Kestrel", dry_run=True), ForgetReport),
+    "delete": (lambda s: s.delete(), Receipt),
 }
 WORKER: dict[str, Call] = {
     "start": (lambda w: w.start(), NoneType),
@@ -160,11 +167,12 @@ MEMORY: dict[str, Call] = {
         lambda m: m.import_chats([Conversation("c", None, (said(0),), format="text")]),
         ImportReport,
     ),
+    "join": (lambda m: m.space("y", rules=RULES) and m.join("y", ["s"]), NoneType),
     "tenants": (lambda m: m.tenants(), list),
     "sessions": (lambda m: m.sessions(), list),
     "count_sessions": (lambda m: m.count_sessions(), int),
-    "search": (lambda m: m.search("Kestrel"), list),
-    "recall": (lambda m: m.recall("Kestrel"), Evidence),
+    "search": (lambda m: m.search("Kestrel", space="y"), list),
+    "recall": (lambda m: m.recall("Kestrel", space=ALL), Evidence),
     "spaces": (lambda m: m.spaces(), list),
     "runs": (lambda m: m.runs(), list),
     "to_html": (lambda m: m.to_html(), str),
@@ -177,7 +185,6 @@ MEMORY: dict[str, Call] = {
     "reembed": (lambda m: m.reembed(), list),
     "check": (lambda m: m.check(), CheckReport),
     "erase_session": (lambda m: m.erase_session("fork"), Receipt),
-    "erase_space": (lambda m: m.space("x").delete(), Receipt),
     "erase_tenant": (lambda m: m.erase_tenant(), Receipt),
     "scrub": (lambda m: m.scrub(), Scrubbed),
     "backup": (lambda m: m.backup("copy.db"), StoreCopy),
@@ -217,6 +224,7 @@ def test_every_blocking_call_returns_a_value(
     monkeypatch.chdir(tmp_path)
     embedder: Any = HashingEmbedder()  # an array is no Sequence to a type checker
     with Memory.open(tmp_path / "chat.db", embedder=embedder) as memory:
+        memory.space("x", rules=RULES).files()
         call_all(memory.session("s"), SESSION)
         call_all(memory.space("x", rules=RULES), SPACE)
         call_all(memory.worker(), WORKER)
