@@ -129,7 +129,7 @@ def optional(value: Any, what: str, kind: type[T], default: Callable[[], T] | No
 def store_of(value: Any) -> protocols.Store:
     """Return a store: any object with a store's methods."""
     if not protocols.offers(value, protocols.Store):
-        raise UsageError(f"store is {type(value).__name__}; it must be a Store")
+        raise protocols.refused(value, protocols.Store, "store", "be a Store")
     return value
 
 
@@ -140,11 +140,9 @@ def embedder_of(value: Any) -> protocols.Embedder | None:
     """
     if value is None:
         return None
-    if not protocols.offers(value, protocols.Embedder):
-        raise UsageError(
-            f"embedder is {type(value).__name__}; it must have a name, a dimension and embed(), "
-            "or be None"
-        )
+    if isinstance(value, type) or not protocols.offers(value, protocols.Embedder):
+        right = "have a name, a dimension and embed(), or be None"
+        raise protocols.refused(value, protocols.Embedder, "embedder", right)
     name, dimension = value.name, value.dimension
     if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME:
         raise UsageError(f"the embedder's name must be a text of 1 to {_LONGEST_NAME} characters")

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 from typing_extensions import TypeIs, get_protocol_members
 
 import hiermem
+from hiermem.errors import UsageError
 from hiermem.types import Node, Revision, Role, SessionRecord, StoredMessage, Trust, Unit
 from hiermem.types.transaction import (
     Attempt,
@@ -83,7 +84,27 @@ def offers(value: object, protocol: type[T]) -> TypeIs[T]:
 
     From Python 3.12 on, ``isinstance`` does not see what a wrapper hands through.
     """
-    return all(hasattr(value, name) for name in get_protocol_members(protocol))
+    return not _missing(value, protocol)
+
+
+def _missing(value: object, protocol: type) -> list[str]:
+    """Return the members of a Protocol that an object has not, in the Protocol's order."""
+    order = {name: at for at, name in enumerate(vars(protocol))}
+    missing = [name for name in get_protocol_members(protocol) if not hasattr(value, name)]
+    return sorted(missing, key=lambda name: (order.get(name, len(order)), name))
+
+
+def refused(value: object, protocol: type, what: str, right: str) -> UsageError:
+    """Return the error for an object that is not of a Protocol: what it lacks, and what is right.
+
+    An object with none of its members, or a name alone, is not said to lack the others.
+    """
+    if isinstance(value, type):
+        return UsageError(f"{what} is the class {value.__name__}; pass an object of it")
+    missing = _missing(value, protocol)
+    others = get_protocol_members(protocol) - {"name", *missing}
+    lacks = f" and lacks {', '.join(missing)}" if missing and others else ""
+    return UsageError(f"{what} is {type(value).__name__}{lacks}; it must {right}")
 
 
 @runtime_checkable

@@ -465,17 +465,17 @@ def as_counter(given: Any) -> TokenCounter:
     A counter of the application is wrapped, so that each of its answers is checked. Raises
     UsageError for anything else, and for an encoding that tiktoken does not know.
     """
-    from hiermem.protocols import TokenCounter, offers
+    from hiermem.protocols import TokenCounter, offers, refused
 
     if given is None:
         return default_counter()
     if isinstance(given, str):
         return TiktokenCounter(given)
-    if not offers(given, TokenCounter) or not isinstance(given.name, str):
-        raise UsageError(
-            f"token_counter is {type(given).__name__}; it must have a name and count(), be the "
-            "name of an encoding such as 'o200k_base', or be None"
+    if isinstance(given, type) or not (offers(given, TokenCounter) and isinstance(given.name, str)):
+        right = (
+            "have a name and count(), be the name of an encoding such as 'o200k_base', or be None"
         )
+        raise refused(given, TokenCounter, "token_counter", right)
     if type(given) in _CHECKED:
         return given
     return _GivenCounter(given)

@@ -743,3 +743,25 @@ def test_a_call_from_the_memorys_own_thread_is_refused_instead_of_hanging():
     assert caught
     assert len(caught) % 6 == 0
     assert all("on_progress" in text for text in caught)
+
+
+@pytest.mark.parametrize(
+    ("argument", "members", "lacks"),
+    [
+        ("llm", {"name": "m", "remote": True, "complete": len}, "context_window"),
+        ("llm", {"name": "m", "complete": len, "context_window": None}, "remote"),
+        ("llm", {"complete": len, "__call__": len}, "name, context_window, remote"),
+        ("llm", {"remote": True, "name": "m"}, "context_window, complete"),
+        ("embedder", {"name": "e", "embed": len}, "dimension"),
+        ("embedder", {"name": "e", "dimension": 3}, "embed"),
+        ("embedder", {"embed": len}, "name, dimension"),
+        ("token_counter", {"count": len}, "name"),
+    ],
+)
+def test_an_adapter_with_a_missing_attribute_is_told_which(argument, members, lacks):
+    """Broken, whoever wrote an adapter compares it with the Protocol by eye."""
+    made = type("Mine", (), members)
+    with pytest.raises(UsageError, match=rf"{argument} is Mine and lacks {lacks}; it must"):
+        Memory.open(":memory:", **{argument: made()})
+    with pytest.raises(UsageError, match=rf"{argument} is the class Mine; pass an object of it"):
+        Memory.open(":memory:", **{argument: made})

@@ -20,7 +20,7 @@ from hiermem.config import HierarchyConfig
 from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts import load
 from hiermem.prompts.template import PromptTemplate
-from hiermem.protocols import LLM, LLMRequest, Store, offers
+from hiermem.protocols import LLM, LLMRequest, Store, offers, refused
 from hiermem.text import policy
 
 #: How the URL of a database in PostgreSQL begins.
@@ -49,18 +49,17 @@ def as_llm(given: Any) -> LLM:
         from hiermem.models import model_by_name
 
         return model_by_name(given)
-    if offers(given, LLM):
+    is_class = isinstance(given, type)
+    if offers(given, LLM) and not is_class:
         _check_model(given)
         return given
-    if callable(given):
+    if callable(given) and not is_class and not hasattr(given, "complete"):
         from hiermem.models.function import FunctionLLM
 
         function: Callable[[LLMRequest], Any] = given
         return FunctionLLM(function)
-    raise UsageError(
-        f"llm is {type(given).__name__}; it must be a model with complete(), a function, a name "
-        'such as "openai:gpt-5-mini", or None'
-    )
+    right = 'be a model with complete(), a function, a name such as "openai:gpt-5-mini", or None'
+    raise refused(given, LLM, "llm", right)
 
 
 def _check_model(llm: LLM) -> None:
