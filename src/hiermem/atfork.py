@@ -45,6 +45,7 @@ _AWAITED: Final = sys.stdlib_module_names | {
     "starlette", "tenacity", "tiktoken", "tiktoken_ext", "torch", "transformers", "typer",
     "typing_extensions", "typing_inspection", "urllib3", "uvicorn",
 }  # fmt: skip
+_PYDANTIC: Final = ("pydantic.main", "pydantic.type_adapter")
 #: The functions that hold a lock of the whole process. That of functools does until Python 3.12.
 _finished: Final[set[CodeType]] = set()
 if sys.version_info < (3, 12):
@@ -100,10 +101,8 @@ def _imported(stack: Iterable[FrameType]) -> set[str]:
 
 
 def _holds_lock(frame: FrameType) -> bool:
-    code = frame.f_code
-    if code.co_name == "model_rebuild":  # pydantic builds every model under one lock
-        return frame.f_globals.get("__name__") == "pydantic.main"
-    return code in _finished
+    # Pydantic builds every model under one lock, and its core may hold one while it validates.
+    return frame.f_code in _finished or frame.f_globals.get("__name__") in _PYDANTIC
 
 
 def _is_awaited_anywhere(waited: float) -> bool:
