@@ -166,7 +166,6 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.types.bank import LoadReport as LoadReport
     from hiermem.types.bank import Note as Note
     from hiermem.types.bank import SpaceMeta as SpaceMeta
-    from hiermem.types.runs import Finding as Finding
     from hiermem.types.transaction import DueSession as DueSession
     from hiermem.types.transaction import LogEvent as LogEvent
     from hiermem.types.transaction import Record as Record
@@ -175,6 +174,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.types.transaction import Scrubbed as Scrubbed
     from hiermem.types.transaction import Spent as Spent
     from hiermem.types.tree import ALL as ALL
+    from hiermem.types.tree import Finding as Finding
     from hiermem.types.trivector import Delta as Delta
     from hiermem.types.trivector import Entity as Entity
     from hiermem.types.trivector import Provenance as Provenance
@@ -262,8 +262,7 @@ else:  # at run time, the same names by module
         "hiermem.types.transaction": (
             "DueSession LogEvent Record RecordWrite RunRecord Scrubbed Spent"
         ),
-        "hiermem.types.runs": "Finding",
-        "hiermem.types.tree": "ALL",
+        "hiermem.types.tree": "Finding ALL",
         "hiermem.types.trivector": "Delta Entity Provenance Relation Strategy TriVector",
         "hiermem.calls.limits": "Prices",
         "hiermem.calls.report": "RunItem RunReport",

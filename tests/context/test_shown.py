@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.context import selection as shown
-from hiermem.types.runs import runs_of
+from hiermem.types.ranges import ranges_of
 
 INDICES = st.sets(st.integers(-2, 70))
 
@@ -26,7 +26,7 @@ def test_each_message_counts_once_in_its_quarter_unless_it_is_gone(
         excerpted=excerpted,
         summarised=summarised,
         total=total,
-        gone=runs_of(gone),
+        gone=ranges_of(gone),
     )
     live = set(range(total)) - gone
     assert set(found.messages) == (verbatim | excerpted | summarised) & live
@@ -40,6 +40,6 @@ def test_each_message_counts_once_in_its_quarter_unless_it_is_gone(
 
 @given(numbers=st.lists(st.integers(0, 40)))
 def test_runs_hold_the_numbers_and_do_not_touch(numbers):
-    runs = runs_of(numbers)
+    runs = ranges_of(numbers)
     assert [n for begin, end in runs for n in range(begin, end)] == sorted(set(numbers))
     assert all(before[1] < after[0] for before, after in pairwise(runs))

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from hiermem.config import HierarchyConfig
 from hiermem.context.view import Piece, View, outdated
 from hiermem.errors import StoreCorruptError
-from hiermem.log.trees import before, changed, naming, taken_back
+from hiermem.log.events import before, changed, naming, taken_back
 from hiermem.text import measure
 from hiermem.tokens import FunctionCounter
 from hiermem.tree.turns import call_mark, marks_of
 from hiermem.tree.weights import Weigher, Weight
 from hiermem.types import Message, Span, StoredMessage, ToolCall
-from hiermem.types.runs import each_of, runs_of
+from hiermem.types.ranges import each_of, ranges_of
 from hiermem.types.transaction import LogEvent
 
 T0 = datetime(2024, 3, 1, tzinfo=UTC)
 COUNTER = FunctionCounter(lambda text: len(text.split()), name="words")
 _RUNS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), min_size=1, max_size=4).map(
-    lambda found: runs_of(n for start, count in found for n in range(start, start + count))
+    lambda found: ranges_of(n for start, count in found for n in range(start, start + count))
 )
 
 
@@ -33,7 +33,7 @@ def test_the_log_names_what_was_changed_and_a_fork_what_of_it_concerns_it(change
     indices = [set(each_of(runs)) for _, runs in changes]
     assert [set(each_of(changed(event))) for event in log] == indices
     gone = [found for (kind, _), found in zip(changes, indices, strict=True) if kind != "edit"]
-    assert taken_back(log) == runs_of(index for found in gone for index in found)
+    assert taken_back(log) == ranges_of(index for found in gone for index in found)
     mine = before(log, stop)
     kept = [{n for n in found if n < stop} for found in indices]
     assert [set(each_of(changed(event))) for event in mine] == [one for one in kept if one]

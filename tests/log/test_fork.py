@@ -20,7 +20,7 @@ from hiermem.log.append import fork
 from hiermem.models.function import FunctionLLM
 from hiermem.summaries.update import recompress
 from hiermem.testing.llms import ScriptedLLM
-from hiermem.tree.levels import is_unfinished
+from hiermem.tree.status import is_unfinished
 from hiermem.types import ImagePart, Message, ToolCall
 from hiermem.upkeep.run_check import check
 

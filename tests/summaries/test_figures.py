@@ -24,7 +24,7 @@ from hiermem.errors import ConfigError, TransientModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMRequest
 from hiermem.testing.llms import ScriptedLLM, write
-from hiermem.tree.levels import waits
+from hiermem.tree.status import waits
 from hiermem.types import Message
 from hiermem.upkeep import read_metrics as measured
 

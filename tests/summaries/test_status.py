@@ -9,7 +9,7 @@ import pytest
 
 from hiermem import AsyncMemory, Message
 from hiermem.errors import IllegalTransitionError
-from hiermem.tree import levels as status
+from hiermem.tree import status
 from hiermem.types import Node, Revision, Span, Status
 
 NOW = datetime(2024, 3, 1, tzinfo=UTC)

@@ -20,7 +20,7 @@ from hiermem.summaries.run import Shared
 from hiermem.testing.faults import DiedError
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.tokens import FunctionCounter
-from hiermem.tree.levels import waiting
+from hiermem.tree.status import waiting
 from hiermem.work.due import sessions_to_update
 from hiermem.work.update_all import update_all
 

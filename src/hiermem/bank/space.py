@@ -32,7 +32,7 @@ from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.handle import Handle
 from hiermem.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
 from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, NoteState
-from hiermem.types.runs import Finding
+from hiermem.types.tree import Finding
 
 _ALL: Final = 2**31 - 1
 #: How often a check reads a space again because it was written to meanwhile.

@@ -37,8 +37,9 @@ from hiermem.changes.propagate import (
 )
 from hiermem.errors import NotFoundError, StoreCorruptError
 from hiermem.extraction.plan import made_from
+from hiermem.log.events import edits_of
 from hiermem.log.rebuild import known_session
-from hiermem.log.trees import MessageChange, TreeState, edits_of, joined, tree_states
+from hiermem.log.trees import MessageChange, TreeState, tree_states
 from hiermem.needs import inside
 from hiermem.protocols import TokenCounter
 from hiermem.summaries.assess import RETRY, covers
@@ -46,7 +47,7 @@ from hiermem.text.fence import name_mark
 from hiermem.text.wishes import without_flags
 from hiermem.tree.weights import NOTHING, Weigher
 from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction
-from hiermem.types.runs import Runs, clipped, each_of, runs_of
+from hiermem.types.ranges import Ranges, clipped, each_of, joined, ranges_of
 from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Need, Record, Rewrite
 
 #: The kind of record that says which messages it was made from: a chunk's answer.
@@ -102,7 +103,7 @@ def erase(
     wanted = tuple(sorted(set(indices)))
     for index in wanted[:1] + wanted[-1:]:
         check_index(record, index)
-    records, reach = yield from _family(record, runs_of(wanted), upwards=True)
+    records, reach = yield from _family(record, ranges_of(wanted), upwards=True)
     work = earlier.following()
     taken = reach if forks == "all" else {session_id: reach[session_id]}
     if (yield from work.withdraw_some(records, taken)):
@@ -239,8 +240,8 @@ def erase_copied(session_id: str) -> Deciding[None]:
 
 
 def _family(
-    record: SessionRecord, runs: Runs, *, upwards: bool
-) -> Asking[tuple[dict[str, SessionRecord], dict[str, Runs]]]:
+    record: SessionRecord, runs: Ranges, *, upwards: bool
+) -> Asking[tuple[dict[str, SessionRecord], dict[str, Ranges]]]:
     """Find the sessions that hold some of the messages; return records and ranges by id.
 
     A fork shares with its source exactly the messages before the index at which it was forked. An
@@ -249,7 +250,7 @@ def _family(
     also those of its direct forks that hold none of the messages.
     """
     records = {record.id: record}
-    reach: dict[str, Runs] = {record.id: runs}
+    reach: dict[str, Ranges] = {record.id: runs}
     waiting = [record.id]
     for one in waiting:
         here = records[one]
@@ -283,7 +284,7 @@ class Withdrawal:
         self.step = STEPS[1]
         self.changes: list[tuple[str, Changes[None]]] = []
         self.records: dict[str, SessionRecord] = {}
-        self.done: dict[str, Runs] = {}
+        self.done: dict[str, Ranges] = {}
         self.removed: Counter[str] = Counter()
         self.remake: dict[str, tuple[str, ...]] = {}
         self.links: list[SourceLink] = []
@@ -342,7 +343,7 @@ class Withdrawal:
         )
 
     def withdraw_some(
-        self, records: Mapping[str, SessionRecord], reach: Mapping[str, Runs]
+        self, records: Mapping[str, SessionRecord], reach: Mapping[str, Ranges]
     ) -> Asking[bool]:
         """Take out the next ``step`` messages; return whether there are more."""
         left = self.step
@@ -361,7 +362,7 @@ class Withdrawal:
                 return True
         return False
 
-    def withdraw(self, record: SessionRecord, runs: Runs) -> Asking[None]:
+    def withdraw(self, record: SessionRecord, runs: Ranges) -> Asking[None]:
         """Take messages out of one session, with everything that was made from them."""
         live = [
             stored
@@ -412,7 +413,7 @@ class Withdrawal:
         self.records[record.id] = after
         self._edits[record.id] = after, data.edits
         self.changes += [(record.id, each) for each in changes]
-        done = runs_of(withdrawn)
+        done = ranges_of(withdrawn)
         self.done[record.id] = joined((*self.done.get(record.id, ()), *done))
         # Nodes without a text yet are included: they wait for one, and so do all nodes above.
         remake = dict.fromkeys((*self.remake.get(record.id, ()), *propagated[0].forget))
@@ -435,7 +436,7 @@ class Withdrawal:
         if self._uncounted is None:
             self.removed.update(sessions=1, messages=record.messages)
             data = yield from _session_data(record)
-            edited = yield from _messages_in(record, runs_of(data.edits))
+            edited = yield from _messages_in(record, ranges_of(data.edits))
             kept = (data.edits[stored.index] for stored in edited if stored.state != "erased")
             self.removed["versions"] += sum(kept)
             counts = {"views": len(data.views), "records": len(data.records) + len(data.sources)}
@@ -457,7 +458,7 @@ class Withdrawal:
             self._uncounted = (*rest, *others)  # a damaged state may name any amount
         return bool(self._uncounted)
 
-    def echoes(self, reach: Mapping[str, Runs]) -> Asking[tuple[str, ...]]:
+    def echoes(self, reach: Mapping[str, Ranges]) -> Asking[tuple[str, ...]]:
         """Name the messages into which memory of the erased messages may have come back.
 
         Memory can come back only in messages after the first erased one, or in edited messages.
@@ -531,7 +532,7 @@ def _session_data(record: SessionRecord, edits: Counter[int] | None = None) -> A
     )
 
 
-def _messages_in(record: SessionRecord, runs: Runs) -> Asking[list[StoredMessage]]:
+def _messages_in(record: SessionRecord, runs: Ranges) -> Asking[list[StoredMessage]]:
     """Read the messages in these ranges, which exist."""
     found: list[StoredMessage] = []
     for start, stop in runs:
@@ -547,7 +548,7 @@ def _messages_in(record: SessionRecord, runs: Runs) -> Asking[list[StoredMessage
     return found
 
 
-def _first(runs: Runs, most: int) -> Runs:
+def _first(runs: Ranges, most: int) -> Ranges:
     """Return the first numbers of half-open ranges, at most so many."""
     found: list[tuple[int, int]] = []
     for start, stop in runs:

@@ -42,16 +42,18 @@ from hiermem.errors import (
     SessionClosedError,
     StoreCorruptError,
 )
+from hiermem.log.events import naming
 from hiermem.log.rebuild import known
-from hiermem.log.trees import MessageChange, TreeState, naming, tree_states
+from hiermem.log.trees import MessageChange, TreeState, tree_states
 from hiermem.needs import Reading, inside
 from hiermem.text.wishes import IN_SIGHT, PIN, WITHDRAWN, without_flags
-from hiermem.tree.levels import Root, allot, flag, hull, mark_dirty
+from hiermem.tree.levels import Root, allot, hull
+from hiermem.tree.status import flag, mark_dirty
 from hiermem.tree.weights import Weigher
 from hiermem.tree.windows import converted
 from hiermem.types import Node, SessionRecord, Span, StoredMessage, transaction
 from hiermem.types.brief import Brief, FrozenDict
-from hiermem.types.runs import runs_of
+from hiermem.types.ranges import ranges_of
 from hiermem.types.transaction import (
     Batch,
     Changes,
@@ -210,7 +212,7 @@ def changes_of(
 
     The log gets one event of ``kind`` for all of them.
     """
-    named = runs_of(rewrite.message.index for rewrite in rewrites)
+    named = ranges_of(rewrite.message.index for rewrite in rewrites)
     event = LogEvent(kind, record.messages, now, naming(named))
     made: list[Changes[None]] = []
     for result in propagated:

@@ -18,7 +18,7 @@ from rich.text import Text
 import hiermem
 from hiermem.cli.output import Code, picked, result
 from hiermem.cli.screen import RETRIED, clean, named, out, plural, print_indented, say, share, table
-from hiermem.types.runs import named_subject
+from hiermem.types.tree import named_subject
 
 #: The nouns of what a receipt counts, singular and plural.
 _FORMS = {

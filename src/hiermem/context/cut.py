@@ -35,7 +35,7 @@ from hiermem.text.fence import NOTICE
 from hiermem.text.measure import body, day
 from hiermem.tree.fold import SessionState
 from hiermem.types import Node, Span, StoredMessage, Unit
-from hiermem.types.runs import Runs, each_of, runs_of
+from hiermem.types.ranges import Ranges, each_of, ranges_of
 from hiermem.types.transaction import NeedLevel
 
 # The shares below are of the budget; ``benchmarks/frontier.py`` found them. Those of the zone are
@@ -110,7 +110,7 @@ class Situation:
     overhead: int = 0
     reserve: int | None = None
     view: str = ""
-    gone: Runs = ()
+    gone: Ranges = ()
     sticky: bool = True
     cache_cold: bool = False
     allow_omission: bool = False
@@ -514,7 +514,7 @@ class Planner:
             head=head,
         )
         stays = {item.message.index for item in part.after}
-        piece = replace(piece, runs=runs_of(i for i in each_of(piece.runs) if i in stays))
+        piece = replace(piece, runs=ranges_of(i for i in each_of(piece.runs) if i in stays))
         wider = replace(view, boundary=part.boundary, pieces=(*others, piece))
         cut = self._assemble(wider, part.after)
         # The new messages may have fewer lines than the piece has room for; the tree has more.

@@ -33,12 +33,11 @@ from hiermem.context.render import LEFT_OUT, Shown
 from hiermem.context.view import Covered, covered, refine, within
 from hiermem.needs import Reading
 from hiermem.summaries import inputs, salience
-from hiermem.text import units
+from hiermem.text import measure, units
 from hiermem.text.measure import day, speaker
 from hiermem.text.policy import lowest, trust_of, words
-from hiermem.tree import trigger as overlaps
 from hiermem.types import Node, Revision, StoredMessage, Trust, Unit
-from hiermem.types.runs import Runs, runs_of
+from hiermem.types.ranges import Ranges, ranges_of
 
 _ITEM: Final = re.compile(r"(?:[-*•–]|\(?\d{1,2}[.)])\s+")  # noqa: RUF001
 _HEADING: Final = re.compile(r"#+\s*(.+?)[\s:#]*$|(?:\*\*)?([^:*\n]{1,60}?)(?:\*\*)?:(?:\*\*)?$")
@@ -207,14 +206,14 @@ class Pool:
         mark = "" if unit.ordinal and not before else LEFT_OUT
         return replace(unit, text=" ".join(f"{before} {mark} {after}".split()))
 
-    def summarised(self, chosen: Iterable[Unit]) -> Runs:
+    def summarised(self, chosen: Iterable[Unit]) -> Ranges:
         """Return the messages under the texts of which a model wrote a chosen line."""
         found: set[int] = set()
         for unit in chosen:
             node = None if unit.index is not None else self.line_sources.get(unit.text)
             if node is not None:
                 found.update(range(node.span.start, node.span.stop))
-        return runs_of(found)
+        return ranges_of(found)
 
     def beside(self, shown: Sequence[Shown]) -> None:
         """Add messages that are newer than the rest of the pool, as a group of their own."""
@@ -522,7 +521,7 @@ def _ends(items: Sequence[Covered]) -> Reading[list[tuple[list[Unit], Trust]]]:
 def _message_units(
     stored: StoredMessage, begin: int, end: int | None, *, most: int | None = MOST_QUOTED
 ) -> list[Unit]:
-    text = overlaps.heard(stored, begin, end)
+    text = measure.heard(stored, begin, end)
     return units.split(
         text[:most],
         index=stored.index,

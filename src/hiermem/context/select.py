@@ -33,7 +33,7 @@ from hiermem.context.selection import ContextBudget, ContextSelection
 from hiermem.context.view import SEEN, Piece, Seen, View
 from hiermem.context.zone import Pin
 from hiermem.handle import Handle, session_state
-from hiermem.log.trees import taken_back
+from hiermem.log.events import taken_back
 from hiermem.protocols import TokenCounter
 from hiermem.search.results import Evidence
 from hiermem.text import wishes
@@ -43,7 +43,7 @@ from hiermem.tokens import sizes_of
 from hiermem.tracing import span
 from hiermem.tree.fold import config_from
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
-from hiermem.types.runs import each_of, runs_of
+from hiermem.types.ranges import each_of, ranges_of
 from hiermem.types.tree import EVERY, SessionFilter, member_of
 
 if TYPE_CHECKING:
@@ -640,17 +640,17 @@ def chosen(
         system=request.budget.system,
         tool_tokens=tool_tokens,
         pins=head.indices if head else pins.indices_of(shown.view.pieces),
-        _excerpted=runs_of(
+        _excerpted=ranges_of(
             index
             for runs in (
                 *(piece.excerpted for piece in shown.view.pieces),
-                *((runs_of(head.indices),) if head else ()),
-                runs_of(item.message.index for item in shown.shown if item.is_excerpt),
+                *((ranges_of(head.indices),) if head else ()),
+                ranges_of(item.message.index for item in shown.shown if item.is_excerpt),
                 tuple((span.start, span.stop) for span in verbatim if span.sliced),
             )
             for index in each_of(runs)
         ),
-        _summarised=runs_of(
+        _summarised=ranges_of(
             index for piece in shown.view.pieces for index in each_of(piece.summarised)
         ),
         _gone=shown.view.gone,

@@ -26,7 +26,7 @@ from hiermem.text.fence import escape, in_turn
 from hiermem.text.measure import body, speaker
 from hiermem.types import Message, Span, StoredMessage
 from hiermem.types.brief import Bar, Brief
-from hiermem.types.runs import Runs, each_of, runs_of
+from hiermem.types.ranges import Ranges, each_of, ranges_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def of(
     excerpted: Iterable[int],
     summarised: Iterable[int],
     total: int,
-    gone: Runs = (),
+    gone: Ranges = (),
 ) -> ShownMessages:
     """Return the shown messages of a session of ``total`` messages, without those ``gone``."""
 
@@ -219,9 +219,9 @@ class ContextSelection(Brief):
     system: str | None = None
     tool_tokens: int = 0
     pins: tuple[int, ...] = ()
-    _excerpted: Runs = field(default=(), repr=False)
-    _summarised: Runs = field(default=(), repr=False)
-    _gone: Runs = field(default=(), repr=False)
+    _excerpted: Ranges = field(default=(), repr=False)
+    _summarised: Ranges = field(default=(), repr=False)
+    _gone: Ranges = field(default=(), repr=False)
     _too_long: int = field(default=0, repr=False)
 
     def _strip(self) -> tuple[int, dict[str, list[Bar]]]:
@@ -391,7 +391,7 @@ def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
 
 def _runs(blocks: Sequence[Block]) -> str:
     """Return the indices of blocks in order, adjacent ones as a range: ``0, 325-347``."""
-    runs = runs_of(at for each in blocks for at in range(each.span.start, each.span.stop))
+    runs = ranges_of(at for each in blocks for at in range(each.span.start, each.span.stop))
     return _some([f"{a}-{b - 1}" if b - a > 1 else str(a) for a, b in runs])
 
 

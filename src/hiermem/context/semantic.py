@@ -15,7 +15,7 @@ from hiermem.context.view import Piece, View
 from hiermem.context.zone import ZoneMaker
 from hiermem.errors import BudgetTooSmallError
 from hiermem.handle import Handle
-from hiermem.log.trees import taken_back
+from hiermem.log.events import taken_back
 from hiermem.search import search
 from hiermem.search.results import Evidence, Hit
 from hiermem.types import SessionRecord

@@ -32,7 +32,7 @@ from hiermem.tree.fold import SessionState
 from hiermem.tree.levels import Root
 from hiermem.tree.windows import moment
 from hiermem.types import Node, Span, Trust
-from hiermem.types.runs import Runs
+from hiermem.types.ranges import Ranges
 
 #: A refinement stops at this many nodes, however small they are.
 MOST_NODES = 2_000
@@ -171,9 +171,9 @@ class Piece:
     level: Natural | None
     covers: tuple[Covered, ...]
     trimmed: tuple[str, ...] = ()
-    runs: Runs = ()
-    excerpted: Runs = ()
-    summarised: Runs = ()
+    runs: Ranges = ()
+    excerpted: Ranges = ()
+    summarised: Ranges = ()
     kept: str = ""
     trust: Trust = "conversation"
     pins: tuple[Natural, ...] = ()
@@ -186,7 +186,7 @@ class Piece:
         windows: tuple[int, int],
         *,
         covers: tuple[Covered, ...] = (),
-        excerpted: Runs = (),
+        excerpted: Ranges = (),
         kept: str = "",
         trust: Trust = "conversation",
     ) -> Piece:
@@ -231,7 +231,7 @@ class View:
     boundary: Natural
     pieces: tuple[Piece, ...]
     serial: Natural = 0
-    gone: Runs = ()
+    gone: Ranges = ()
     results: tuple[tuple[Natural, Natural], ...] = ()
     images: tuple[Natural, Natural] = (0, 0)
     shared: SharedState | None = None

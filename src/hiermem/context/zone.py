@@ -29,7 +29,7 @@ from hiermem.text.slices import excerpt
 from hiermem.text.wishes import PIN, SYSTEM, WISH, wishes_in
 from hiermem.types import Node, Revision, Span, StoredMessage, Unit
 from hiermem.types.brief import Brief
-from hiermem.types.runs import each_of, runs_of
+from hiermem.types.ranges import each_of, ranges_of
 
 #: The newest messages that are read of either flag; older ones are not known any more.
 MOST: Final = 64
@@ -202,8 +202,8 @@ class ZoneMaker:
         )
         piece = self._piece("summary", frame, text, (item,))
         if kept:
-            return replace(piece, excerpted=runs_of(u.index for u in kept if u.index is not None))
-        return replace(piece, summarised=runs_of(range(item.span.start, item.span.stop)))
+            return replace(piece, excerpted=ranges_of(u.index for u in kept if u.index is not None))
+        return replace(piece, summarised=ranges_of(range(item.span.start, item.span.stop)))
 
     def pooled(
         self,
@@ -267,7 +267,7 @@ class ZoneMaker:
             return piece
         held = (index for each in (*joined, piece) for index in each_of(each.runs))
         trimmed = tuple(item.id for item in covers)
-        return replace(piece, runs=runs_of(held), trimmed=trimmed)
+        return replace(piece, runs=ranges_of(held), trimmed=trimmed)
 
     def joins(self, piece: Piece) -> bool:
         """Return whether all lines of a piece can be pooled again.
@@ -334,8 +334,8 @@ class ZoneMaker:
                 chosen, piece = wider
         return replace(
             piece,
-            runs=runs_of(item.message.index for item in beside),
-            excerpted=runs_of(
+            runs=ranges_of(item.message.index for item in beside),
+            excerpted=ranges_of(
                 (*(unit.index for unit in chosen if unit.index is not None), *head.indices)
             ),
             pins=head.indices,

@@ -28,7 +28,7 @@ from hiermem.handle import Handle, beginning, session_state
 from hiermem.log import fork_plan as forking
 from hiermem.log.alignment import Said, SyncReport, align, parts_of, said, said_in
 from hiermem.log.branches import rewrite_id
-from hiermem.log.trees import edits_of
+from hiermem.log.events import edits_of
 from hiermem.text import fence, measure
 from hiermem.text.policy import check_name, clean_message
 from hiermem.text.wishes import flags_of

@@ -19,7 +19,7 @@ from itertools import takewhile
 from typing import Final
 
 from hiermem.errors import NotFoundError, SessionExistsError
-from hiermem.log import trees as logged
+from hiermem.log import events as logged
 from hiermem.log.rebuild import Refold, known
 from hiermem.tree.fold import Opening, SessionState, config_from, reopen
 from hiermem.tree.levels import Root, pack

@@ -1,128 +1,41 @@
-"""Decides which trees of a session a change of its messages reaches.
+"""Decides which trees of a session a change of its messages reaches, and where in each of them.
 
 One tree serves; at times a re-pack builds another, which holds the messages before some index. A
 change of a message changes both in one transaction, each by its own configuration, slices and fold
 (``propagate``).
 
-Reads are bounded by the result: an overlap reaches back over at most 400 characters and
-OVERLAP_REACH messages.
-
-What the events of a session's log say besides their kind, place and time.
-
-An edit, an erasure or a quarantine names its messages as ranges of indices; a reconfiguration and a
-full rebuild name configurations. No event holds any text of a message.
+A message is in the windows that hold its slices, and in the prompts of later windows that were
+shown some of it as overlap; each finished text has on record which. Reads are bounded by the
+result: an overlap reaches back over at most 400 characters and OVERLAP_REACH messages.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, NamedTuple
 
 from hiermem.config import HierarchyConfig
 from hiermem.errors import StoreCorruptError
+from hiermem.log.events import configs_of
 from hiermem.needs import Reading
-from hiermem.text.measure import speaker
-from hiermem.tree import fold
+from hiermem.text.measure import heard, speaker
 from hiermem.tree.fold import SessionState, config_from
-from hiermem.tree.trigger import OVERLAP_REACH, heard, was_shown
 from hiermem.tree.weights import Weight
 from hiermem.tree.windows import Window
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
-from hiermem.types.runs import Runs, clipped
 from hiermem.types.transaction import LogEvent, NeedCovering
 
-T = TypeVar("T")
-#: The kinds of events that name messages.
-_CHANGES: Final = frozenset({"edit", "erase", "quarantine"})
+#: How many messages of the session before a window are read for its overlap.
+OVERLAP_REACH: Final = 200
 
+#: The characters of overlap that were requested, if any were shown.
+OVERLAP_SIZE: Final = "overlap"
 
-def naming(runs: Runs) -> str:
-    """Write the detail of an edit, an erasure or a quarantine of the messages in these ranges."""
-    return json.dumps(runs, separators=(",", ":"))
-
-
-def changed(event: LogEvent) -> Runs:
-    """Return the messages that an edit, an erasure or a quarantine names, as ranges of indices.
-
-    Raises StoreCorruptError if the event is not what hiermem wrote.
-    """
-
-    def runs(detail: Any) -> Runs:
-        found = tuple((int(start), int(stop)) for start, stop in detail)
-        if not isinstance(detail, list) or any(not 0 <= a < b for a, b in found):
-            raise ValueError
-        return found
-
-    return _read(event, runs)
-
-
-def taken_back(events: Iterable[LogEvent]) -> Runs:
-    """Return the erased and quarantined messages; a later such event removes all views."""
-    taken = (changed(event) for event in events if event.kind in ("erase", "quarantine"))
-    return joined(run for runs in taken for run in runs)
-
-
-def joined(runs: Iterable[tuple[int, int]]) -> Runs:
-    """Return half-open ranges in any order as increasing ones that do not touch."""
-    found: list[tuple[int, int]] = []
-    for start, stop in sorted(runs):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(stop, found[-1][1]))
-        else:
-            found.append((start, stop))
-    return tuple(found)
-
-
-def edits_of(events: Iterable[LogEvent]) -> Counter[int]:
-    """Return how often each message was edited, by index."""
-    edits = (changed(event) for event in events if event.kind == "edit")
-    return Counter(index for runs in edits for index, _ in runs)
-
-
-def configs_of(event: LogEvent) -> tuple[HierarchyConfig, ...]:
-    """Return the configurations that an event names, the earlier one first.
-
-    Raises StoreCorruptError if the event is not what hiermem wrote.
-    """
-    if event.kind not in ("reconfigure", "repack"):
-        return ()
-    names = ("before", "after") if event.kind == "reconfigure" else ("config",)
-    return _read(event, lambda detail: tuple(config_from(detail[name]) for name in names))
-
-
-def before(events: Sequence[LogEvent], stop: int) -> tuple[LogEvent, ...]:
-    """Return the log's events as they are for a fork with the messages before ``stop`` alone.
-
-    What sealed anything later, and changes of later messages, did not happen there. Other later
-    events count as if they had come at ``stop``.
-    """
-    kept: list[LogEvent] = []
-    for event in events:
-        if event.kind in fold.EVENTS and event.at > stop:
-            continue
-        if event.kind in _CHANGES:
-            runs = clipped(changed(event), 0, stop)
-            if not runs:
-                continue
-            event = replace(event, detail=naming(runs))  # noqa: PLW2901
-        kept.append(replace(event, at=min(event.at, stop)))
-    return tuple(kept)
-
-
-def _read(event: LogEvent, read: Callable[[Any], T]) -> T:
-    """Read the JSON of an event's detail. Raises StoreCorruptError if hiermem did not write it."""
-    try:
-        return read(json.loads(event.detail))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise StoreCorruptError(
-            f"an event of kind {event.kind!r} in a session's log is not what hiermem wrote; "
-            "the store is damaged"
-        ) from None
-
+#: The first message that this text was shown, and the first that any text of the node was.
+OVERLAP_FROM, OVERLAP_EVER = "overlap_from", "overlap_ever"
 
 #: Messages of a thread that are at most so far apart are looked for together, at most so many.
 _NEAR: Final = 64
@@ -385,3 +298,23 @@ def tree_states(record: SessionRecord) -> list[TreeState]:
         state = SessionState.from_json(build.state)
         found.append(TreeState(build.tree, config_from(build.config), state, build.at, build))
     return found
+
+
+def was_shown(revision: Revision, index: int, *, ever: bool = False) -> bool:
+    """Return whether the text of a later window was shown some of message ``index``.
+
+    With ``ever``, the node's earlier texts, which are kept, count too.
+    """
+    first = shown_index(revision.extras, OVERLAP_EVER if ever else OVERLAP_FROM)
+    return first is not None and first <= index
+
+
+def shown_size(revision: Revision) -> int:
+    """Return the overlap that a text was made with, 0 if it was shown nothing."""
+    return shown_index(revision.extras, OVERLAP_SIZE) or 0
+
+
+def shown_index(extras: Mapping[str, Any], name: str) -> int | None:
+    """Return a number that ``extras`` hold under ``name``, None if they hold none."""
+    number = extras.get(name)
+    return number if isinstance(number, int) else None

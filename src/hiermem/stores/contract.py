@@ -25,7 +25,7 @@ from typing import Any, Final, Generic, ParamSpec, TypeGuard, TypeVar, cast
 from hiermem.errors import StoreCorruptError, UsageError
 from hiermem.types import SessionRecord
 from hiermem.types import transaction as tx
-from hiermem.types.runs import named_subject
+from hiermem.types.tree import named_subject
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
-from hiermem.tree.levels import waits
+from hiermem.tree.status import waits
 from hiermem.types import Node
 
 #: Nodes read in one page; at most this many of one level wait for their children at a time.

@@ -24,7 +24,7 @@ from hiermem.process import has_ended
 from hiermem.protocols import TenantStore, TreeStore
 from hiermem.summaries import due
 from hiermem.summaries.agenda import PAGE
-from hiermem.tree.levels import is_unfinished
+from hiermem.tree.status import is_unfinished
 from hiermem.types import Node
 from hiermem.types.transaction import DueSession
 

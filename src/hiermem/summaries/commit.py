@@ -17,7 +17,7 @@ from hiermem.calls.retry import TRIES
 from hiermem.protocols import TreeStore
 from hiermem.summaries.claim import SessionClaim
 from hiermem.summaries.making import Outcome
-from hiermem.tree import levels as status
+from hiermem.tree import status
 from hiermem.types import Node
 from hiermem.types.transaction import NodeWrite
 

@@ -25,7 +25,7 @@ from hiermem.summaries.run import (
     read_pages,
     read_windows_at_once,
 )
-from hiermem.tree import levels as status
+from hiermem.tree import status
 from hiermem.types import Node
 
 #: Tokens of the line above a summary in a request.

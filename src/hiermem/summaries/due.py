@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hiermem.calls.failures import CAPPED, IDLE, TEXT, TROUBLE, back_off
 from hiermem.errors import HiermemError
 from hiermem.tree.fold import config_from, has_open_window
-from hiermem.tree.levels import waits
+from hiermem.tree.status import waits
 from hiermem.types import Node, SessionRecord
 from hiermem.types.transaction import Changes, Due
 

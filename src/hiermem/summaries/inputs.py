@@ -25,14 +25,14 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from hiermem.log.trees import OVERLAP_EVER, OVERLAP_FROM, OVERLAP_REACH, OVERLAP_SIZE, shown_index
 from hiermem.protocols import SourceText
 from hiermem.summaries import salience
 from hiermem.text import units
-from hiermem.text.measure import VERBATIM, day, speaker
+from hiermem.text.measure import VERBATIM, day, heard, part_name, speaker
 from hiermem.text.policy import lowest, trust_of
 from hiermem.text.slices import excerpt
 from hiermem.text.units import of_source
-from hiermem.tree.trigger import _EVER, _FIRST, _SIZE, OVERLAP_REACH, _part, _shown_index, heard
 from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, Unit
 
 #: Tokens that the frame around one text costs, in messages and in prompts alike.
@@ -118,7 +118,7 @@ def from_messages(
         begin, end = within(span, stored.index)
         text = heard(stored, begin, end)
         whole = begin == 0 and end is None and not stored.echoes
-        output = stored.hash if whole else _part(stored, begin, end)
+        output = stored.hash if whole else part_name(stored, begin, end)
         if tool_tokens is not None and stored.role == "tool":
             # A result whose stored count is small enough need not be counted again.
             short = whole and stored.tokens <= tool_tokens
@@ -248,15 +248,17 @@ def note_overlap(
     of them was shown is kept too.
     """
     extras: dict[str, Any] = {
-        name: value for name, value in revision.extras.items() if name not in (_SIZE, _FIRST, _EVER)
+        name: value
+        for name, value in revision.extras.items()
+        if name not in (OVERLAP_SIZE, OVERLAP_FROM, OVERLAP_EVER)
     }
     first = None if verbatim else inputs.overlap_from
     if first is not None:
-        extras[_SIZE], extras[_FIRST] = size, first
-    earlier = None if before is None else _shown_index(before.extras, _EVER)
+        extras[OVERLAP_SIZE], extras[OVERLAP_FROM] = size, first
+    earlier = None if before is None else shown_index(before.extras, OVERLAP_EVER)
     ever = [index for index in (first, earlier) if index is not None]
     if ever:
-        extras[_EVER] = min(ever)
+        extras[OVERLAP_EVER] = min(ever)
     return replace(revision, extras=extras)
 
 

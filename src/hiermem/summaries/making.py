@@ -32,7 +32,7 @@ from hiermem.summaries.inputs import Inputs, Labels, note_overlap, rebase, word_
 from hiermem.summaries.plan import Failure, LevelPlan
 from hiermem.text import anchors, units
 from hiermem.text.measure import VERBATIM, output_hash
-from hiermem.tree import levels as status
+from hiermem.tree import status
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import Attempt, Need
 

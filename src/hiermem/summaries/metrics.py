@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hiermem.calls.limits import PER, Prices
-from hiermem.tree.levels import waiting
+from hiermem.tree.status import waiting
 from hiermem.types import Status
 from hiermem.types.brief import Brief
 from hiermem.types.transaction import NodeTally, Spent

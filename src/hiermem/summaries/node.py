@@ -54,7 +54,7 @@ from hiermem.summaries.making import (
     prompts_due,
 )
 from hiermem.summaries.run import UpdateRun, read_inputs
-from hiermem.tree.levels import waits
+from hiermem.tree.status import waits
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import NeedNodes, NeedRevisions, RecordWrite
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from hiermem.errors import NotFoundError
-from hiermem.tree import levels as status
+from hiermem.tree import status
 from hiermem.tree.fold import SessionState
 from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (

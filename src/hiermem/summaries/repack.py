@@ -29,7 +29,7 @@ from hiermem.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.summaries.rounds import Progress, UpdateRounds
 from hiermem.summaries.run import UpdateRun, read_pages
 from hiermem.tree.fold import SessionState, config_from
-from hiermem.tree.levels import waits
+from hiermem.tree.status import waits
 from hiermem.tree.weights import Weigher
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import LogEvent

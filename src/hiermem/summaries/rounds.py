@@ -21,7 +21,7 @@ from hiermem.summaries.making import Outcome
 from hiermem.summaries.node import is_left_alone, make
 from hiermem.summaries.plan import UpdateProgress, UpdateReport
 from hiermem.summaries.run import UpdateRun, read_pages
-from hiermem.tree.levels import is_unfinished, waits
+from hiermem.tree.status import is_unfinished, waits
 from hiermem.types import Node
 
 Progress = Callable[[UpdateProgress], object]

@@ -20,6 +20,7 @@ from hiermem.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.calls.run import Run
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.handle import Handle, PendingText
+from hiermem.log.trees import OVERLAP_REACH
 from hiermem.prompts.template import Facts, Length, PromptTemplate, render
 from hiermem.protocols import LLM, ChatMessage, SourceText, TreeStore
 from hiermem.summaries import inputs as labels
@@ -29,8 +30,7 @@ from hiermem.summaries.commit import NodeCommits
 from hiermem.summaries.inputs import Inputs, Labels, from_children, from_messages, overlap_before
 from hiermem.summaries.plan import LevelPlan, level_plan, room_for_inputs
 from hiermem.tokens import RunCounter
-from hiermem.tree import levels as status
-from hiermem.tree.trigger import OVERLAP_REACH
+from hiermem.tree import status
 from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import Attempt, Record
 

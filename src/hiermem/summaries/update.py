@@ -31,7 +31,7 @@ from hiermem.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.summaries.repack import plan_repack, repack
 from hiermem.summaries.rounds import Progress, UpdateRounds
 from hiermem.summaries.run import Shared, UpdateRun, read_flagged, read_outdated
-from hiermem.tree import levels as status
+from hiermem.tree import status
 from hiermem.tree.fold import config_from
 from hiermem.tree.weights import Weigher
 from hiermem.types import SessionRecord

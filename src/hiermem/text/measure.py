@@ -1,11 +1,9 @@
-"""Decides what a message's text is, what it costs, and where an oversize message may be cut.
+"""Decides what a message's text is, what it costs, where it may be cut, which texts are the same.
 
 All results are functions of the message, the counter and the unit, so that a message weighs the
 same at any time and place of measuring. ``body`` is the text that summaries and character offsets
 refer to; ``message_tokens`` is the cost of showing the message unchanged. Whether a message *must*
 be cut, and what becomes of the slices, is decided by the fold.
-
-Decides when two texts, or two ways of making a text, are the same.
 
 A hash covers everything that can change the result, and nothing more. Session, index, title and
 participants are left out on purpose, so a fork or a re-pack finds the summaries that were made
@@ -29,60 +27,18 @@ from hiermem.errors import InvalidMessageError
 from hiermem.protocols import TokenCounter
 from hiermem.text.fence import escape
 from hiermem.text.slices import Piece, char_points, token_points
-from hiermem.types import FilePart, ImagePart, JsonPart, Message, Part, TextPart, ToolCall
+from hiermem.types import (
+    FilePart,
+    ImagePart,
+    JsonPart,
+    Message,
+    Part,
+    StoredMessage,
+    TextPart,
+    ToolCall,
+)
 from hiermem.types.message import one_line, part_text, shown_reference
 from hiermem.types.message import speaker as speaker  # noqa: PLC0414 - who is quoted
-
-_TAG: Final = "sha256:"
-
-
-def _hash(kind: str, parts: Sequence[object]) -> str:
-    """Hash ``parts`` as canonical JSON under ``kind``, so that no two lists are confused."""
-    written = json.dumps([kind, *parts], ensure_ascii=True, separators=(",", ":"))
-    return _TAG + hashlib.sha256(written.encode("ascii")).hexdigest()
-
-
-def strategy_hash(
-    *,
-    template: str,
-    style: str,
-    lengths: Sequence[object],
-    temperature: float,
-    model: str,
-    counter: str,
-) -> str:
-    """Hash the way in which summaries of one level are made.
-
-    ``template`` is the identity of the prompt (name, version and a hash of its text); ``lengths``
-    are the settings that decide how long summaries up to this level are.
-    """
-    return _hash("strategy", [template, style, list(lengths), temperature, model, counter])
-
-
-def input_hash(*, level: int, strategy: str, outputs: Sequence[str], overlap: str = "") -> str:
-    """Hash a node's sources: its inputs' output hashes, in order, and the strategy.
-
-    >>> a = input_hash(level=1, strategy="s", outputs=["x", "y"])
-    >>> a == input_hash(level=1, strategy="s", outputs=["y", "x"])
-    False
-    """
-    return _hash("input", [level, strategy, list(outputs), overlap])
-
-
-def output_hash(
-    *,
-    text: str,
-    anchors: Sequence[str] = (),
-    tags: Sequence[str] = (),
-    entities: Sequence[str] = (),
-) -> str:
-    """Hash a node's text. An equal hash stops the dirty mark from moving further up."""
-    return _hash("output", [text, list(anchors), list(tags), list(entities)])
-
-
-#: The strategy of nodes whose inputs are kept word for word: they depend on no setting or model.
-VERBATIM: Final = _hash("strategy", ["verbatim"])
-
 
 Unit = Literal["tokens", "chars"]
 
@@ -117,9 +73,7 @@ _HASH_DIGITS = 40
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-
-# ---------------------------------------------------------------------------------------------
-# Canonical form
+_TAG: Final = "sha256:"
 
 
 def _plain(value: object) -> Any:
@@ -175,10 +129,6 @@ def _call_price(call: ToolCall, counter: TokenCounter) -> int:
     kind, field = ("custom", "input") if call.type == "custom" else ("function", "arguments")
     shown = {field: call.arguments, "name": call.name}
     return counter.count(_ENCODER.encode({kind: shown, "id": call.id, "type": kind}))
-
-
-# ---------------------------------------------------------------------------------------------
-# The text of a message
 
 
 def body(message: Message) -> str:
@@ -293,10 +243,6 @@ def day(created_at: datetime) -> str:
     """
     at = created_at if created_at.tzinfo is UTC else created_at.astimezone(UTC)
     return at.date().isoformat()
-
-
-# ---------------------------------------------------------------------------------------------
-# The cost of a message
 
 
 def _part_price(part: Part, counter: TokenCounter) -> int | None:
@@ -454,10 +400,6 @@ def _weigh(pieces: Sequence[Piece], start: int, end: int, counter: TokenCounter)
     return size
 
 
-# ---------------------------------------------------------------------------------------------
-# Slices
-
-
 def slice_points(
     message: Message,
     *,
@@ -499,10 +441,6 @@ def slice_sizes(
         tokens = in_tokens + _weigh(pieces, start, end, counter)
         sizes.append((tokens if unit == "tokens" else max(1, frame + end - start), tokens))
     return tuple(sizes)
-
-
-# ---------------------------------------------------------------------------------------------
-# Identity
 
 
 def message_hash(message: Message) -> str:
@@ -548,3 +486,66 @@ def _part_json(part: Part) -> dict[str, Any]:
     if isinstance(part, FilePart):
         return {"file": part.reference, "name": part.name, "media_type": part.media_type}
     return {"data": part.data}
+
+
+def heard(stored: StoredMessage, begin: int, end: int | None) -> str:
+    """Return the stretch of a message's body without hiermem's own renderings."""
+    text = body(stored.message)
+    if not stored.echoes:
+        return text[begin:end] if begin or end is not None else text
+    stop = len(text) if end is None else min(end, len(text))
+    return "".join(text[low:high] for low, high in without_echoes(begin, stop, stored.echoes))
+
+
+def part_name(stored: StoredMessage, begin: int, end: int | None) -> str:
+    """Return a name for a part of a message: the message's hash and the part's characters."""
+    echoes = "".join(f"-{first}:{last}" for first, last in stored.echoes)
+    return f"{stored.hash}[{begin}:{'' if end is None else end}{echoes}]"
+
+
+def _hash(kind: str, parts: Sequence[object]) -> str:
+    """Hash ``parts`` as canonical JSON under ``kind``, so that no two lists are confused."""
+    written = json.dumps([kind, *parts], ensure_ascii=True, separators=(",", ":"))
+    return _TAG + hashlib.sha256(written.encode("ascii")).hexdigest()
+
+
+#: The strategy of nodes whose inputs are kept word for word: they depend on no setting or model.
+VERBATIM: Final = _hash("strategy", ["verbatim"])
+
+
+def strategy_hash(
+    *,
+    template: str,
+    style: str,
+    lengths: Sequence[object],
+    temperature: float,
+    model: str,
+    counter: str,
+) -> str:
+    """Hash the way in which summaries of one level are made.
+
+    ``template`` is the identity of the prompt (name, version and a hash of its text); ``lengths``
+    are the settings that decide how long summaries up to this level are.
+    """
+    return _hash("strategy", [template, style, list(lengths), temperature, model, counter])
+
+
+def input_hash(*, level: int, strategy: str, outputs: Sequence[str], overlap: str = "") -> str:
+    """Hash a node's sources: its inputs' output hashes, in order, and the strategy.
+
+    >>> a = input_hash(level=1, strategy="s", outputs=["x", "y"])
+    >>> a == input_hash(level=1, strategy="s", outputs=["y", "x"])
+    False
+    """
+    return _hash("input", [level, strategy, list(outputs), overlap])
+
+
+def output_hash(
+    *,
+    text: str,
+    anchors: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    entities: Sequence[str] = (),
+) -> str:
+    """Hash a node's text. An equal hash stops the dirty mark from moving further up."""
+    return _hash("output", [text, list(anchors), list(tags), list(entities)])

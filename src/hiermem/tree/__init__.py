@@ -1,5 +1,5 @@
-"""Decides how messages become windows and windows become levels: one fold over a session's log.
+"""How messages become windows, and windows levels of nodes; pure, and without any text.
 
-``fold`` starts; ``windows`` decides when a window closes, ``levels`` when a group does.
-Imports ``text``, ``config``, ``types`` and below; it knows no store and no model.
+Begin with ``fold``: an append's messages in, the sealed nodes out. ``windows`` and ``levels`` say
+when one closes, ``status`` what may become of a node. The folder may import ``text``.
 """

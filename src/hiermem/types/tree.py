@@ -1,4 +1,4 @@
-"""What a store holds of a session: messages with their measures, nodes, revisions, the record."""
+"""What a store holds of a session: messages with measures, nodes, revisions, record; findings."""
 
 from __future__ import annotations
 
@@ -392,7 +392,6 @@ class SessionFilter:
 
 EVERY: Final = SessionFilter()
 
-
 #: Names of labels that begin so are the library's own; an application's metadata have none.
 OWN_LABELS: Final = "hiermem/"
 #: The label of every member of any space.
@@ -469,3 +468,32 @@ class SessionRecord(Brief):
         if type(self.metadata) is not FrozenDict:
             own = FrozenDict(self.metadata)
             object.__setattr__(self, "metadata", own)
+
+
+def named_subject(subject: str) -> str:
+    """Return what a message calls a session, a space, or "", what belongs to no session.
+
+    >>> named_subject("chat"), named_subject("space:trip"), named_subject("")
+    ("session 'chat'", "space 'trip'", 'what belongs to no session')
+    """
+    if not subject:
+        return "what belongs to no session"
+    kind, _, name = subject.partition(":")
+    return f"space {name!r}" if kind == "space" and name else f"session {subject!r}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding(Brief):
+    """One promise that is not kept: which, in which session or space, where, and what is wrong.
+
+    ``session_id`` is the subject under which runs are journalled: of a space, ``space:`` and its
+    name.
+    """
+
+    promise: str
+    session_id: str
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {named_subject(self.session_id)}, {self.where}: {self.what}"

@@ -25,8 +25,8 @@ from hiermem.tree.fold import SessionState
 from hiermem.tree.levels import node_id
 from hiermem.types import Node, Position, Revision, StoredMessage
 from hiermem.types.brief import Brief
-from hiermem.types.runs import Finding
 from hiermem.types.transaction import KeyEntry, ViewRecord
+from hiermem.types.tree import Finding
 
 #: The promises that a check verifies, with what it examines.
 CHECKED: Final[Mapping[str, str]] = {

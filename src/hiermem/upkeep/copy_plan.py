@@ -16,8 +16,8 @@ from hiermem.changes.propagate import STORE_COPY
 from hiermem.errors import SessionDiffersError
 from hiermem.types import SessionRecord
 from hiermem.types.brief import Brief
-from hiermem.types.runs import Finding
 from hiermem.types.transaction import NO_SESSION, Record, RunRecord, StoredRow
+from hiermem.types.tree import Finding
 
 #: What is done with a session of the source.
 Step: TypeAlias = Literal["copy", "replace", "keep"]

@@ -19,17 +19,18 @@ from hiermem.bank.space import check_spaces
 from hiermem.context.view import SEEN
 from hiermem.errors import StoreCorruptError
 from hiermem.handle import Handle, every_session, state_from
-from hiermem.log.trees import Build, configs_of, edits_of
+from hiermem.log import trees
+from hiermem.log.events import configs_of, edits_of
+from hiermem.log.trees import Build
 from hiermem.summaries import inputs
 from hiermem.summaries.reports import BATCH_SUBJECT
 from hiermem.text.measure import message_tokens
 from hiermem.tokens import in_thread_if_long
-from hiermem.tree import trigger as overlaps
 from hiermem.tree.fold import SessionState, config_from
-from hiermem.tree.levels import waits
+from hiermem.tree.status import waits
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
-from hiermem.types.runs import Finding
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot, ViewRecord
+from hiermem.types.tree import Finding
 from hiermem.upkeep import check as checking
 from hiermem.upkeep.check import CheckReport, Fault
 
@@ -324,7 +325,7 @@ class _SessionCheck:
                 if not revision.degraded and not await self._store.reusable(revision.input_hash):
                     what = "its text is not found again by what it was made from"
                     self.add([("P12", node.id, what)], whole=True)
-                made_from = await self._inputs(node, said, overlaps.shown_size(revision))
+                made_from = await self._inputs(node, said, trees.shown_size(revision))
                 if made_from is not None:
                     taken = not node.children and any(
                         node.span.start <= index < node.span.stop for index in self._gone
@@ -351,7 +352,7 @@ class _SessionCheck:
         read = await self._said(span.start, span.stop, node.thread)
         before: Sequence[StoredMessage] = ()
         if overlap:
-            start = max(0, span.start - overlaps.OVERLAP_REACH)
+            start = max(0, span.start - trees.OVERLAP_REACH)
             before = await self._said(start, span.start + 1, node.thread)
         shown = inputs.overlap_before(node, before, overlap)
         # Under a configuration before, a summary may have taken more or less of a tool's result.

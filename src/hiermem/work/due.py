@@ -50,7 +50,7 @@ from hiermem.summaries.reports import BatchReport, add_report
 from hiermem.summaries.run import Shared, UpdateRun, read_outdated
 from hiermem.summaries.update import update
 from hiermem.tree.fold import config_from, idle_tick
-from hiermem.tree.levels import waiting
+from hiermem.tree.status import waiting
 from hiermem.types import SessionRecord
 
 #: What names a session among those of several tenants: its tenant and its id.

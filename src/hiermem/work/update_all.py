@@ -28,7 +28,7 @@ from hiermem.summaries import reports
 from hiermem.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.summaries.run import Shared
 from hiermem.text.fence import name_mark
-from hiermem.tree.levels import waiting
+from hiermem.tree.status import waiting
 from hiermem.work.due import SessionUpdate, UpdatePool, is_of_session, sessions_to_update
 
 BatchWatcher: TypeAlias = Callable[[reports.BatchProgress], object]
