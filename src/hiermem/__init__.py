@@ -28,9 +28,9 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.calls.limits import Prices as Prices
     from hiermem.calls.report import RunItem as RunItem
     from hiermem.calls.report import RunReport as RunReport
-    from hiermem.changes.propagate import EditReport as EditReport
-    from hiermem.changes.propagate import Receipt as Receipt
-    from hiermem.changes.propagate import StoreCopy as StoreCopy
+    from hiermem.changes.receipts import EditReport as EditReport
+    from hiermem.changes.receipts import Receipt as Receipt
+    from hiermem.changes.receipts import StoreCopy as StoreCopy
     from hiermem.config import BankPolicy as BankPolicy
     from hiermem.config import ContextPolicy as ContextPolicy
     from hiermem.config import ExtractionOptions as ExtractionOptions
@@ -101,8 +101,8 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.extraction.plan import Neighbour as Neighbour
     from hiermem.extraction.tenant_graph import AsyncGraph as AsyncGraph
     from hiermem.fleet import update_one as update_one
+    from hiermem.log.alignment import ImportReport as ImportReport
     from hiermem.log.alignment import SyncReport as SyncReport
-    from hiermem.log.branches import ImportReport as ImportReport
     from hiermem.models import model_by_name as model_by_name
     from hiermem.models.anthropic import AnthropicChat as AnthropicChat
     from hiermem.models.litellm import LiteLLMChat as LiteLLMChat
@@ -208,9 +208,7 @@ else:  # at run time, the same names by module
         "hiermem.extraction.plan": (
             "GraphEntity Mention Neighbour ChunkReport ExtractionProgress ExtractionReport Failure "
         ),
-        "hiermem.log.alignment": "SyncReport",
-        "hiermem.log.branches": "ImportReport",
-        "hiermem.changes.propagate": "EditReport Receipt StoreCopy",
+        "hiermem.log.alignment": "SyncReport ImportReport",
         "hiermem.summaries.metrics": "Feedback LevelMetrics Metrics Served",
         "hiermem.search.results": (
             "EmbeddingReport Evidence Hit IndexReport RecallFilters SearchFilters TenantFilters"
@@ -266,6 +264,7 @@ else:  # at run time, the same names by module
         "hiermem.types.trivector": "Delta Entity Provenance Relation Strategy TriVector",
         "hiermem.calls.limits": "Prices",
         "hiermem.calls.report": "RunItem RunReport",
+        "hiermem.changes.receipts": "EditReport Receipt StoreCopy",
     }
     _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
     __all__ = [*sorted(_HOME), "__version__"]  # noqa: PLE0604 - names, all of them

@@ -10,11 +10,14 @@ from collections.abc import Generator, Sequence
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
-from hiermem.types import Node, Revision, StoredMessage, transaction
-from hiermem.types.transaction import Asking, Need
+from hiermem.errors import NotFoundError
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
+from hiermem.types.transaction import (
+    Asking,
+    Need,
+)
 
 T = TypeVar("T")
-
 
 #: A decision that reads as it goes: it yields needs, is sent the answers, returns its result. For a
 #: tuple of needs it is sent the answers to all of them, in the same order.
@@ -105,3 +108,16 @@ def together(session_id: str, readings: Sequence[Reading[T]]) -> Asking[list[T]]
             for place, need in needs.items()
         }
     return [results[place] for place in range(len(readings))]
+
+
+def existing_session(session_id: str) -> Asking[SessionRecord]:
+    """Read a session's record. Raises NotFoundError if the session does not exist."""
+    record: SessionRecord | None = yield session_id, transaction.NeedSession()
+    return existing(session_id, record)
+
+
+def existing(session_id: str, record: SessionRecord | None) -> SessionRecord:
+    """Return the record that was read. Raises NotFoundError if the session does not exist."""
+    if record is None:
+        raise NotFoundError(f"session {session_id!r} does not exist")
+    return record

@@ -12,7 +12,7 @@ from sampling import drawn
 from hiermem import Memory
 from hiermem.importers import read_chats
 from hiermem.importers.tree import paths_of, without_circles
-from hiermem.log.branches import branch_id, place
+from hiermem.log.alignment import branch_id, place
 
 NOON = chat_files.NOON
 

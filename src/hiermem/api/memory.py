@@ -21,7 +21,7 @@ from hiermem.api.session import AsyncSession
 from hiermem.api.space import AsyncSpace
 from hiermem.calls.report import RunReport
 from hiermem.calls.retry import shielded
-from hiermem.changes.propagate import ForkHandling, Receipt, StoreCopy
+from hiermem.changes.receipts import ForkHandling, Receipt, StoreCopy
 from hiermem.config import (
     BankPolicy,
     ContextPolicy,
@@ -35,7 +35,7 @@ from hiermem.context import read
 from hiermem.errors import ForkedProcessError, UsageError
 from hiermem.extraction.tenant_graph import AsyncGraph
 from hiermem.log import append as ingest
-from hiermem.log.branches import ImportReport
+from hiermem.log.alignment import ImportReport
 from hiermem.process import utc_now
 from hiermem.prompts import template as prompt
 from hiermem.search.results import Evidence, Hit, TenantFilters
@@ -626,10 +626,10 @@ class AsyncMemory(Brief):
         Raises UsageError where there is something at ``path`` or the store makes no copies,
         ReadOnlyError, and StoreError where the copy cannot be written; then nothing is left of it.
         """
-        from hiermem.changes import change
+        from hiermem.upkeep import copy
 
         handle = self._resources.opened()
-        return await change.backup(self._resources.store, path, tenant=handle.store)
+        return await copy.backup(self._resources.store, path, tenant=handle.store)
 
     async def copy_to(
         self,

@@ -18,7 +18,7 @@ from hiermem import arguments
 from hiermem.api import manager
 from hiermem.api.resources import Resources
 from hiermem.calls.limits import Prices
-from hiermem.changes.propagate import EditReport, ForkHandling, Receipt
+from hiermem.changes.receipts import EditReport, ForkHandling, Receipt
 from hiermem.config import ExtractionOptions, HierarchyConfig, UpdateStrategy, replaced
 from hiermem.context import read, select, selection
 from hiermem.context.profile import ContextProfile

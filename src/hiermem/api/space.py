@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import hiermem
 from hiermem import arguments
 from hiermem.api.resources import Resources
-from hiermem.changes.propagate import Receipt
+from hiermem.changes.receipts import Receipt
 from hiermem.text.policy import MAX_CONTENT, check
 from hiermem.types.brief import Brief
 

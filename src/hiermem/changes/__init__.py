@@ -1,5 +1,5 @@
-"""Decides what an edit, an erasure or a quarantine changes, in every feature.
+"""What an edit, an erasure or a quarantine changes, in every feature.
 
-``change`` starts: it runs what ``propagate`` and ``erase`` decide.
-Imports ``context``, ``bank``, ``extraction``, ``search``, ``summaries``, ``log`` and below.
+Begin with ``change``, which runs them. ``propagate`` decides an edit, ``erase`` an erasure;
+``receipts`` says what was done. The folder may import every feature below it, and no adapter.
 """

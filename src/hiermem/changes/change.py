@@ -1,26 +1,19 @@
-"""Writes changes of a session: prepares outside the transaction, has them decided inside it.
+"""Runs changes of what is in a session: prepares outside the transaction, scrubs after it.
 
-The decisions are in ``hiermem.log`` (``edit``, ``erase``). This module checks
-and counts a new text before the store is called, and scrubs the store's bytes after an erasure.
-
-Copies the whole store, and records it for every tenant whose data the copy holds.
-
-The record is written before the copy is made: a process that is killed leaves a record without a
-copy at worst, never a copy that no receipt names.
+What changes is decided inside the transaction, by ``changes.propagate`` and ``changes.erase``. This
+module checks and counts a new text before the store is called, runs an erasure in transactions of
+bounded length, and cleans the store's bytes after it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from os import PathLike
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hiermem import arguments
 from hiermem.bank.records import subject_of
@@ -28,21 +21,18 @@ from hiermem.bank.space import ensure_exists
 from hiermem.changes import erase as erasing
 from hiermem.changes import propagate as change
 from hiermem.changes.erase import Withdrawal, WithdrawalKind
-from hiermem.changes.propagate import (
+from hiermem.changes.propagate import check_index
+from hiermem.changes.receipts import (
     STORE_COPY,
     EditReport,
     ForkHandling,
     Receipt,
     StoreCopy,
-    check_index,
-    key_of_copy,
     read_copies,
-    record_copy,
-    withdraw_copy,
 )
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.handle import Handle, every_session
-from hiermem.protocols import Store, TenantStore
+from hiermem.protocols import TenantStore
 from hiermem.text import fence, measure
 from hiermem.text.policy import OnBad, clean_message
 from hiermem.text.wishes import flags_of
@@ -50,69 +40,10 @@ from hiermem.tree.fold import config_from
 from hiermem.tree.weights import Weigher
 from hiermem.tree.windows import weight
 from hiermem.types import Content, SessionRecord, StoredMessage
-from hiermem.types.transaction import Changes, Deciding, Record, Snapshot
+from hiermem.types.transaction import Changes, Deciding, Snapshot
 from hiermem.types.tree import SessionFilter, member_of
 
-_PAGE: Final = 500
 _ALL: Final = 2**31 - 1
-
-
-async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
-    """Copy the store to a new file at ``path``; ``tenant`` is the handle of the caller.
-
-    Raises UsageError where the store makes no copies of itself, for what is no path, and where
-    there is something at ``path``.
-    """
-    write: Callable[[Path], Awaitable[None]] | None = getattr(store, "backup", None)
-    if write is None:
-        raise UsageError(
-            f"{type(store).__name__} makes no copies of itself; memory.copy_to() and 'hiermem "
-            "copy' copy it to another store, and pg_dump backs up a database"
-        )
-    target = _new_file(path)
-    place = str(target).encode("utf-8", "backslashreplace").decode("utf-8")
-    copy = StoreCopy(place, await tenant.now())
-    before: dict[str, Record | None] = {}
-    async for name in every_tenant(store):
-        earlier = await store.tenant(name).records(STORE_COPY, key=key_of_copy(place), limit=1)
-        before[name] = earlier[0] if earlier else None
-    for name in before:
-        await store.tenant(name).put_records([record_copy(copy)])
-    try:
-        await write(target)
-    except BaseException:
-        for name, record in before.items():
-            await store.tenant(name).put_records([withdraw_copy(copy, record)])
-        raise
-    # A tenant that came meanwhile may be in the copy too.
-    async for name in every_tenant(store):
-        if name not in before:
-            await store.tenant(name).put_records([record_copy(copy)])
-    return copy
-
-
-def _new_file(path: Any) -> Path:
-    if not isinstance(path, (str, PathLike)) or not os.fspath(path) or "\0" in os.fsdecode(path):
-        raise UsageError("path must be the place of a file that does not exist yet")
-    target = Path(os.fsdecode(path)).absolute()
-    if os.path.lexists(target):
-        raise UsageError(f"there is something at {target}; a backup is written to a new file")
-    return target
-
-
-async def copies_of(tenant: TenantStore) -> tuple[StoreCopy, ...]:
-    """Return the recorded copies that hold data of the tenant, oldest first."""
-    return read_copies(await tenant.records(STORE_COPY, limit=_ALL))
-
-
-async def every_tenant(store: Store) -> AsyncIterator[str]:
-    """Yield the names of the tenants of which anything is stored, page by page."""
-    after: str | None = None
-    while names := await store.tenants(after=after, limit=_PAGE):
-        for name in names:
-            yield name
-        after = names[-1]
-
 
 _FORKS = ("all", "keep")
 #: Seconds between two transactions of an erasure: another process that waits for the lock of an
@@ -380,3 +311,8 @@ async def describe(
         return Changes(None, session=replace(after, version=record.version + 1))
 
     await handle.store.mutate(session_id, decide)
+
+
+async def copies_of(tenant: TenantStore) -> tuple[StoreCopy, ...]:
+    """Return the recorded copies that hold data of the tenant, oldest first."""
+    return read_copies(await tenant.records(STORE_COPY, limit=_ALL))

@@ -27,20 +27,13 @@ from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.bank import records as spaces
 from hiermem.bank.sources import SOURCE, SourceLink, exported, links_in, named, of_space, places_of
-from hiermem.changes.propagate import (
-    ForkHandling,
-    Propagated,
-    Receipt,
-    changes_of,
-    check_index,
-    propagate,
-)
+from hiermem.changes.propagate import Propagated, changes_of, check_index, propagate
+from hiermem.changes.receipts import ForkHandling, Receipt
 from hiermem.errors import NotFoundError, StoreCorruptError
 from hiermem.extraction.plan import made_from
 from hiermem.log.events import edits_of
-from hiermem.log.rebuild import known_session
 from hiermem.log.trees import MessageChange, TreeState, tree_states
-from hiermem.needs import inside
+from hiermem.needs import existing_session, inside
 from hiermem.protocols import TokenCounter
 from hiermem.summaries.assess import RETRY, covers
 from hiermem.text.fence import name_mark
@@ -99,7 +92,7 @@ def erase(
 
     Raises NotFoundError.
     """
-    record = yield from known_session(session_id)
+    record = yield from existing_session(session_id)
     wanted = tuple(sorted(set(indices)))
     for index in wanted[:1] + wanted[-1:]:
         check_index(record, index)
@@ -148,7 +141,7 @@ def erase_session(
 
     Raises NotFoundError.
     """
-    record = yield from known_session(session_id)
+    record = yield from existing_session(session_id)
     begin, end = record.forked_at if record.forked_from else 0, record.messages
     # A damaged number may name any amount of messages.
     yield from _messages_in(record, ((end - 1, end),) if begin < end else ())

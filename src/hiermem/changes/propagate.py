@@ -1,39 +1,28 @@
-"""Decides how a change of messages goes through a tree: weights, spans, marks, up to the roots.
+"""Decides an edit, and what any change of messages makes of a tree: weights, spans and marks.
+
+An edit is decided inside the store's transaction and reads what it needs there. Slow work (checking
+and counting the new text) is done before the transaction; here its results are only looked up.
+Summaries of the old text are marked as dirty; whether the next update makes them again is the
+policy's ``regenerate_on_edit``. Pinning a message is decided here too.
 
 Sealed is sealed (P5): no edit and no erasure moves a bound, splits a group or joins two. A window
 whose message changed has another size, and so has every node above it, each measured by the rule
 under which it was sealed. An edit past the limits leaves a large window; a rebuild slices it.
 
 Every node on the path above a changed message is visited, whether its size changed or not. Only
-nodes on this path can contain the old text, so an erasure forgets exactly their texts.
-
-It reads one node for each level and message, and a group's children only if a slice moved.
-
-The reports of edits and erasures, and the records of copies of the whole store.
-
-A receipt says what was done, what is still to be done and what could not be proven. It names
-messages by index and summaries by id, and holds no text. An erasure does not reach a copy, so its
-receipt has to name it.
-
-Decides an edit: the new message, its new size, and which summaries become outdated.
-
-The decision runs inside the store's transaction and reads what it needs there. Slow work (checking
-and counting the new text) is done before the transaction; here its results are only looked up. An
-edit never moves a window's bounds. Summaries of the old text are marked as dirty; whether the next
-update makes them again is the policy's ``regenerate_on_edit``. Pinning a message is decided here
-too.
+nodes on this path can contain the old text, so an erasure forgets exactly their texts. One node is
+read for each level and message, and a group's children only if a slice moved.
 """
 
 from __future__ import annotations
 
 import heapq
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
-from hashlib import sha256
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from hiermem.changes.receipts import EditReport
 from hiermem.context.view import naming as naming_views
 from hiermem.context.view import outdated
 from hiermem.errors import (
@@ -43,16 +32,14 @@ from hiermem.errors import (
     StoreCorruptError,
 )
 from hiermem.log.events import naming
-from hiermem.log.rebuild import known
 from hiermem.log.trees import MessageChange, TreeState, tree_states
-from hiermem.needs import Reading, inside
+from hiermem.needs import Reading, existing, inside
 from hiermem.text.wishes import IN_SIGHT, PIN, WITHDRAWN, without_flags
 from hiermem.tree.levels import Root, allot, hull
 from hiermem.tree.status import flag, mark_dirty
 from hiermem.tree.weights import Weigher
 from hiermem.tree.windows import converted
 from hiermem.types import Node, SessionRecord, Span, StoredMessage, transaction
-from hiermem.types.brief import Brief, FrozenDict
 from hiermem.types.ranges import ranges_of
 from hiermem.types.transaction import (
     Batch,
@@ -64,116 +51,112 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
-ReceiptKind: TypeAlias = Literal[
-    "erase", "quarantine", "erase_session", "erase_space", "erase_tenant"
-]
-#: "all": sessions that share a message lose it too; "keep": they keep it, and are named.
-ForkHandling: TypeAlias = Literal["all", "keep"]
-_NONE: Mapping[str, int] = FrozenDict()
+#: Returns the edited message with its tokens, hash and echoes; the slices are set later.
+Amend: TypeAlias = Callable[[StoredMessage], StoredMessage]
 
 
-@dataclass(frozen=True, slots=True)
-class EditReport(Brief):
-    """The result of an edit.
+def edit(
+    session_id: str, index: int, amend: Amend, *, regenerate: bool, now: datetime, weigher: Weigher
+) -> Deciding[EditReport]:
+    """Replace a message's content; an edit that repeats the stored content changes nothing.
 
-    ``version`` is the number of earlier versions that are kept of the message. ``dirty`` are the
-    summaries of the old text.
+    Raises NotFoundError, SessionClosedError and MessageWithdrawnError.
     """
-
-    session_id: str
-    index: int
-    version: int = 0
-    dirty: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt(Brief):
-    """The result of an erasure or a quarantine.
-
-    ``indices`` are the requested messages of ``session_id``, ``already`` those among them that had
-    been erased or quarantined before. ``forks_reached`` are the other sessions that lost the shared
-    messages, ``kept_in`` those that still hold them. ``removed`` counts what is gone: ``sessions``,
-    ``messages``, ``versions``, ``summaries``, ``views``, ``records``, ``backups``; and for an
-    erased ``space`` also ``spaces``, ``notes``, ``files``, ``revisions``. ``to_remake`` lists by
-    session the ids of the summaries over the messages; the next update makes them from what is
-    left.
-
-    ``unproven`` names what could not be shown to be clean. These are messages, as ``<session
-    id>:message:<index>``, that contain rendered memory and may quote erased text; notes that named
-    an erased message as a source, the files and the history of the bank that took those notes in,
-    and the folders to which these were exported. A message belongs to its author and stays until it
-    is erased itself. Apart from these, nothing made from the messages is left. Messages and notes
-    that repeat them in other words are not looked for.
-
-    ``copies`` are the backups of the store that were made with ``memory.backup``, and the stores to
-    which, or from which, ``memory.copy_to`` copied. The erasure does not reach them; delete those
-    that hold what was erased, or erase there too.
-
-    ``scrubbed`` says whether the store's bytes are clean too, ``scrub_reason`` why not yet;
-    ``memory.scrub()`` tries again. ``run_id`` is the id of the run, "" if nothing had to be done.
-    """
-
-    kind: ReceiptKind
-    session_id: str | None
-    indices: tuple[int, ...] = ()
-    already: tuple[int, ...] = ()
-    forks_reached: tuple[str, ...] = ()
-    kept_in: tuple[str, ...] = ()
-    removed: Mapping[str, int] = field(default_factory=lambda: _NONE)
-    to_remake: Mapping[str, tuple[str, ...]] = field(
-        default_factory=FrozenDict[str, tuple[str, ...]]
+    found: tuple[SessionRecord | None, Sequence[StoredMessage], Sequence[ViewRecord]]
+    found = yield (
+        (session_id, transaction.NeedSession()),
+        (session_id, transaction.NeedMessages(index, index + 1)),
+        (session_id, transaction.NeedViews()),
     )
-    unproven: tuple[str, ...] = ()
-    copies: tuple[StoreCopy, ...] = ()
-    scrubbed: bool = False
-    scrub_reason: str = ""
-    run_id: str = ""
-    space: str | None = None
+    record, at_index, views = existing(session_id, found[0]), found[1], found[2]
+    if record.closed:
+        raise SessionClosedError(session_id)
+    check_index(record, index)
+    (before,) = at_index
+    if before.state != "live":
+        raise MessageWithdrawnError(session_id, index=index, state=before.state)
+    after = amend(before)
+    if after.message == before.message:
+        return Batch(EditReport(session_id, index))
+    propagated: list[Propagated] = []
+    for tree_state in tree_states(record):
+        if index >= tree_state.stop:
+            continue
+        (location,) = yield from inside(session_id, tree_state.locate_all([before]))
+        config = tree_state.config
+        points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
+        weights = (
+            weigher.weigh(before, config, location.points),
+            weigher.weigh(after, config, points),
+        )
+        tree_state.changes = [MessageChange(index, before.thread, location, *weights, points)]
+        if tree_state.build is None:
+            after = replace(after, slices=points)
+        propagated += [
+            (
+                yield from inside(
+                    session_id, propagate(tree_state, "rebuild" if regenerate else "flag", now)
+                )
+            )
+        ]
+    serving = propagated[0]
+    _, changes = changes_of(
+        record,
+        propagated,
+        "edit",
+        now,
+        rewrites=(Rewrite(after, "edit"),),
+        drop_views=outdated({v.name: v.state for v in views}, index, serving.windows),
+    )
+    report = EditReport(session_id, index, 0, tuple(serving.dirty))
+    return Batch(report, tuple((session_id, each) for each in changes))
 
 
-#: The kind of the records, and their scope, which no session can have.
-STORE_COPY: Final = "store-copy"
-_SCOPE: Final = ""
+def set_pin(session_id: str, index: int, *, pinned: bool) -> Deciding[None]:
+    """Pin a message, or take its pin off; views may show it, so all of them go.
+
+    The pin is a flag of the message: it is copied into forks, and goes when that is erased.
+
+    Raises NotFoundError, and MessageWithdrawnError for an erased or quarantined message.
+    """
+    found: tuple[SessionRecord | None, Sequence[StoredMessage], Sequence[ViewRecord]]
+    found = yield (
+        (session_id, transaction.NeedSession()),
+        (session_id, transaction.NeedMessages(index, index + 1)),
+        (session_id, transaction.NeedViews()),
+    )
+    record, (stored,) = existing(session_id, found[0]), found[1] or (None,)
+    check_index(record, index)
+    assert stored is not None, "a message of an index that was checked"
+    if stored.state != "live":
+        raise MessageWithdrawnError(session_id, index=index, state=stored.state)
+    if pinned:
+        flags = (*without_flags(stored.flags), PIN)
+    elif any(flag in stored.flags for flag in IN_SIGHT):
+        withdrawn = () if PIN in stored.flags else (WITHDRAWN,)
+        flags = (*without_flags(stored.flags), *withdrawn)
+    else:
+        raise NotFoundError(
+            f"message {index} of session {session_id!r} is not pinned; "
+            "session.pins() lists those that are"
+        )
+    if flags == stored.flags:
+        return Batch(None)
+    changes: Changes[None] = Changes(
+        None,
+        session=replace(record, version=record.version + 1, epoch=record.epoch + 1),
+        rewrites=(Rewrite(replace(stored, flags=flags), "mark"),),
+        drop_views=tuple(view.name for view in found[2]),
+    )
+    return Batch(None, ((session_id, changes),))
 
 
-@dataclass(frozen=True, slots=True)
-class StoreCopy(Brief):
-    """A copy of the whole store: the place it was written to, and when."""
-
-    place: str
-    made_at: datetime
-
-
-def key_of_copy(place: str) -> str:
-    """Return the key of the record of a copy; a later copy at the same place takes it over."""
-    return sha256(place.encode("utf-8")).hexdigest()
-
-
-def record_copy(copy: StoreCopy) -> transaction.RecordWrite:
-    """Return the write that records a copy."""
-    body = json.dumps({"place": copy.place, "made_at": copy.made_at.isoformat()})
-    return transaction.RecordWrite(STORE_COPY, _SCOPE, key_of_copy(copy.place), body)
-
-
-def withdraw_copy(copy: StoreCopy, before: transaction.Record | None) -> transaction.RecordWrite:
-    """Return the write that takes ``record`` back, after a copy that failed."""
-    body = None if before is None else before.body
-    return transaction.RecordWrite(STORE_COPY, _SCOPE, key_of_copy(copy.place), body)
-
-
-def read_copies(records: list[transaction.Record]) -> tuple[StoreCopy, ...]:
-    """Return the recorded copies, oldest first; a damaged record still says that there is one."""
-    found = [_read_copy(each.body) for each in records]
-    return tuple(sorted(found, key=lambda copy: (copy.made_at.timestamp(), copy.place)))
-
-
-def _read_copy(body: str) -> StoreCopy:
-    try:
-        value = json.loads(body)
-        made_at = datetime.fromisoformat(value["made_at"])
-        return StoreCopy(str(value["place"]), made_at.astimezone())
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
-        return StoreCopy("an unknown place", datetime.fromtimestamp(0).astimezone())
+def check_index(record: SessionRecord, index: int) -> None:
+    """Raise NotFoundError if the session has no message at that index."""
+    if not 0 <= index < record.messages:
+        raise NotFoundError(
+            f"session {record.id!r} has no message {index}; it has {record.messages}"
+        )
 
 
 #: "flag" marks a text as dirty, "rebuild" also as pending, "forget" deletes it.
@@ -432,106 +415,6 @@ def _sliced(span: Span, points: Sequence[int], number: int) -> Span:
     return replace(span, start_char=start_char)
 
 
-#: Returns the edited message with its tokens, hash and echoes; the slices are set later.
-Amend: TypeAlias = Callable[[StoredMessage], StoredMessage]
-
-
-def edit(
-    session_id: str, index: int, amend: Amend, *, regenerate: bool, now: datetime, weigher: Weigher
-) -> Deciding[EditReport]:
-    """Replace a message's content; an edit that repeats the stored content changes nothing.
-
-    Raises NotFoundError, SessionClosedError and MessageWithdrawnError.
-    """
-    found: tuple[SessionRecord | None, Sequence[StoredMessage], Sequence[ViewRecord]]
-    found = yield (
-        (session_id, transaction.NeedSession()),
-        (session_id, transaction.NeedMessages(index, index + 1)),
-        (session_id, transaction.NeedViews()),
-    )
-    record, at_index, views = known(session_id, found[0]), found[1], found[2]
-    if record.closed:
-        raise SessionClosedError(session_id)
-    check_index(record, index)
-    (before,) = at_index
-    if before.state != "live":
-        raise MessageWithdrawnError(session_id, index=index, state=before.state)
-    after = amend(before)
-    if after.message == before.message:
-        return Batch(EditReport(session_id, index))
-    propagated: list[Propagated] = []
-    for tree_state in tree_states(record):
-        if index >= tree_state.stop:
-            continue
-        (location,) = yield from inside(session_id, tree_state.locate_all([before]))
-        config = tree_state.config
-        points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
-        weights = (
-            weigher.weigh(before, config, location.points),
-            weigher.weigh(after, config, points),
-        )
-        tree_state.changes = [MessageChange(index, before.thread, location, *weights, points)]
-        if tree_state.build is None:
-            after = replace(after, slices=points)
-        propagated += [
-            (
-                yield from inside(
-                    session_id, propagate(tree_state, "rebuild" if regenerate else "flag", now)
-                )
-            )
-        ]
-    serving = propagated[0]
-    _, changes = changes_of(
-        record,
-        propagated,
-        "edit",
-        now,
-        rewrites=(Rewrite(after, "edit"),),
-        drop_views=outdated({v.name: v.state for v in views}, index, serving.windows),
-    )
-    report = EditReport(session_id, index, 0, tuple(serving.dirty))
-    return Batch(report, tuple((session_id, each) for each in changes))
-
-
-def set_pin(session_id: str, index: int, *, pinned: bool) -> Deciding[None]:
-    """Pin a message, or take its pin off; views may show it, so all of them go.
-
-    The pin is a flag of the message: it is copied into forks, and goes when that is erased.
-
-    Raises NotFoundError, and MessageWithdrawnError for an erased or quarantined message.
-    """
-    found: tuple[SessionRecord | None, Sequence[StoredMessage], Sequence[ViewRecord]]
-    found = yield (
-        (session_id, transaction.NeedSession()),
-        (session_id, transaction.NeedMessages(index, index + 1)),
-        (session_id, transaction.NeedViews()),
-    )
-    record, (stored,) = known(session_id, found[0]), found[1] or (None,)
-    check_index(record, index)
-    assert stored is not None, "a message of an index that was checked"
-    if stored.state != "live":
-        raise MessageWithdrawnError(session_id, index=index, state=stored.state)
-    if pinned:
-        flags = (*without_flags(stored.flags), PIN)
-    elif any(flag in stored.flags for flag in IN_SIGHT):
-        withdrawn = () if PIN in stored.flags else (WITHDRAWN,)
-        flags = (*without_flags(stored.flags), *withdrawn)
-    else:
-        raise NotFoundError(
-            f"message {index} of session {session_id!r} is not pinned; "
-            "session.pins() lists those that are"
-        )
-    if flags == stored.flags:
-        return Batch(None)
-    changes: Changes[None] = Changes(
-        None,
-        session=replace(record, version=record.version + 1, epoch=record.epoch + 1),
-        rewrites=(Rewrite(replace(stored, flags=flags), "mark"),),
-        drop_views=tuple(view.name for view in found[2]),
-    )
-    return Batch(None, ((session_id, changes),))
-
-
 def forget_shown(session_id: str, other: str) -> Deciding[None]:
     """Drop the views of a session that name another one of its space."""
     record: SessionRecord | None
@@ -546,11 +429,3 @@ def forget_shown(session_id: str, other: str) -> Deciding[None]:
     # The epoch keeps out a view of which the reads have begun.
     after = replace(record, version=record.version + 1, epoch=record.epoch + 1)
     return Batch(None, ((session_id, Changes(None, session=after, drop_views=gone)),))
-
-
-def check_index(record: SessionRecord, index: int) -> None:
-    """Raise NotFoundError if the session has no message at that index."""
-    if not 0 <= index < record.messages:
-        raise NotFoundError(
-            f"session {record.id!r} has no message {index}; it has {record.messages}"
-        )

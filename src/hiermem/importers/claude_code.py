@@ -29,7 +29,7 @@ from hiermem.importers.draft import (
 )
 from hiermem.importers.files import Export, Head, objects_of
 from hiermem.importers.tree import without_circles
-from hiermem.log.branches import branch_id
+from hiermem.log.alignment import branch_id
 from hiermem.types.message import Conversation, as_mapping
 
 _SPOKEN = ("user", "assistant")

@@ -16,7 +16,7 @@ from unicodedata import normalize
 
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.dates import UNSEEN, in_order, instant, moment
-from hiermem.log.branches import lost_id
+from hiermem.log.alignment import lost_id
 from hiermem.text.measure import body
 from hiermem.text.policy import MAX_NAME, clean_message
 from hiermem.types import FilePart, ImagePart, Message, Part, TextPart

@@ -27,7 +27,7 @@ from hiermem.importers.draft import (
     text_at,
 )
 from hiermem.importers.files import Export, File, Head, objects_of
-from hiermem.log.branches import lost_id
+from hiermem.log.alignment import lost_id
 from hiermem.types import Message
 from hiermem.types.message import Conversation, as_mapping
 

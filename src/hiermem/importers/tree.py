@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from hiermem.importers.draft import Draft, Options
-from hiermem.log.branches import branch_id, lost_id
+from hiermem.log.alignment import branch_id, lost_id
 from hiermem.types.message import Conversation
 
 

@@ -1,5 +1,5 @@
-"""Decides what appends, forks and rebuilds do to a session's trees; appends and imports.
+"""The log of a session: append, sync, import, fork and rebuild.
 
-``append`` starts; ``trees`` and ``rebuild`` decide what a change of the log reaches.
-Imports ``handle``, ``tree``, ``text``, ``convert`` and below; never ``summaries``.
+Begin with ``append``. What it seals is decided in ``tree``; ``trees`` finds where a stored message
+is, ``events`` reads the log's events, ``rebuild`` folds the log anew.
 """

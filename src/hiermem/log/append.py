@@ -1,12 +1,10 @@
-"""Writes messages and log events: prepares outside the transaction, folds inside it.
+"""Writes to a session's log: messages, events, what is new of a whole history, and a fork.
 
 Slow work (checking texts, counting tokens, cutting oversize messages) happens before the store is
 called; only the pure fold runs inside the transaction. An append is all or nothing, and it is
-durable once it has returned.
-
-Forks a session. ``log.fork_plan`` decides, inside the store's transaction.
-
-Appends what is new of a whole history, which its client hands over each time.
+durable once it has returned. ``sync`` appends what is new of a history that its client hands over
+each time, as ``log.alignment`` decides; ``fork`` begins a session that shares another one's first
+messages, as ``log.fork_plan`` decides inside the transaction.
 """
 
 from __future__ import annotations
@@ -26,8 +24,7 @@ from hiermem.convert import from_any
 from hiermem.errors import HistoryRewrittenError, SessionChangedError, SessionExistsError
 from hiermem.handle import Handle, beginning, session_state
 from hiermem.log import fork_plan as forking
-from hiermem.log.alignment import Said, SyncReport, align, parts_of, said, said_in
-from hiermem.log.branches import rewrite_id
+from hiermem.log.alignment import Said, SyncReport, align, parts_of, rewrite_id, said, said_in
 from hiermem.log.events import edits_of
 from hiermem.text import fence, measure
 from hiermem.text.policy import check_name, clean_message
@@ -41,34 +38,6 @@ from hiermem.tree.windows import cut, weight
 from hiermem.types import Message, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 
-
-async def fork(
-    handle: Handle, source_id: str, new_id: str, *, at: int | None = None, title: str | None = None
-) -> int:
-    """Make ``new_id`` a session that shares the first ``at`` messages (all of them, if it is None).
-
-    Returns their number.
-
-    Raises NotFoundError if the source does not have so many, and SessionExistsError.
-    """
-    check_name(new_id, what="session id")
-    if at is not None:
-        arguments.whole(at, "at")
-    await handle.record(source_id)
-    decide = partial(
-        forking.fork,
-        source_id,
-        new_id,
-        at=at,
-        title=title,
-        first_epoch=beginning(),
-        now=handle.clock(),
-        weigher=Weigher(handle.counter),
-    )
-    return await handle.store.transact(decide)
-
-
-T = TypeVar("T")
 Messages: TypeAlias = Message | Mapping[str, Any] | Iterable[Message | Mapping[str, Any]]
 
 
@@ -108,6 +77,14 @@ class About:
 
 #: Makes of a message's index what the store keeps of it, and what the fold looks at.
 _Numbered: TypeAlias = Callable[[int], tuple[StoredMessage, Arrival]]
+
+OnRewrite = Literal["report", "fork", "error"]
+_ON_REWRITE: Final = ("report", "fork", "error")
+#: How often a session is read again that was appended to meanwhile.
+_TRIES: Final = 8
+_PAGE: Final = 2048
+#: Messages that are read in addition to the least number that a history needs.
+_MORE: Final = 64
 
 
 def flatten(messages: Sequence[Messages]) -> list[Message]:
@@ -341,6 +318,9 @@ class _Append:
         return indices, fresh, list(claimed.items())
 
 
+T = TypeVar("T")
+
+
 def _changes(
     record: SessionRecord,
     folded: Folded,
@@ -434,15 +414,6 @@ async def happen(
     await handle.store.mutate(session_id, change)
 
 
-OnRewrite = Literal["report", "fork", "error"]
-_ON_REWRITE: Final = ("report", "fork", "error")
-#: How often a session is read again that was appended to meanwhile.
-_TRIES: Final = 8
-_PAGE: Final = 2048
-#: Messages that are read in addition to the least number that a history needs.
-_MORE: Final = 64
-
-
 async def sync(
     handle: Handle, about: About, messages: Messages, *, on_rewrite: OnRewrite = "report"
 ) -> SyncReport:
@@ -516,3 +487,29 @@ async def _compared(
         page = await handle.messages(session_id, first, min(stop, first + _PAGE))
         found |= await in_thread_if_long(partial(said_in, page, edited=edited), page)
     return found
+
+
+async def fork(
+    handle: Handle, source_id: str, new_id: str, *, at: int | None = None, title: str | None = None
+) -> int:
+    """Make ``new_id`` a session that shares the first ``at`` messages (all of them, if it is None).
+
+    Returns their number.
+
+    Raises NotFoundError if the source does not have so many, and SessionExistsError.
+    """
+    check_name(new_id, what="session id")
+    if at is not None:
+        arguments.whole(at, "at")
+    await handle.record(source_id)
+    decide = partial(
+        forking.fork,
+        source_id,
+        new_id,
+        at=at,
+        title=title,
+        first_epoch=beginning(),
+        now=handle.clock(),
+        weigher=Weigher(handle.counter),
+    )
+    return await handle.store.transact(decide)

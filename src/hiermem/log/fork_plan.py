@@ -20,7 +20,8 @@ from typing import Final
 
 from hiermem.errors import NotFoundError, SessionExistsError
 from hiermem.log import events as logged
-from hiermem.log.rebuild import Refold, known
+from hiermem.log.rebuild import Refold
+from hiermem.needs import existing
 from hiermem.tree.fold import Opening, SessionState, config_from, reopen
 from hiermem.tree.levels import Root, pack
 from hiermem.tree.turns import GROUP_LIMIT
@@ -67,7 +68,7 @@ def fork(
         (source_id, transaction.NeedSession()),
         (source_id, transaction.NeedEvents()),
     )
-    source, events = known(source_id, found[1]), found[2]
+    source, events = existing(source_id, found[1]), found[2]
     stop = source.messages if at is None else at
     if stop > source.messages:
         raise NotFoundError(

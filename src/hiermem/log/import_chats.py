@@ -1,6 +1,6 @@
 """Writes imported conversations: one session each, and a fork for each further branch.
 
-What an earlier file had a part of is completed where it stands. ``log.branches`` decides.
+What an earlier file had a part of is completed where it stands. ``log.alignment`` decides.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from hiermem.errors import MessageConflictError, SessionExistsError, UsageError
 from hiermem.handle import Handle, every_session
+from hiermem.log.alignment import ImportReport, alike, base_of, lost_id, place, whole_of
 from hiermem.log.append import About, append, fork
-from hiermem.log.branches import ImportReport, alike, base_of, lost_id, place, whole_of
 from hiermem.text.policy import MAX_NAME, check, check_name
 from hiermem.types import Message
 from hiermem.types.message import Conversation

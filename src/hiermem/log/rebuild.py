@@ -18,8 +18,6 @@ The last instruction of two holds. A reconfiguration restarts a full rebuild tha
 another configuration, because its swap would otherwise put the older configuration back. An open
 window may hold many messages; a reconfiguration folds them in pages before its transaction
 (``Backlog``), and the result is written only if the session is still what was read.
-
-Reads the record of a session that must exist.
 """
 
 from __future__ import annotations
@@ -33,9 +31,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
-from hiermem.errors import NotFoundError, SessionClosedError
+from hiermem.errors import SessionClosedError
 from hiermem.log.trees import Build, locate
-from hiermem.needs import inside
+from hiermem.needs import existing_session, inside
 from hiermem.tree import fold
 from hiermem.tree.fold import Folded, Opening, SessionState, config_from
 from hiermem.tree.turns import Arrival, Flag
@@ -43,7 +41,6 @@ from hiermem.tree.weights import Weigher
 from hiermem.tree.windows import cut
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import (
-    Asking,
     Batch,
     Changes,
     Deciding,
@@ -51,20 +48,6 @@ from hiermem.types.transaction import (
     Rewrite,
     ViewRecord,
 )
-
-
-def known_session(session_id: str) -> Asking[SessionRecord]:
-    """Read a session's record. Raises NotFoundError if the session does not exist."""
-    record: SessionRecord | None = yield session_id, transaction.NeedSession()
-    return known(session_id, record)
-
-
-def known(session_id: str, record: SessionRecord | None) -> SessionRecord:
-    """Return the record that was read. Raises NotFoundError if the session does not exist."""
-    if record is None:
-        raise NotFoundError(f"session {session_id!r} does not exist")
-    return record
-
 
 #: Messages that a full rebuild folds in one transaction, and those of a backlog folded at once.
 PAGE: Final = 256
@@ -175,10 +158,6 @@ class Refold:
                 self.nodes[child] = replace(made, parent=parent)
 
 
-# ---------------------------------------------------------------------------------------------
-# A reconfiguration
-
-
 class Backlog(Refold):
     """The messages of a session's open windows, folded again: ``feed`` it those that are ``left``.
 
@@ -222,7 +201,7 @@ def reconfigure(
     changed and None returned; without ``wait`` the messages are read and folded here instead.
     ``build_id`` is for a re-pack that restarts. Raises NotFoundError and SessionClosedError.
     """
-    record = yield from known_session(session_id)
+    record = yield from existing_session(session_id)
     if record.closed:
         raise SessionClosedError(session_id)
     before, after = config_from(record.config), config_from(config)
@@ -266,10 +245,6 @@ def reconfigure(
 def _event(record: SessionRecord, now: datetime, detail: dict[str, Any]) -> LogEvent:
     text = json.dumps(detail, separators=(",", ":"))
     return LogEvent("reconfigure", record.messages, now, text)
-
-
-# ---------------------------------------------------------------------------------------------
-# A full rebuild
 
 
 def due(build: Build, events: Sequence[LogEvent], stop: int) -> Sequence[LogEvent]:

@@ -1,5 +1,5 @@
-"""Decides which promises a store breaks and what a copy carries; checks, measures, copies.
+"""Whole stores: checked, measured, copied.
 
-``run_check`` starts for ``check``, ``copy`` for ``copy_plan``; ``read_metrics`` measures.
-Imports ``changes``, ``context``, ``bank``, ``search``, ``summaries``, ``log`` and below.
+Begin with ``run_check``, ``read_metrics`` or ``copy``; ``check`` and ``copy_plan`` decide for them.
+The folder may import every feature below it, and no adapter.
 """

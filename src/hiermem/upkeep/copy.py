@@ -1,27 +1,41 @@
-"""Writes sessions, tenants or a whole store to another store.
+"""Writes sessions, tenants or a whole store to another store, and a store to a backup file.
 
 ``upkeep.copy_plan`` decides what is done with a session. A session goes from one store to the
 other as the rows of a dump, and the target writes them in one transaction. So a copy that is killed
 leaves whole sessions, and the next one copies those that are missing or have changed. Rows that
 belong to no session go before the sessions.
+
+A copy of the whole store is recorded for every tenant whose data it holds. The record is written
+before the backup is made: a process that is killed leaves a record without a copy at worst, never
+a copy that no receipt names.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Final
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
 
 from hiermem import errors
 from hiermem.bank.sources import SOURCE
 from hiermem.calls.retry import retry_store
-from hiermem.changes.change import copies_of, every_tenant
+from hiermem.changes.change import copies_of
 from hiermem.changes.erase import erase_copied, subject_of_erased
-from hiermem.changes.propagate import StoreCopy, record_copy
+from hiermem.changes.receipts import (
+    STORE_COPY,
+    StoreCopy,
+    key_of_copy,
+    record_copy,
+    withdraw_copy,
+)
+from hiermem.errors import UsageError
 from hiermem.handle import Handle, every_session
 from hiermem.protocols import Store, TenantStore
 from hiermem.text.fence import tenant_key
@@ -29,6 +43,7 @@ from hiermem.types.transaction import (
     NO_SESSION,
     NeedRecords,
     NeedSession,
+    Record,
     RunRecord,
     SessionNeed,
     StoredRow,
@@ -37,6 +52,8 @@ from hiermem.upkeep import copy_plan as transfer
 from hiermem.upkeep.copy_plan import CopyReport, Head
 from hiermem.upkeep.read_metrics import FEEDBACK
 from hiermem.upkeep.run_check import check
+
+_PAGE: Final = 500
 
 #: How often a session is copied again because it was written to meanwhile.
 _TRIES: Final = 3
@@ -313,3 +330,55 @@ async def _rows(store: TenantStore) -> AsyncGenerator[StoredRow]:
         for row in page:
             if row["kind"] not in ("dump", "end"):
                 yield row
+
+
+async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
+    """Copy the store to a new file at ``path``; ``tenant`` is the handle of the caller.
+
+    Raises UsageError where the store makes no copies of itself, for what is no path, and where
+    there is something at ``path``.
+    """
+    write: Callable[[Path], Awaitable[None]] | None = getattr(store, "backup", None)
+    if write is None:
+        raise UsageError(
+            f"{type(store).__name__} makes no copies of itself; memory.copy_to() and 'hiermem "
+            "copy' copy it to another store, and pg_dump backs up a database"
+        )
+    target = _new_file(path)
+    place = str(target).encode("utf-8", "backslashreplace").decode("utf-8")
+    copy = StoreCopy(place, await tenant.now())
+    before: dict[str, Record | None] = {}
+    async for name in every_tenant(store):
+        earlier = await store.tenant(name).records(STORE_COPY, key=key_of_copy(place), limit=1)
+        before[name] = earlier[0] if earlier else None
+    for name in before:
+        await store.tenant(name).put_records([record_copy(copy)])
+    try:
+        await write(target)
+    except BaseException:
+        for name, record in before.items():
+            await store.tenant(name).put_records([withdraw_copy(copy, record)])
+        raise
+    # A tenant that came meanwhile may be in the copy too.
+    async for name in every_tenant(store):
+        if name not in before:
+            await store.tenant(name).put_records([record_copy(copy)])
+    return copy
+
+
+def _new_file(path: Any) -> Path:
+    if not isinstance(path, (str, PathLike)) or not os.fspath(path) or "\0" in os.fsdecode(path):
+        raise UsageError("path must be the place of a file that does not exist yet")
+    target = Path(os.fsdecode(path)).absolute()
+    if os.path.lexists(target):
+        raise UsageError(f"there is something at {target}; a backup is written to a new file")
+    return target
+
+
+async def every_tenant(store: Store) -> AsyncIterator[str]:
+    """Yield the names of the tenants of which anything is stored, page by page."""
+    after: str | None = None
+    while names := await store.tenants(after=after, limit=_PAGE):
+        for name in names:
+            yield name
+        after = names[-1]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from hiermem.bank.records import META, SEQUENCE, SPACE, subject_of
-from hiermem.changes.propagate import STORE_COPY
+from hiermem.changes.receipts import STORE_COPY
 from hiermem.errors import SessionDiffersError
 from hiermem.types import SessionRecord
 from hiermem.types.brief import Brief

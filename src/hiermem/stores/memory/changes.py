@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from hiermem.changes.propagate import STORE_COPY
+from hiermem.changes.receipts import STORE_COPY
 from hiermem.errors import SessionExistsError
 from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
 from hiermem.stores.dump import Item, SessionDump, missing

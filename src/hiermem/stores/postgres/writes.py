@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from hiermem.changes.propagate import STORE_COPY
+from hiermem.changes.receipts import STORE_COPY
 from hiermem.stores import rows
 from hiermem.stores.contract import successive
 from hiermem.stores.postgres import due, segments

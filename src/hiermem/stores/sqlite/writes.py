@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Final, TypeVar
 
-from hiermem.changes.propagate import STORE_COPY
+from hiermem.changes.receipts import STORE_COPY
 from hiermem.errors import SessionExistsError
 from hiermem.stores import rows
 from hiermem.stores.contract import (
