@@ -49,7 +49,7 @@ def test_search_of_all_sessions_names_them(db):
     assert found["session_id"] is None
     assert [(one["session_id"], one["id"]) for one in found["hits"]] == [("other", "m0")]
     text = run("search", "lighthouse", "--db", db, "--tokens", 60).stdout
-    assert ", session other]" in text
+    assert ", session The pier]" in text
     assert "User: The *lighthouse* keeper is called Ottilie Brandt." in text
     run("search", "x", "--db", db, "--tokens", 60, "-s", "s", "--level", 1, code=2)
     assert "Leith" not in run("search", "lighthouse Leith", "--db", db, "-s", "s").stdout

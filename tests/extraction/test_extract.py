@@ -674,9 +674,10 @@ async def test_a_partial_run_deletes_no_step_of_the_whole_one(store):
 
 async def test_an_extraction_whose_record_cannot_be_written_fails(store):
     """Whenever the run's record fails for good, extract raises; never is a result given."""
-    for at in range(3):  # when it begins, before the result is kept, at the end
-        faults = dict.fromkeys(range(at, 400), "fail")
-        plan = FaultPlan(faults, only=frozenset({"put_run.before"}))
+    # When it begins, before the result is kept, at the end.
+    for at, site in enumerate(("put_run.before", "put_run.before", "transact.before")):
+        faults = dict.fromkeys(range(at % 2, 400), "fail")
+        plan = FaultPlan(faults, only=frozenset({site}))
         llm = scripted()
         await said(store, llm, talk(6), session=f"s{at}")
         broken = memory(FaultyStore(store, plan), llm)

@@ -191,7 +191,8 @@ async def test_an_edit_while_its_window_is_made_refuses_the_old_text():
         if not edited:
             edited.append(await change.edit(fixture.handle, "s", 3, "The new wording is PURPLE."))
         said = " ".join(source.text for source in request.inputs)
-        return "## Overview\n- " + ("PURPLE" if "PURPLE" in said else "old")
+        first = " ".join(said.split()[:12]).strip(".")
+        return f"## Overview\n- {first}." + " The new wording is PURPLE." * ("PURPLE" in said)
 
     report = await fixture.update(FunctionLLM(slow))
     assert report.made == 1

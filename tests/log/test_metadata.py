@@ -9,6 +9,7 @@ from hiermem import AsyncMemory, Message, NotFoundError
 from hiermem.handle import every_session
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.samples import deciding, write
+from hiermem.types.tree import SessionFilter
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
 
@@ -140,5 +141,5 @@ async def test_every_session_comes_once_whatever_is_created_and_erased_meanwhile
             await write(tenant, "late")
             await tenant.transact(deciding(delete=["s18"]))
     assert found == [f"s{number}" for number in range(20) if number != 18] + ["late"]
-    odd = [record.id async for record in every_session(tenant, metadata={"odd": "1"})]
+    odd = [record.id async for record in every_session(tenant, SessionFilter({"odd": "1"}))]
     assert odd == [f"s{number}" for number in range(1, 20, 2) if number != 3]

@@ -38,7 +38,7 @@ SAID = [
 ]
 KINDS = ("fail", "busy", "die")
 #: What an update writes.
-WRITES = {"put_run", "settle_due", "take_due", "write_nodes"}
+WRITES = {"put_run", "transact", "settle_due", "take_due", "write_nodes"}
 #: The pairs of two faults take minutes, so they are dealt out to this many tests of their own.
 PARTS = 6
 

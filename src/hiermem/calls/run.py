@@ -146,19 +146,20 @@ class JournalledRun:
         """Write the run's journal entry, without the name of a session that was erased."""
 
         async def write() -> None:
-            if self.kind == "consolidation" or entry.subject == NO_SESSION:
+            # Only the end of a run asks for its session, and takes the name of an erased one away.
+            is_open = entry.ended_at is None
+            if is_open or self.kind == "consolidation" or entry.subject == NO_SESSION:
                 await self.store.put_run(entry)
                 return
             if await self.store.transact(lambda: report.journal(entry)):
                 return
-            if entry.ended_at is not None:
-                # The calls were paid for, and count in the tenant's totals.
-                calls = await self.store.attempts(run_id=entry.id, limit=ALL_ATTEMPTS)
-                nameless = [
-                    replace(each, id=f"{entry.id}/{number}", session_id=NO_SESSION, node_id="")
-                    for number, each in enumerate(calls)
-                ]
-                await self.store.tree(NO_SESSION).write_nodes([], attempts=nameless)
+            # The calls were paid for, and count in the tenant's totals.
+            calls = await self.store.attempts(run_id=entry.id, limit=ALL_ATTEMPTS)
+            nameless = [
+                replace(each, id=f"{entry.id}/{number}", session_id=NO_SESSION, node_id="")
+                for number, each in enumerate(calls)
+            ]
+            await self.store.tree(NO_SESSION).write_nodes([], attempts=nameless)
             await self.store.transact(lambda: report.journal(entry, nameless=True))
 
         await retry_store(write, sleep=self.sleep)

@@ -20,7 +20,7 @@ from hiermem.cli import options, output
 from hiermem.cli import screen as names
 from hiermem.cli.screen import clean, date_range, out, plural, table
 from hiermem.cli.tables import print_receipt
-from hiermem.importers.transcript import LIKE_OWN
+from hiermem.importers import LIKE_OWN
 
 #: What is printed of a session as JSON.
 _FIELDS = ("id", "title", "participants", "messages", "created_at", "last_activity", "closed",

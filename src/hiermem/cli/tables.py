@@ -18,7 +18,6 @@ from rich.text import Text
 import hiermem
 from hiermem.cli.output import Code, picked, result
 from hiermem.cli.screen import RETRIED, clean, named, out, plural, print_indented, say, share, table
-from hiermem.types.tree import named_subject
 
 #: The nouns of what a receipt counts, singular and plural.
 _FORMS = {
@@ -337,7 +336,7 @@ def print_check(report: hiermem.CheckReport) -> None:
 
 def _print_findings(findings: Sequence[hiermem.Finding]) -> None:
     for finding in findings[:_FINDINGS]:
-        subject = named_subject(finding.session_id)
+        subject = finding.subject
         said = f"{_promise(finding.promise)}: {subject}, {finding.where}"
         say(Text(clean(f"{said}: {finding.what}"), style="red"))
     if len(findings) > _FINDINGS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hiermem.importers.formats import FORMATS, Format, read_chats
 from hiermem.importers.survey import Survey, survey
+from hiermem.importers.transcript import LIKE_OWN
 from hiermem.types.message import Conversation
 
-__all__ = ["FORMATS", "Conversation", "Format", "Survey", "read_chats", "survey"]
+__all__ = ["FORMATS", "LIKE_OWN", "Conversation", "Format", "Survey", "read_chats", "survey"]

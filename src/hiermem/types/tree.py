@@ -495,5 +495,10 @@ class Finding(Brief):
     where: str
     what: str
 
+    @property
+    def subject(self) -> str:
+        """Return what a message calls the subject: "session 'chat'", "space 'trip'"."""
+        return named_subject(self.session_id)
+
     def __str__(self) -> str:
-        return f"{self.promise}: {named_subject(self.session_id)}, {self.where}: {self.what}"
+        return f"{self.promise}: {self.subject}, {self.where}: {self.what}"
