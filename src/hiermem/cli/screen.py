@@ -14,6 +14,7 @@ import io
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
@@ -26,7 +27,6 @@ from rich.table import Table
 from rich.text import Text
 
 import hiermem
-from hiermem.text.terms import cased
 
 #: The words for the next step of degraded summaries.
 RETRIED = "to be asked for again later"
@@ -312,7 +312,8 @@ def _nearest(name: str, records: Sequence[hiermem.SessionRecord]) -> list[hierme
 
 
 def _plain(text: str) -> str:
-    return cased(" ".join(clean(text).split()))
+    joined = " ".join(clean(text).split())
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", joined).casefold())
 
 
 def spelled(name: str, known: Sequence[str]) -> str:

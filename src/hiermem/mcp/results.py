@@ -1,4 +1,4 @@
-"""The typed results of the tools: what a client gets as structured content, and as text.
+"""The typed results of the tools, as structured content and as text, and the progress of their work.
 
 Every text in a list is cut to a length, and says so. A client that shows only text gets lines
 without JSON around them, where a result is text or a list of texts.
@@ -6,15 +6,52 @@ without JSON around them, where a result is text or a list of texts.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
+from mcp.server.mcpserver import Context
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
-from hiermem import Hit, Note, StoredMessage, Summary, escape
+from hiermem import ExtractionProgress, Hit, Note, StoredMessage, Summary, UpdateProgress, escape
+
+#: Seconds between two notifications of progress.
+_PAUSE: Final = 0.25
+
+Report: TypeAlias = Callable[[UpdateProgress | ExtractionProgress], object]
+
+
+@asynccontextmanager
+async def progress_to(context: Context[Any, Any]) -> AsyncIterator[Report]:
+    """Yield an ``on_progress`` that tells the client, if it asked; a few times a second."""
+    latest: list[tuple[int, int]] = []
+    wake = asyncio.Event()
+
+    def report(state: UpdateProgress | ExtractionProgress) -> None:
+        latest[:] = [(state.done, state.total)]
+        wake.set()
+
+    async def send() -> None:
+        while True:
+            await wake.wait()
+            wake.clear()
+            await context.report_progress(*latest[0])
+            await asyncio.sleep(_PAUSE)
+
+    sending = asyncio.create_task(send())
+    try:
+        yield report
+        if wake.is_set():
+            await context.report_progress(*latest[0])
+    finally:
+        sending.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await sending
+
 
 #: The most characters of one text in a list, the most items of a list, the most of a diff.
 SHORT: Final = 1_500

@@ -44,7 +44,7 @@ from hiermem import (
     published,
 )
 from hiermem.mcp import results
-from hiermem.mcp.progress import progress_to
+from hiermem.mcp.results import progress_to
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: The tools that are served unless others are named: what an assistant's user asks for.

@@ -22,12 +22,10 @@ from hiermem.errors import HiermemError, MemoryClosedError, UsageError
 from hiermem.protocols import Store, TenantStore, TreeStore, offers
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.change_conditions import ChangeConditions
-from hiermem.testing.dump_conditions import DumpConditions
 from hiermem.testing.listing_conditions import ListingConditions
 from hiermem.testing.machine import StoreMachine
-from hiermem.testing.node_conditions import NodeConditions
 from hiermem.testing.record_conditions import RecordConditions
-from hiermem.testing.removal_conditions import RemovalConditions
+from hiermem.testing.removal_conditions import DumpConditions, RemovalConditions
 from hiermem.testing.samples import (
     NOTHING,
     attempt,
@@ -46,7 +44,7 @@ from hiermem.testing.samples import (
 from hiermem.testing.segment_conditions import SegmentConditions, path_condition, store_condition
 from hiermem.testing.session_conditions import SessionConditions
 from hiermem.testing.strategies import HOSTILE_NAMES
-from hiermem.testing.tree_conditions import TreeConditions
+from hiermem.testing.tree_conditions import NodeConditions, TreeConditions
 from hiermem.types import Message, SessionRecord
 from hiermem.types import transaction as tx
 
