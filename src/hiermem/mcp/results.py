@@ -1,4 +1,4 @@
-"""The typed results of the tools, as structured content and as text, and the progress of their work.
+"""The typed results of the tools, as structured content and as text, and their progress.
 
 Every text in a list is cut to a length, and says so. A client that shows only text gets lines
 without JSON around them, where a result is text or a list of texts.

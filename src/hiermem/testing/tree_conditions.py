@@ -1,4 +1,4 @@
-"""The conditions on nodes and their revisions, on several trees, and on questions about a whole tree.
+"""The conditions on nodes and their revisions, on several trees, and on whole trees.
 
 Each test holds one sentence of ``hiermem.protocols.TenantStore``; its name says what would break.
 """
