@@ -203,7 +203,7 @@ def test_available_for_summaries_is_what_the_selection_has_for_them():
         ({"reserveForMessages": 9_000}, "given were reserveForMessages"),
         ({"maxTokens": 8_000, "availableForSummaries": 7_000}, "availableForSummaries"),
         ({"availableForSummaries": -1}, "must be 0 or more; given were available"),
-        ({"windowChars": 4_000, "l2TokenThreshold": 2_000}, "windowChars is in characters and l2"),
+        ({"windowChars": 4_000, "l2TokenThreshold": 2_000}, "windowChars is in characters, l2"),
         ({"windowChars": 4_000, "l1TokenThreshold": 2_000}, "one setting; give one of them"),
         ({"maxTokens": 8_000, "defaultContextBudget": 4_000}, "one setting; give one of them"),
         ({"slug": "a", "sessionId": "b"}, "slug and sessionId are one setting"),
@@ -227,7 +227,7 @@ def test_what_is_not_meant_is_refused_by_its_published_name(mapping, wanted):
     ],
 )
 def test_a_key_of_another_target_names_it(name, target):
-    with pytest.raises(ConfigError, match=f"{name} is no setting of the hierarchy; it is {target}"):
+    with pytest.raises(ConfigError, match=f"{name} is no hierarchy setting; see {target}"):
         HierarchyConfig.from_published({name: 5 if name != "dryRun" else True})
 
 

@@ -364,18 +364,17 @@ class HierarchyConfig(_Policy):
             raise ValueError(f"hard_limit {self.hard_limit} is below target {self.target}")
         if self.min_flush > self.target:
             raise ValueError(
-                f"min_flush {self.min_flush} is above target {self.target}: no silence would "
-                "close a window"
+                f"min_flush {self.min_flush} is above target {self.target}; lower it, or no "
+                "silence closes a window"
             )
         for name in ("max_age", "flush_after"):
             value = getattr(self, name)
             if value is not None and value <= timedelta(0):
-                raise ValueError(f"{name} must be longer than nothing")
+                raise ValueError(f"{name} must be longer than 0 seconds")
         if self.verbatim_tokens > _SMALL_INPUT:
             raise ValueError(
-                f"the levels cannot converge: inputs of up to verbatim_tokens "
-                f"{self.verbatim_tokens} would not become smaller; at most {_SMALL_INPUT} may be "
-                "kept word for word"
+                f"the levels cannot converge: verbatim_tokens is {self.verbatim_tokens}; set "
+                f"at most {_SMALL_INPUT}"
             )
         for number, level in enumerate(self.levels, start=1):
             # An input just over the verbatim threshold must come out smaller than it went in, and
@@ -383,8 +382,8 @@ class HierarchyConfig(_Policy):
             smallest = self.verbatim_tokens if self.unit == "tokens" else 2 * max(level.floor, 1)
             if level.floor > smallest:
                 raise ValueError(
-                    f"level {number} cannot converge: its floor {level.floor} is above the "
-                    f"smallest input that is summarised, {smallest}"
+                    f"level {number} cannot converge: floor {level.floor} is above its "
+                    f"smallest input; set at most {smallest}"
                 )
         return self
 
@@ -453,7 +452,7 @@ class HierarchyConfig(_Policy):
             target, _, rest = setting.partition(".")
             if target != "config":
                 raise ConfigError(
-                    f"{name} is no setting of the hierarchy; it is {rest} in .{target} of "
+                    f"{name} is no hierarchy setting; see {rest} in .{target} of "
                     "hiermem.published.settings"
                 )
         names = list(dict.fromkeys(name for name, _ in given.values()))
@@ -493,8 +492,8 @@ def _base_of(names: list[str], base: HierarchyConfig | None) -> HierarchyConfig:
     sized = [unit for unit, found in by_unit.items() if found]
     if len(sized) > 1:
         raise ConfigError(
-            f"{by_unit['chars'][0]} is in characters and {by_unit['tokens'][0]} in tokens; all "
-            "sizes of a session are in one unit"
+            f"{by_unit['chars'][0]} is in characters, {by_unit['tokens'][0]} in tokens; use "
+            "one unit for all sizes"
         )
     if base is None:
         plans = {keys[name].plan for name in names}

@@ -93,9 +93,8 @@ class EmbedderMismatchError(UsageError):
 
     def __init__(self, session_id: str, *, made: str, given: str) -> None:
         super().__init__(
-            f"session {session_id!r} has vectors of {made}, this memory's embedder is {given}; "
-            "vectors of two embedders are never compared: call memory.reembed(), or open it with "
-            "the embedder it has"
+            f"session {session_id!r} has vectors of {made}, not of {given}; call "
+            "memory.reembed(), or open it with that embedder"
         )
         self.session_id = session_id
 
@@ -117,8 +116,8 @@ class MessageConflictError(HiermemError):
 
     def __init__(self, session_id: str, *, key: str, index: int) -> None:
         super().__init__(
-            f"session {session_id!r}: a message key given already names message {index}, which has "
-            "other content; a new message needs a new key"
+            f"session {session_id!r}: this message key names message {index} with other "
+            "content; use a new key"
         )
         self.session_id = session_id
         self.key = key
@@ -129,7 +128,7 @@ class SessionClosedError(HiermemError):
     """The session was closed; ``reopen()`` makes it writable again."""
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"session {session_id!r} is closed; call reopen() before writing to it")
+        super().__init__(f"session {session_id!r} is closed; call reopen() first")
         self.session_id = session_id
 
 
@@ -144,9 +143,7 @@ class SessionChangedError(HiermemError):
 
     def __init__(self, session_id: str | None) -> None:
         what = "a session" if session_id is None else f"session {session_id!r}"
-        super().__init__(
-            f"{what} was changed while it was read; what was made of it is not kept; call again"
-        )
+        super().__init__(f"{what} changed while it was read; call again")
         self.session_id = session_id
 
 
@@ -158,8 +155,8 @@ class HistoryRewrittenError(UsageError):
 
     def __init__(self, session_id: str, *, index: int) -> None:
         super().__init__(
-            f"the history differs from session {session_id!r} at message {index}; use "
-            'on_rewrite="fork" to keep both, or "report" to be told'
+            f"the history differs from session {session_id!r} at message {index}; pass "
+            'on_rewrite="fork" or "report"'
         )
         self.session_id = session_id
         self.index = index
@@ -169,7 +166,7 @@ class SessionExistsError(UsageError):
     """A fork was given the id of an existing session; nothing was written."""
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"session {session_id!r} exists already; a fork needs a name of its own")
+        super().__init__(f"session {session_id!r} exists already; give the fork another id")
         self.session_id = session_id
 
 
@@ -184,14 +181,11 @@ class SessionDiffersError(UsageError):
         what = f"session {session_id!r}" if session_id else "what belongs to no session (spaces)"
         if erased:
             why = (
-                "was erased in the target; erase it in the source too, or copy the other sessions "
-                "one by one"
+                "was erased in the target; erase it in the source too, or copy other sessions "
+                "singly"
             )
         else:
-            why = (
-                "was written to in the target, or is another one there; "
-                "nothing of it was overwritten: erase it there, or copy to another store"
-            )
+            why = "differs in the target; erase it there, or copy to another store"
         super().__init__(f"{what} {why}")
         self.session_id = session_id
 
@@ -201,8 +195,8 @@ class MessageWithdrawnError(UsageError):
 
     def __init__(self, session_id: str, *, index: int, state: str) -> None:
         super().__init__(
-            f"session {session_id!r}: message {index} was {state} and takes no edit; append what "
-            "is to stand there instead"
+            f"message {index} of session {session_id!r} was {state} and takes no edit; append "
+            "a new message"
         )
         self.session_id = session_id
         self.index = index
@@ -217,9 +211,7 @@ class ForkedProcessError(UsageError):
 
     def __init__(
         self,
-        message: str = "this memory was opened before os.fork(), and its threads and connections "
-        "stayed in the parent process; open it in this process, after the fork, and leave the "
-        "inherited one alone",
+        message: str = ("this memory was opened before os.fork(); open it in this process too"),
     ) -> None:
         super().__init__(message)
 
@@ -237,14 +229,9 @@ class BudgetTooSmallError(HiermemError):
     """
 
     def __init__(self, *, budget: int, minimum: int, why: str, omission: bool = False) -> None:
-        hint = (
-            ", or pass allow_omission=True to have what does not fit listed in selection.omitted"
-            if omission
-            else ""
-        )
+        hint = "; or pass allow_omission=True and see selection.omitted" if omission else ""
         super().__init__(
-            f"a budget of {budget} tokens is too small: {why}; "
-            f"the minimum is {minimum} tokens{hint}"
+            f"a budget of {budget} tokens is too small: {why}; pass at least {minimum}{hint}"
         )
         self.budget = budget
         self.minimum = minimum
@@ -259,8 +246,7 @@ class RulesConflictError(UsageError):
 
     def __init__(self, space: str) -> None:
         super().__init__(
-            f"space {space!r} has other rules than those given, and the rules of a space never "
-            "change; open it without rules, or give the new ones to a space of another name"
+            f"space {space!r} has other rules; open it without rules, or use another name"
         )
         self.space = space
 
@@ -271,9 +257,7 @@ class SpaceBusyError(HiermemError):
     retryable = True
 
     def __init__(self, space: str) -> None:
-        super().__init__(
-            f"space {space!r} is being written by another run; nothing was changed, call again"
-        )
+        super().__init__(f"another run is writing space {space!r}; call again")
         self.space = space
 
 
@@ -299,10 +283,7 @@ class ModelDownError(SpendLimitError):
     retryable = True
 
     def __init__(self, retry_after: float) -> None:
-        super().__init__(
-            f"the model keeps failing and is left alone for {retry_after:.0f} seconds; what was "
-            "made is kept, call again then"
-        )
+        super().__init__(f"the model keeps failing; call again in {retry_after:.0f} seconds")
         self.retry_after = retry_after
 
 
@@ -322,9 +303,7 @@ class ReadOnlyError(StoreError):
     """The store was opened for reading only; nothing was written."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "this store was opened with read_only=True; open it without to change what it holds"
-        )
+        super().__init__("the store was opened with read_only=True; reopen it without")
 
 
 class ClockMovedError(StoreError):
@@ -337,8 +316,7 @@ class ClockMovedError(StoreError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"the clocks of this machine and of the store moved apart by {seconds:.1f} seconds "
-            "since they were last compared; nothing was claimed; call again"
+            f"the store's clock moved by {seconds:.1f} seconds; nothing was claimed, call again"
         )
         self.seconds = seconds
 

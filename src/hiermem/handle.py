@@ -300,8 +300,8 @@ class Handle:
         """Refuse to mix counters. Raises CounterMismatchError."""
         if record.counter != self.counter.name:
             raise errors.CounterMismatchError(
-                f"session {record.id!r} is counted by {record.counter!r}, this memory by "
-                f"{self.counter.name!r}; open it with the counter it began with"
+                f"session {record.id!r} was counted by {record.counter!r}, not "
+                f"{self.counter.name!r}; open it with that counter"
             )
 
     def silence_warning(self, session_id: str) -> None:

@@ -129,8 +129,8 @@ def _published(name: str) -> tiktoken.Encoding:
         return tiktoken.get_encoding(name)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"token encoding {name!r} could not be loaded ({type(error).__name__}); tiktoken "
-            f"downloads it once, {SHIPPED!r} comes with hiermem and needs no network"
+            f"token encoding {name!r} could not be loaded ({type(error).__name__}); allow its "
+            f"download, or use {SHIPPED!r}"
         ) from error
 
 
@@ -488,8 +488,8 @@ def _count(counter: TokenCounter, tokens: object) -> int:
     """
     if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
         raise UsageError(
-            f"token counter {counter.name!r} answered a {type(tokens).__name__} that is no count; "
-            "it must answer an int of 0 or more"
+            f"token counter {counter.name!r} returned a {type(tokens).__name__}; return an int "
+            "of 0 or more"
         )
     return tokens
 
@@ -521,8 +521,8 @@ class FunctionCounter:
     def __init__(self, function: Callable[[str], int], *, name: str) -> None:
         if not callable(function):
             raise UsageError(
-                f"function is {type(function).__name__}; give a callable of one text that returns "
-                "the number of its tokens"
+                f"function is {type(function).__name__}; pass a callable from text to its "
+                "number of tokens"
             )
         if not isinstance(name, str) or not name:
             raise UsageError("name must be a text; it identifies the counts in the store")

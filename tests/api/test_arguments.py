@@ -572,7 +572,7 @@ async def test_every_parameter_of_the_calls_is_in_the_tables():
 )
 def test_a_filter_that_there_is_not_is_refused_by_name(memory, call, name):
     """A filter that was misspelt and passed over would let everything through."""
-    with pytest.raises(UsageError, match=f"no filter '{name}'.*entities, "):
+    with pytest.raises(UsageError, match=f"filter '{name}' does not exist.*entities, "):
         invoke(memory.session("s"), call, name, [0])
 
 

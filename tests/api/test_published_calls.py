@@ -185,8 +185,8 @@ def test_the_manager_of_a_memory_as_published():
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"max_tokens": 8_000, "available_for_summaries": 6_001}, "leaves 6000 tokens for it"),
-        ({"max_tokens": 900, "reserve_for_messages": 901}, "leaves 900 tokens for it"),
+        ({"max_tokens": 8_000, "available_for_summaries": 6_001}, "leaves only 6000 tokens"),
+        ({"max_tokens": 900, "reserve_for_messages": 901}, "leaves only 900 tokens"),
         ({"available_for_summaries": -1}, "available_for_summaries must be 0 or more"),
         ({"available_for_summaries": None}, "available_for_summaries is NoneType"),
     ],

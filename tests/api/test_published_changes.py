@@ -161,7 +161,7 @@ def test_what_a_full_update_does_not_go_with_is_refused():
         session.append(talk(4))
         with pytest.raises(UsageError, match="level"):
             session.update(1, strategy="full")
-        with pytest.raises(UsageError, match="waited for"):
+        with pytest.raises(UsageError, match="requires wait=True"):
             session.update(strategy="full", wait=False)
 
 

@@ -131,7 +131,7 @@ def test_object_storage_is_exported_to_and_loaded(db, tmp_path, monkeypatch):
         assert "1 written" in run("export", *allowed, "--db", db).stdout
         assert "2 unchanged" in run("load", *allowed, "--db", db).stdout
         failed = run("export", *allowed, "--db", older, code=1)
-        assert "revision 2, which is later than revision 1" in failed.stderr
+        assert "later revision 2, not 1" in failed.stderr
         for wrong in (f"secret_access_keys={SECRET}", SECRET):
             failed = run("export", *there, wrong, "--db", db, code=2)
             assert SECRET not in failed.output

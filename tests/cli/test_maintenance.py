@@ -48,7 +48,9 @@ def test_runs_are_listed_and_told_item_by_item(db):
     assert "update of talk: ok" in told
     items = json.loads(run("runs", "--run", only["id"], "--db", db, "--json").stdout)["items"]
     assert all(item["state"] == "ok" for item in items)
-    assert "there is no run 'nothing'" in run("runs", "--run", "nothing", "--db", db, code=1).stderr
+    assert (
+        "run 'nothing' does not exist" in run("runs", "--run", "nothing", "--db", db, code=1).stderr
+    )
 
 
 def test_an_id_is_never_broken_and_its_beginning_will_do(db, monkeypatch):

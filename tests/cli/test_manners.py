@@ -195,7 +195,7 @@ def test_a_missing_key_is_said_before_any_work(tmp_path, monkeypatch, name, comm
         )
         memory.space("team", rules="- plans.md: what is planned").note("A pump.")
     told = run(*command.split(), "--db", tmp_path / "m.db", "--model", f"{name}:tiny", code=2)
-    assert f"give api_key, or set {name.upper()}_API_KEY in the environment" in told.stderr
+    assert f"pass api_key, or set {name.upper()}_API_KEY in the environment" in told.stderr
     assert told.stdout == ""
     with Memory.open(tmp_path / "m.db") as memory:
         assert not any(each.made for each in memory.session("talk").summaries())

@@ -120,9 +120,9 @@ def test_every_command_that_asks_a_model_says_how_it_is_asked(command, db, tmp_p
 @pytest.mark.parametrize(
     ("words", "says", "code"),
     [
-        (["--model", "gpt-5"], "PROVIDER:MODEL", 2),
-        (["--model", "nobody:x"], "PROVIDER:MODEL", 2),
-        (["--model", "openai:"], "PROVIDER:MODEL", 2),
+        (["--model", "gpt-5"], "litellm:MODEL", 2),
+        (["--model", "nobody:x"], "litellm:MODEL", 2),
+        (["--model", "openai:"], "litellm:MODEL", 2),
         (["--model-url", "http://127.0.0.1:1"], "need a --model", 2),
         (["--temperature", "1"], "need a --model", 2),
         (["--concurrency", "0"], "--concurrency", 2),

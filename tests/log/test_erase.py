@@ -369,7 +369,7 @@ async def test_what_has_no_end_is_left_at_the_first_that_cannot_be():
         for endless in (itertools.count(), range(10**12)):
             with pytest.raises(NotFoundError, match="no message 60"):
                 await act(fixture.handle, "s", endless)
-        with pytest.raises(UsageError, match="more than the 60"):
+        with pytest.raises(UsageError, match="more than the session's 60"):
             await act(fixture.handle, "s", itertools.repeat(3))
     assert await fixture.tenant.session("s") == before
     assert (await change.erase(fixture.handle, "s", [3, 3])).indices == (3,)

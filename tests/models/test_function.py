@@ -46,7 +46,7 @@ async def test_an_ordinary_function_does_not_hold_up_the_event_loop():
 
 
 async def test_what_is_no_answer_is_refused():
-    with pytest.raises(UsageError, match="answered int"):
+    with pytest.raises(UsageError, match="returned int"):
         await FunctionLLM(lambda request: 7).complete(REQUEST)
 
 

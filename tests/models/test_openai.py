@@ -97,7 +97,7 @@ def test_a_missing_key_is_said_before_anything_is_summarised(monkeypatch, tmp_pa
     with Memory.open(tmp_path / "k.db", llm=f"{provider}:m") as memory:
         session = memory.session("s")
         session.append(Message.user(f"Pump {n} runs. " * 40) for n in range(30))
-        said = f"give api_key, or set {provider.upper()}_API_KEY"
+        said = f"pass api_key, or set {provider.upper()}_API_KEY"
         for work in (session.update, memory.update_all, session.extract):
             with pytest.raises(ConfigError, match=said) as told:
                 work()
@@ -175,7 +175,7 @@ def test_a_blocking_client_is_refused(provider):
 
 
 def test_a_client_and_an_address_contradict_each_other(provider):
-    with pytest.raises(ConfigError, match="leave base_url"):
+    with pytest.raises(ConfigError, match="omit base_url"):
         make("openai", provider, client=lambda: None)
 
 

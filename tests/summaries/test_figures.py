@@ -196,7 +196,7 @@ def wrong_name(request: LLMRequest) -> str:
     ("function", "said", "place"),
     [
         (two_arguments, "missing 1 required positional argument: 'other'", "function.py:"),
-        (no_answer, "answered NoneType; it must answer text", "function.py:"),
+        (no_answer, "returned NoneType; return text", "function.py:"),
         (own_words, "ValueError: no file of model … is found", "in own_words"),
         (wrong_name, "'LLMRequest' object has no attribute 'prompt'", "in wrong_name"),
     ],
@@ -243,7 +243,7 @@ async def test_a_window_with_no_room_beside_the_prompt_is_refused(dry_run):
     fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, retries=0))
     await fixture.say(messages(30))
     small = ScriptedLLM(context_window=300)
-    with pytest.raises(ConfigError, match="window of 300 tokens is too small") as refused:
+    with pytest.raises(ConfigError, match="context_window 300 is too small") as refused:
         await fixture.update(small, dry_run=dry_run)
     assert small.calls == 0
     least = int(re.search(r"at least ([\d,]+)", str(refused.value))[1].replace(",", ""))

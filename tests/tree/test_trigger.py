@@ -139,7 +139,7 @@ def test_a_group_has_a_reason_for_each_rule():
     for group, child in (((), "L1.0"), (None, nodes(1)[0]), ("ab", nodes(1)[0])):
         with pytest.raises(UsageError, match="level 2"):
             trigger.check(group, child)
-    with pytest.raises(UsageError, match="levels below"):
+    with pytest.raises(UsageError, match="lower levels"):
         CompressionTrigger(TOKENS, level=2).check((), replace(nodes(1)[0], level=2))
     with pytest.raises(UsageError, match="level must be 1 or more"):
         CompressionTrigger(TOKENS, level=0)

@@ -113,8 +113,8 @@ def named_prompts(given: Any) -> dict[str, PromptTemplate | str]:
     for name, prompt in dict(given or {}).items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(
-                f"prompt {name!r} is asked for by nothing; prompts are named summarise.l1.STYLE, "
-                "summarise.l2.STYLE, summarise.l3.STYLE, extract.map, extract.reduce, consolidate"
+                f"prompt {name!r} does not exist; use summarise.l1.STYLE, summarise.l2.STYLE, "
+                "summarise.l3.STYLE, extract.map, extract.reduce, consolidate"
             )
         if not isinstance(prompt, (str, PromptTemplate)):
             raise ConfigError(
@@ -143,21 +143,20 @@ async def store_at(
         raise UsageError(f"path is {type(path).__name__}; it must be a text or a path")
     place = os.fspath(path)
     if not isinstance(place, str) or not place or "\0" in place:
-        raise UsageError('path must be the place of a file, ":memory:" or a postgresql:// URL')
+        raise UsageError('invalid path; pass a file, ":memory:" or a postgresql:// URL')
     # It may be meant for a database, and hold a password; so it is not repeated.
     scheme = _SCHEME.match(place)
     if scheme is not None and not place.startswith(_POSTGRES):
         raise UsageError(
-            f"path is a URL of {scheme[1]}; it must be the place of a file, "
-            '":memory:" or a postgresql:// URL'
+            f'path is a {scheme[1]} URL; pass a file, ":memory:" or a postgresql:// URL'
         )
     if _KEYWORD.match(place):
         raise UsageError(
-            "path is a connection string of keywords; give it as postgresql://user@host/database"
+            "path is a keyword connection string; pass postgresql://user@host/database"
         )
     if scheme is None and _CREDENTIALS.match(place):
         raise UsageError(
-            "path looks like a user, a password and a host; give it as postgresql://user@host/database"
+            "path looks like credentials and a host; pass postgresql://user@host/database"
         )
     if place.startswith(_POSTGRES):
         from hiermem.remote.object_storage import require
@@ -183,7 +182,7 @@ async def opened_store(
         yield arguments.store_of(target)
         return
     if os.fspath(target) == ":memory:":
-        raise UsageError('":memory:" would be gone with the end of this call; give a MemoryStore')
+        raise UsageError('":memory:" would vanish after this call; pass a MemoryStore')
     store = await store_at(target, create=True, read_only=False, migrate=False, clock=clock)
     try:
         yield store

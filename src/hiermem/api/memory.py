@@ -667,7 +667,7 @@ class AsyncMemory(Brief):
         if session is not None:
             session = check_name(session, what="session id")
             if all_tenants:
-                raise UsageError("session is one of this tenant; leave all_tenants out")
+                raise UsageError("session belongs to this tenant; omit all_tenants")
         arguments.switch(all_tenants, "all_tenants")
         arguments.run(on_progress=on_progress)
         async with opened_store(target, clock=handle.clock) as store:

@@ -286,15 +286,13 @@ class AsyncSession(Brief):
         arguments.switch(wait, "wait")
         arguments.switch(dry_run, "dry_run")
         if strategy == "full" and level is not None:
-            raise UsageError(
-                "level goes with strategy='incremental'; a full re-pack makes all levels"
-            )
+            raise UsageError("level requires strategy='incremental'")
         if strategy == "full" and not (wait or dry_run):
-            raise UsageError("a full re-pack is waited for; leave wait=True, or give it a task")
+            raise UsageError("strategy='full' requires wait=True; use a task to continue meanwhile")
         if config is not None:
             arguments.optional(config, "config", HierarchyConfig)
             if strategy != "full":
-                raise UsageError("config goes with strategy='full'; reconfigure() changes windows")
+                raise UsageError("config requires strategy='full'; reconfigure() changes windows")
         handle, resources = self._handle, self._resources
         policy = replaced(handle.update_policy, concurrency=concurrency, batch_delay=batch_delay)
         run = partial(

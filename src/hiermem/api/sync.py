@@ -96,9 +96,7 @@ class LoopThread:
             self._thread.start()
         except (OSError, RuntimeError) as error:
             # No file descriptor is left, or no thread.
-            raise StoreError(
-                f"the memory cannot be opened, because no event loop can be started: {error}"
-            ) from error
+            raise StoreError(f"the memory cannot start an event loop: {error}") from error
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -122,10 +120,8 @@ class LoopThread:
         self._home.check()
         if threading.get_ident() == self._thread.ident:
             raise UsageError(
-                "this memory was called from its own thread (in on_progress, an asynchronous "
-                "model or the clock), where the call would wait for itself; note what is to be "
-                "done and call when update() has returned, or hand it to another thread without "
-                "waiting for it"
+                "a callback such as on_progress called its own memory and would deadlock; "
+                "call it after update(), or in another thread"
             )
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:

@@ -169,8 +169,8 @@ def read_url(folder: object) -> BankUrl | None:
         or not all(_PART.match(part) and part.strip(".") and part == part.strip() for part in parts)
     ):
         raise UsageError(
-            f"invalid {scheme}:// URL; use {scheme}://BUCKET/PREFIX, at most {_MOST_URL} "
-            "characters, with letters, digits, spaces, _.,()+&=!'- and single slashes"
+            f"invalid {scheme}:// URL; use {scheme}://BUCKET/PREFIX: letters, digits, spaces, "
+            f"_.,()+&=!'-, slashes, at most {_MOST_URL} characters"
         )
     return BankUrl(scheme, bucket, prefix)
 

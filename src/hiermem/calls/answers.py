@@ -152,7 +152,7 @@ def _last_object(text: str, read: Callable[[dict[str, Any]], T]) -> T:
         except InvalidAnswerError as error:
             if unfit is None or (unfit.problem == "not_json" != error.problem):
                 unfit = error
-    raise unfit or InvalidAnswerError("the answer's JSON object breaks off", problem="not_json")
+    raise unfit or InvalidAnswerError("the JSON object breaks off; complete it", problem="not_json")
 
 
 def _masked(text: str, objects: list[tuple[int, int]]) -> str:
@@ -196,7 +196,8 @@ def _scan(text: str, start: int) -> int | None:
             left -= _PER_VALUE
             if depth > MAX_DEPTH:
                 raise InvalidAnswerError(
-                    f"the answer nests deeper than {MAX_DEPTH} levels", problem="too_deep"
+                    f"the answer nests deeper than {MAX_DEPTH} levels; flatten it",
+                    problem="too_deep",
                 )
         elif mark in "]}":
             depth -= 1
@@ -206,7 +207,7 @@ def _scan(text: str, start: int) -> int | None:
             left -= _PER_NUMBER if match["number"] else _PER_VALUE
         if left < 0:
             raise InvalidAnswerError(
-                "the answer holds more values than its length can be about", problem="too_large"
+                "the answer has too many values for its length; shorten it", problem="too_large"
             )
     return None
 
@@ -216,7 +217,7 @@ def _value(text: str) -> dict[str, Any]:
     value: dict[str, Any] = _built(text)
     if _has_nul(value):
         raise InvalidAnswerError(
-            "a text of the answer holds a NUL, which cannot be stored", problem="bad_text"
+            "a text holds a NUL, which cannot be stored; remove it", problem="bad_text"
         )
     return value
 
@@ -232,12 +233,14 @@ def _built(text: str) -> Any:
         )
     except json.JSONDecodeError as error:
         wrong = InvalidAnswerError(
-            f"the answer is not JSON: its object goes wrong at line {error.lineno}, column "
-            f"{error.colno}",
+            (
+                f"the answer is no JSON at line {error.lineno}, column {error.colno}; mend the "
+                "object"
+            ),
             problem="not_json",
         )
     except RecursionError:
-        wrong = InvalidAnswerError("the answer nests too deep", problem="too_deep")
+        wrong = InvalidAnswerError("the answer nests too deep; flatten it", problem="too_deep")
     # Raised outside of the handler, so that the decoder's error, which carries the text, is not its
     # context.
     raise wrong
@@ -247,7 +250,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         raise InvalidAnswerError(
-            "an object of the answer has one key twice; give each key once", problem="duplicate_key"
+            "an object has one key twice; give each key once", problem="duplicate_key"
         )
     return members
 
@@ -263,8 +266,7 @@ def _integer(digits: str) -> int:
 
 def _constant(_: str) -> NoReturn:
     raise InvalidAnswerError(
-        "a number of the answer is not finite, or has too many digits; JSON has no NaN and no "
-        "Infinity",
+        "a number is not finite or too long; JSON has no NaN or Infinity",
         problem="not_finite",
     )
 

@@ -158,8 +158,8 @@ class Budget:
         if self._account is None:
             self.stop(cap)
         raise SpendLimitError(
-            f"{cap} was reached after {self.calls} calls and {self.tokens_in + self.tokens_out} "
-            "tokens; what was made is kept, raise the cap or update again to go on"
+            f"{cap} was reached after {self.calls} calls and "
+            f"{self.tokens_in + self.tokens_out} tokens; raise the cap, or update again"
         )
 
     async def reserve(self, tokens: int) -> Reservation:

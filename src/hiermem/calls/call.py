@@ -153,7 +153,7 @@ def _call_timeout(run: Run[N], until: float | None, patience: float) -> tuple[fl
     if until is not None:
         own = min(own, until - asyncio.get_running_loop().time())
         if own <= 0:
-            raise errors.ModelTimeoutError("the request took too long", charged=False)
+            raise errors.ModelTimeoutError("the request timed out", charged=False)
     return (own, False) if left is None or own <= left else (max(0.0, left), True)
 
 

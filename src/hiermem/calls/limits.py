@@ -44,8 +44,8 @@ def threshold(options: ExtractionOptions | BankPolicy, window: object) -> int | 
     if asked is not None:
         if window is not None and asked > window:
             raise ConfigError(
-                f"safe_processing_tokens is {asked}, but the model's window is {window}; give at "
-                f"most that, or leave it out for {math.floor(SAFE_SHARE * window)}"
+                f"safe_processing_tokens is {asked}, but the window is {window}; pass at most "
+                f"that, or omit it for {math.floor(SAFE_SHARE * window)}"
             )
         return asked
     if window is None:

@@ -140,7 +140,7 @@ async def erase(
         index = arguments.whole(each, "an index of indices")
         check_index(record, index)
         if len(wanted) == record.messages:
-            raise UsageError(f"indices gives more than the {record.messages} messages there are")
+            raise UsageError(f"indices has more than the session's {record.messages} messages")
         wanted.append(index)
     receipt = await _withdraw(
         handle, kind, lambda earlier: erasing.erase(session_id, wanted, earlier, forks=forks)

@@ -155,8 +155,8 @@ def mcp(
         if (error.name or "").partition(".")[0] != _PACKAGE:
             raise
         raise ConfigError(
-            "the MCP server needs the package 'mcp', which is not installed: "
-            "pip install 'hiermem-memory[mcp]' (from a checkout: pip install '.[mcp]')"
+            "the MCP server needs 'mcp'; pip install 'hiermem-memory[mcp]', or from a "
+            "checkout '.[mcp]'"
         ) from None
     opening = AsyncMemory.open(
         place.db,
@@ -291,9 +291,7 @@ def erase(
     if everything and (name is not None or quarantine):
         raise hiermem.UsageError("--everything goes with no session, message or --quarantine")
     if not everything and (name is None or not words):
-        raise hiermem.UsageError(
-            "name a session and its messages, such as: hiermem erase @last 3 5-9"
-        )
+        raise hiermem.UsageError("no messages named; write for example: hiermem erase @last 3 5-9")
     indices = _indices(words)
     with one.open() as memory:
         if everything:

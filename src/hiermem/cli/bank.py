@@ -247,8 +247,8 @@ def export(
         _print_text({"space": space.name, **asdict(done)}, line)
         if done.superseded_by is not None:
             raise hiermem.FolderError(
-                f"{done.folder} holds revision {done.superseded_by}, which is later than revision "
-                f"{done.revision} of this memory; nothing was written"
+                f"{done.folder} has the later revision {done.superseded_by}, not "
+                f"{done.revision}; nothing was written"
             )
 
 

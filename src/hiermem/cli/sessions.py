@@ -171,9 +171,7 @@ def export(
     if form is None:
         form = "markdown" if target and target.suffix == ".md" else "jsonl"
     if output.wants_json() and target is None:
-        raise hiermem.UsageError(
-            "--json says what was written to a file; name one, or leave --json out"
-        )
+        raise hiermem.UsageError("--json reports on a written file; name one, or omit --json")
     with one.opened() as session:
         if target is None:
             for text in _exported(session, form):

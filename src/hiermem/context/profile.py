@@ -46,7 +46,7 @@ class ContextProfile:
         if self.levels is not None:
             levels = _numbers(self.levels, "levels", least=1)
             if not levels:
-                raise UsageError("levels is empty; use None for no wish")
+                raise UsageError("levels is empty; pass None for all levels")
             object.__setattr__(self, "levels", levels)
         if self.recent is not None:
             arguments.whole(self.recent, "recent", least=1)

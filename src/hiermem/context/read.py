@@ -200,7 +200,7 @@ async def run(handle: Handle, run_id: str) -> RunReport:
     """Return a run with the state of each of its items. Raises NotFoundError for an unknown id."""
     found = await handle.store.run(check_name(run_id, what="run id"))
     if found is None:
-        raise NotFoundError(f"there is no run {run_id!r}")
+        raise NotFoundError(f"run {run_id!r} does not exist; see runs()")
     attempts = await handle.store.attempts(run_id=run_id, limit=_MOST)
     return report(found, attempts, await handle.store.now())
 
@@ -284,10 +284,10 @@ async def expand(
         arguments.whole(depth, "depth", least=1)
     node_id = node if isinstance(node, str) else getattr(node, "id", None)
     if not isinstance(node_id, str):
-        raise UsageError(f"expand takes a summary, a hit or an id, not {type(node).__name__}")
+        raise UsageError(f"expand got {type(node).__name__}; pass a summary, a hit or an id")
     check_name(node_id, what="summary id")
     if getattr(node, "session_id", session_id) != session_id:
-        raise UsageError("that summary or hit is of another session")
+        raise UsageError("the summary or hit is of another session; expand it there")
     record = await handle.record(session_id)
     if (named := _MESSAGE.fullmatch(node_id)) is not None:
         index = int(named[1])

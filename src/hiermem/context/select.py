@@ -104,9 +104,7 @@ class Request:
         if self.profile is not None:
             arguments.optional(self.profile, "profile", ContextProfile)
             if self.strategy != "cut":
-                raise errors.UsageError(
-                    "profile goes with strategy='cut'; 'layered' has a recipe of its own"
-                )
+                raise errors.UsageError("profile requires strategy='cut'; omit it for 'layered'")
 
     @property
     def family(self) -> str:

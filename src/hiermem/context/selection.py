@@ -144,14 +144,14 @@ class ContextBudget:
             reserve = min(_RESERVE, most // 4)
         elif reserve is not None and reserve > most - output:
             raise UsageError(
-                f"reserve_for_messages is {reserve}; the budget leaves {max(0, most - output)} "
-                "tokens for it"
+                f"reserve_for_messages is {reserve}; the budget leaves only "
+                f"{max(0, most - output)} tokens"
             )
         left = most - (reserve or 0) - output
         if divided and available > left:
             raise UsageError(
-                f"available_for_summaries is {available}; the budget leaves {max(0, left)} tokens "
-                "for it beside its reserves"
+                f"available_for_summaries is {available}; the budget leaves only "
+                f"{max(0, left)} tokens"
             )
         settled = {
             "max_tokens": int(most),

@@ -273,7 +273,7 @@ def _sliced(turn: Turn, limit: int, cut: Cut | None) -> Iterator[list[Measured]]
             units: Iterable[list[Measured]] = [bundle]
             if bundle[0].tokens > limit:
                 if cut is None:
-                    raise UsageError("oversized='slice' needs cut for a message over the limit")
+                    raise UsageError("oversized='slice' requires cut for a message over the limit")
                 units = [[piece] for piece in cut(bundle[0].index, limit)]
             for unit in units:
                 tokens = sum(part.tokens for part in unit)

@@ -235,4 +235,4 @@ async def store_result(run: ExtractionRun, vector: TriVector, basis: ResultBasis
         ]
         if await run.records.write(writes):
             return True
-    raise StoreError(f"session {run.subject!r}: its result is being written by other runs")
+    raise StoreError(f"other runs are writing the result of session {run.subject!r}; retry")

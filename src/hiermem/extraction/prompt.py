@@ -188,9 +188,8 @@ def room(template: PromptTemplate, *, limit: int, reserve: int, count: Count) ->
     left = limit - around(template, count=count) - reserve
     if left < 1:
         raise ConfigError(
-            f"safe_processing_tokens is {limit:,}; the prompt, a repair and the answer alone take "
-            f"{limit - left:,}, so it must be more than that; {reserve:,} of it are kept for the "
-            "answer, which output_tokens sets"
+            f"safe_processing_tokens is {limit:,}; set more than {limit - left:,}, which "
+            f"prompt and answer take; output_tokens reserves {reserve:,} for the answer"
         )
     return left
 

@@ -164,8 +164,8 @@ def _member(
     packed = sum(each.compress_size for each in total)
     if sum(each.file_size for each in total) > max(_FREE, packed * _MAX_RATIO):
         raise UnreadableFileError(
-            f"{name} holds files that are over {_MAX_RATIO} times as long as their compressed "
-            "form; unpack it yourself if that is right"
+            f"{name} has files over {_MAX_RATIO} times their compressed size; unpack it "
+            "yourself if expected"
         )
     if entry.flag_bits & 1:
         raise UnreadableFileError(f"{name} is encrypted; unpack it first")

@@ -112,7 +112,7 @@ def read_chats(
     can be read. Every message has a key, so that it can be appended again without harm.
     """
     if format is not None and format not in _BY_NAME:
-        raise UsageError(f"there is no format of that name; these can be read: {_names()}")
+        raise UsageError(f"unknown format; use one of {_names()}")
     if branches not in ("forks", "skip"):
         raise UsageError('branches must be "forks" or "skip"')
     if dates not in (None, "dmy", "mdy", "ymd"):
@@ -127,8 +127,7 @@ def read_chats(
             and all(isinstance(path, str) and path for path in fields.values())
         ):  # fmt: skip
             raise UsageError(
-                f"fields must be a mapping with text and any of {', '.join(_FIELDS)} to paths, and "
-                "stands without a format"
+                f"fields must map text and any of {', '.join(_FIELDS)} to paths; omit format"
             )
     options = Options(
         branches=branches,

@@ -41,8 +41,7 @@ def checked(memory: Memory) -> Memory:
     """Return ``memory``. Raises UsageError for anything else than a blocking Memory."""
     if not isinstance(memory, Memory):
         raise UsageError(
-            f"memory is {type(memory).__name__}; it must be a Memory, which serves blocking and "
-            "asynchronous runs alike"
+            f"memory is {type(memory).__name__}; pass a Memory, for blocking and asynchronous runs"
         )
     return memory
 

@@ -105,8 +105,8 @@ def _each(items: Iterable[object], *, inside: bool = False) -> Iterator[object]:
             yield item
         elif inside or isinstance(item, (str, bytes)) or not isinstance(item, Iterable):
             raise errors.InvalidMessageError(
-                f"append takes Message values and messages as dicts, not {type(item).__name__}; "
-                'use Message.user(...) or {"role": "user", "content": ...}'
+                f"append got {type(item).__name__}; pass Message.user(...) or "
+                f'{{"role": "user", "content": ...}}'
             )
         else:
             yield from _each(cast("Iterable[object]", item), inside=True)

@@ -55,8 +55,8 @@ def _next(given: Iterator[Conversation]) -> Conversation | None:
         isinstance(message, Message) for message in found.messages
     ):
         raise UsageError(
-            f"conversations holds {type(found).__name__}; it must hold Conversation values with "
-            "Message values, such as read_chats yields"
+            f"conversations holds {type(found).__name__}; pass Conversation values, such as "
+            "read_chats yields"
         )
     for name in (found.id, found.parent or found.id):
         check_name(name, what="a conversation's id")

@@ -86,9 +86,7 @@ class Build:
                 return cls(**data, marks=marks, sliced=sliced)
         except (ValueError, TypeError, AttributeError, RecursionError):
             pass
-        raise StoreCorruptError(
-            "a session's re-pack is not what hiermem wrote; the store is damaged"
-        )
+        raise StoreCorruptError("a session's re-pack is unreadable; the store is damaged")
 
 
 class Location(NamedTuple):

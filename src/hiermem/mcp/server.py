@@ -64,9 +64,8 @@ class Http:
     def __post_init__(self) -> None:
         if len(self.token) < LEAST_TOKEN or not (self.token.isascii() and self.token.isprintable()):
             raise ConfigError(
-                f"a server over HTTP needs a token of {LEAST_TOKEN} or more plain characters, such "
-                "as python -c 'import secrets; print(secrets.token_urlsafe())' prints; "
-                "'hiermem mcp' reads it from HIERMEM_MCP_TOKEN"
+                f"an HTTP server needs a token of {LEAST_TOKEN} or more plain characters; set "
+                "HIERMEM_MCP_TOKEN, for example to secrets.token_urlsafe()"
             )
 
     def __repr__(self) -> str:
@@ -226,7 +225,7 @@ class _Tool(Tool):
             plain = given.replace("_", "").casefold()
             name = own.get(plain) or own.get(other.get(plain, "")) or given
             if name in named:
-                raise ToolError(f"{self.name}: {given} is {name}, which is given twice")
+                raise ToolError(f"{self.name}: {given} repeats {name}; pass one of them")
             named[name] = value
         return named
 
@@ -401,7 +400,7 @@ def chosen(names: str) -> list[str]:
         if name not in ("core", "all", *every):
             near = get_close_matches(name, every, 1)
             right = near[0] if near else ", ".join(every)
-            raise UsageError(f"there is no tool {name!r}; there is {right}; or write core or all")
+            raise UsageError(f"tool {name!r} does not exist; there is {right}; or pass core or all")
         found |= dict.fromkeys({"core": CORE, "all": every}.get(name, (name,)))
     return list(found)
 

@@ -281,9 +281,9 @@ class Tools:
         search_memory finds what was remembered, and select_context of session "remembered" has all.
         """
         if text is None and forget is None:
-            raise UsageError("give text, to remember it, or forget, to erase what was remembered")
+            raise UsageError("pass text to remember it, or forget to erase it")
         if session is not None and (forget is None or text is not None):
-            raise UsageError("session goes with forget alone; append_messages writes to one")
+            raise UsageError("session requires forget; use append_messages to write to one")
         done = results.Remembered()
         if forget is not None:
             place = self._memory.session(REMEMBERED)
@@ -461,7 +461,7 @@ class Tools:
         Each has its conversation, date and speaker. With a session, its summaries are found too.
         """
         if levels is not None and session is None:
-            raise UsageError("levels goes with a session; messages of all sessions are searched")
+            raise UsageError("levels requires a session; omit it to search all sessions")
         filters = {"levels": levels, "roles": roles, "since": since, "until": until}
         given: dict[str, Any] = {name: each for name, each in filters.items() if each is not None}
         place = self._memory if session is None else await self.found(session, reads=True)
@@ -828,8 +828,8 @@ def wanted(config: HierarchyConfig, given: Mapping[str, Any], *, full: bool) -> 
     anew = bool(sizes) and config.unit == "tokens"
     if anew and not full:
         raise ConfigError(
-            f"{', '.join(sizes)}: sizes in characters, but the conversation has its sizes in "
-            "tokens; strategy 'full' summarises it again with these"
+            f"{', '.join(sizes)}: the conversation's sizes are in tokens; strategy 'full' "
+            "rebuilds it with these"
         )
     base = None if anew else config
     return HierarchyConfig.from_published(given, base=base)
@@ -845,7 +845,7 @@ def _place(after: str | None) -> tuple[datetime, str] | None:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None or not session:
-        raise UsageError("after must be the `next` of the page before, as it was returned")
+        raise UsageError("after is invalid; pass the `next` of the page before unchanged")
     return moment, session
 
 

@@ -34,6 +34,6 @@ def model_by_name(name: str, **settings: Any) -> LLM:
 
         return LiteLLMChat(model, **settings)
     raise UsageError(
-        f"model {name!r} is unknown; a name is PROVIDER:MODEL with one of openai, anthropic, "
-        "litellm, such as openai:gpt-5-mini"
+        f"model {name!r} is unknown; use openai:, anthropic: or litellm:MODEL, such as "
+        "openai:gpt-5-mini"
     )

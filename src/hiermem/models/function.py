@@ -105,8 +105,8 @@ class FunctionLLM:
             return LLMResponse(text=answer, model=self._name)
         if not isinstance(answer, LLMResponse):
             raise UsageError(
-                f"the function of model {self._name!r} answered {type(answer).__name__}; it must "
-                "answer text or an LLMResponse"
+                f"the function of model {self._name!r} returned {type(answer).__name__}; "
+                "return text or an LLMResponse"
             )
         return answer
 
@@ -114,8 +114,10 @@ class FunctionLLM:
         """Call the function on a new thread; if this is cancelled, leave the thread to itself."""
         if self.abandoned_calls >= _MOST_ABANDONED:
             error = TransientModelError(
-                f"{_MOST_ABANDONED} calls of model {self._name!r} were given up and their function "
-                "has not returned",
+                (
+                    f"{_MOST_ABANDONED} timed-out calls of model {self._name!r} still run; let its "
+                    "function return"
+                ),
                 charged=False,
             )
             error.detail = f"{_MOST_ABANDONED} calls were given up and have not returned"
@@ -139,7 +141,7 @@ class FunctionLLM:
             thread.start()
         except RuntimeError as error:
             raise TransientModelError(
-                f"no thread could be started for a call of model {self._name!r}", charged=False
+                f"no thread could start for model {self._name!r}; lower concurrency", charged=False
             ) from error
         try:
             return await future

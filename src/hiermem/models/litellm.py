@@ -103,5 +103,5 @@ def _plain(value: Any) -> dict[str, Any]:
     """Return LiteLLM's answer as plain values. Raises MiscastError where it is not an object."""
     dumped = value.model_dump(warnings=False) if hasattr(value, "model_dump") else value
     if not isinstance(dumped, dict):
-        raise MiscastError("LiteLLM answered something that is no completion")
+        raise MiscastError("LiteLLM returned no completion")
     return dumped

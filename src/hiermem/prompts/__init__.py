@@ -59,7 +59,6 @@ def _shipped(name: str) -> PromptTemplate:
     )
     if name not in known:
         raise ConfigError(
-            f"there is no prompt {name!r}; use one of {', '.join(known)}, or pass your own in "
-            "prompts under that name"
+            f"prompt {name!r} does not exist; use {', '.join(known)}, or pass it in prompts"
         )
     return PromptTemplate.parse((folder / f"{name}.txt").read_text(encoding="utf-8"))

@@ -94,8 +94,8 @@ class PromptTemplate:
             )
         if "record" not in places or _PLACE.search(self.system):
             raise ConfigError(
-                f"prompt {self.name!r} must have {{{{record}}}} in its user part, and no place in "
-                "its constant system part"
+                f"prompt {self.name!r} needs {{record}} in its user part; its system part "
+                "has no places"
             )
 
     @property
@@ -119,8 +119,8 @@ class PromptTemplate:
         }
         if not (mark and second and fields.get("name") and fields.get("version")):
             raise ConfigError(
-                "a prompt file needs the lines 'name: ...' and 'version: ...', then a [system] and "
-                "a [user] part"
+                "invalid prompt file; write 'name: ...', 'version: ...', a [system] and a "
+                "[user] part"
             )
         return cls(
             name=fields["name"],

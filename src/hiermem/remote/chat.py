@@ -118,8 +118,8 @@ class RemoteChat(ABC):
         arguments.whole(reasoning_tokens, "reasoning_tokens")
         if context_window is not None and reasoning_tokens >= context_window:
             raise ConfigError(
-                f"reasoning_tokens is {reasoning_tokens:,}, which leaves nothing of a "
-                f"context_window of {context_window:,}"
+                f"reasoning_tokens {reasoning_tokens:,} leaves nothing of context_window "
+                f"{context_window:,}; lower it"
             )
         self._window, self._most = context_window, max_output_tokens
         self._reasoning = reasoning_tokens
@@ -313,8 +313,10 @@ class RemoteChat(ABC):
         answer = self._limit(request)
         if needed + answer > self._window:
             raise ModelOverflowError(
-                f"{self._name}: a prompt of {needed:,} tokens and {answer:,} for the answer do "
-                f"not fit its context_window of {self._window:,}",
+                (
+                    f"{self._name}: prompt {needed:,} + answer {answer:,} exceed context_window "
+                    f"{self._window:,}; shorten one, or raise it"
+                ),
                 charged=False,
             )
 

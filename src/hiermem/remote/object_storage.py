@@ -60,10 +60,7 @@ def key_of(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ConfigError("api_key must be a text that is not empty, or None")
     if not is_sendable(value):
-        raise ConfigError(
-            "api_key holds a line end, a blank or another character that no key has; was it read "
-            "from a file with its line end?"
-        )
+        raise ConfigError("api_key has a line end, a blank or another invalid character; strip it")
     return value
 
 
@@ -159,8 +156,8 @@ def require(package: str, *, extra: str, what: str) -> None:
         found = False
     if not found:
         raise ConfigError(
-            f"{what} needs the package {package!r}, which is not installed: "
-            f"pip install 'hiermem-memory[{extra}]' (from a checkout: pip install '.[{extra}]')"
+            f"{what} needs {package!r}; pip install 'hiermem-memory[{extra}]', or from a "
+            f"checkout '.[{extra}]'"
         )
 
 
@@ -203,8 +200,7 @@ class Connection:
     ) -> None:
         require(sdk, extra=sdk, what=what)
         if client is not None and (base_url is not None or api_key is not None):
-            raise ConfigError("client has an address and a key of its own; leave base_url and "
-                              "api_key out")  # fmt: skip
+            raise ConfigError("client has its own address and key; omit base_url and api_key")
         self.key = key_of(api_key)
         self._sdk, self._kind = sdk, kind
         self._base_url, self._timeout, self._most = base_url, timeout, most_bytes
@@ -317,13 +313,13 @@ class Connection:
         found = getattr(client, "api_key", None)
         if isinstance(found, str) and not is_sendable(found):
             raise ConfigError(
-                f"{self._sdk.upper()}_API_KEY holds a line end, a blank or another character that "
-                "no key has"
+                f"{self._sdk.upper()}_API_KEY has a line end, a blank or another invalid "
+                "character; strip it"
             )
         if client is None or not _has_credentials(client):
             raise ConfigError(
-                f"the {self._sdk} client could not be made ({kind or 'no key'}): give api_key, or "
-                f"set {self._sdk.upper()}_API_KEY in the environment"
+                f"no {self._sdk} client ({kind or 'no key'}); pass api_key, or set "
+                f"{self._sdk.upper()}_API_KEY in the environment"
             )
         return client
 
@@ -398,7 +394,7 @@ def _opened(url: BankUrl, options: Mapping[str, str]) -> Any:
     """Open a bucket."""
     if named := sorted(name for name in options if name.endswith(_BUCKETS)):
         # Reports and receipts name the place by its URL alone.
-        raise UsageError(f"options: {named[0]} names a place; give it in the URL alone")
+        raise UsageError(f"options: {named[0]} is part of the place; give it only in the URL")
     client: dict[str, str | bool] = {}
     for name in sorted(options.keys() & _CLIENT):
         value = options[name]
@@ -418,8 +414,8 @@ def _opened(url: BankUrl, options: Mapping[str, str]) -> Any:
     insecure = any(value.lower().startswith("http://") for value in config.values())
     if insecure and not client.get("allow_http"):
         raise UsageError(
-            "options: an endpoint http:// sends the bank unencrypted; set allow_http to true for "
-            "a server of your own, or use https://"
+            "options: http:// sends the bank unencrypted; use https://, or allow_http=True "
+            "for your server"
         )
     wrong = "options: a value does not fit this storage"
     try:
@@ -517,8 +513,8 @@ class _Bucket:
             return FolderError(f"{self._url} cannot be {what}: the storage does not support it")
         if "builder error" in str(error):
             return FolderError(
-                f"{self._url} cannot be {what}: no request can be made for this endpoint; one that "
-                "begins with http:// needs allow_http, or AWS_ALLOW_HTTP=true in the environment"
+                f"{self._url} cannot be {what}: no request can be made for this endpoint; for "
+                "http://, set allow_http or AWS_ALLOW_HTTP=true"
             )
         why = f"the server answered {status}" if status else "no answer from the server"
         failed = FolderError(f"{self._url} cannot be {what}: {why} ({type(error).__name__})")

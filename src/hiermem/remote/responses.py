@@ -316,7 +316,7 @@ def _unpacking(coding: str) -> Callable[[bytes, int], bytes] | None:
     if named in ("", "identity"):
         return None
     if named not in ("gzip", "x-gzip", "deflate"):
-        raise MiscastError("the answer is compressed in a way that was not asked for")
+        raise MiscastError("the answer has an unrequested compression")
     # Adding 32 to the window size makes zlib detect which of its two headers is used.
     return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress
 

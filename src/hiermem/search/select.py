@@ -114,7 +114,7 @@ def read_filters(filters: Mapping[str, Any], *, accepted: type = SearchFilters) 
     names = accepted.__annotations__
     for name in filters:
         if name not in names:
-            raise UsageError(f"there is no filter {name!r}; use {', '.join(sorted(names))}")
+            raise UsageError(f"filter {name!r} does not exist; use {', '.join(sorted(names))}")
     fields: dict[str, Any] = {name: filters.get(name) for name in names}
     fields["dedup"] = arguments.switch(filters.get("semantic_dedup", True), "semantic_dedup")
     del fields["semantic_dedup"]

@@ -76,8 +76,8 @@ def decode(rows: Iterable[Sequence[Any]], read: Callable[[Sequence[Any]], T], wh
         return [read(row) for row in complete]
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
         raise StoreCorruptError(
-            f"the store is damaged: a row of {what} cannot be read ({type(error).__name__}); "
-            "it was left untouched; restore a copy of it"
+            f"a row of {what} is unreadable ({type(error).__name__}); the store was left "
+            "untouched, restore a copy"
         ) from None
 
 
@@ -325,7 +325,7 @@ def check_write(write: tx.NodeWrite) -> None:
         raise UsageError(f"node {node.id}: version {node.version} does not follow {write.expected}")
     if revision is not None and (revision.node_id, revision.number) != (node.id, node.revision):
         raise UsageError(
-            f"node {node.id}: serves revision {node.revision}, but the write brings revision "
+            f"node {node.id} serves revision {node.revision}, but the write has "
             f"{revision.number} of {revision.node_id}"
         )
 
@@ -337,8 +337,8 @@ def check_record_writes(writes: Sequence[tx.RecordWrite]) -> None:
     for write in writes:
         if write.expected is not None and write.expected < 0:
             raise UsageError(
-                f"record {write.key!r} of {write.kind!r}: expected is {write.expected}; give a "
-                "version, 0 where there must be none, or None"
+                f"record {write.key!r} of {write.kind!r}: expected is {write.expected}; pass a "
+                "version, 0 for none, or None"
             )
 
 

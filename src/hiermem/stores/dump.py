@@ -340,8 +340,7 @@ def check_secret(given: SessionDump | RowReader, secret: bytes, *, empty: bool) 
     """
     if given.secret != secret and not empty:
         raise SecretMismatchError(
-            "the target holds data under another secret; restore into a store that is empty, or "
-            "that has the secret of the source"
+            "the target has data under another secret; use an empty store, or one with the source's"
         )
 
 
@@ -493,8 +492,8 @@ async def received(
                 file.write(len(data).to_bytes(_SIZE_BYTES) + data)
             except OSError as error:
                 raise StoreError(
-                    f"a restore keeps its rows in {tempfile.gettempdir()}, which cannot be "
-                    f"written ({error.strerror}); nothing was restored"
+                    f"the restore's folder {tempfile.gettempdir()} is not writable "
+                    f"({error.strerror}); free it, or set TMPDIR"
                 ) from None
 
         async for page in rows:

@@ -39,7 +39,7 @@ class ShardedStore:
         for tenant, name in self._exceptions.items():
             if name not in self._stores:
                 raise UsageError(
-                    f"tenant {tenant!r} is to be in {name!r}, which is none of the stores "
+                    f"tenant {tenant!r} is mapped to {name!r}; use one of the stores "
                     f"{sorted(self._stores)}"
                 )
 

@@ -255,8 +255,8 @@ def room_for_inputs(window: int | None, *, inputs: int, answer: int, prompt: int
     if free < 2 * _LEAST_ROOM:
         least = prompt + 2 * _LEAST_ROOM
         raise ConfigError(
-            f"the model's context window of {window:,} tokens is too small for the prompt, which "
-            f"takes {prompt:,}: it must have at least {least:,}, better {_GOOD_WINDOW:,}"
+            f"context_window {window:,} is too small for the prompt's {prompt:,} tokens; use "
+            f"at least {least:,}, better {_GOOD_WINDOW:,}"
         )
     share = inputs / (inputs + min(answer, inputs)) if inputs else 0.5
     return math.floor(free * share)

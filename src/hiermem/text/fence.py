@@ -313,7 +313,7 @@ def _seal(text: str, key: bytes) -> str:
 
 def _checked(word: str) -> str:
     if not _LABEL.fullmatch(word):
-        raise UsageError(f"attribute label {word!r} is not a lower-case word of at most 32 letters")
+        raise UsageError(f"invalid attribute label {word!r}; use at most 32 lower-case letters")
     return word
 
 

@@ -389,8 +389,8 @@ def _mend(text: str, *, what: str, on_bad: OnBad) -> str:
     if on_bad == "refuse":
         kind = "a NUL" if found.group() == "\x00" else "a lone surrogate"
         raise InvalidTextError(
-            f"{what} holds {kind} at character {found.start():,}, which cannot be stored; remove "
-            'it, or open the session with on_bad_text="replace" to have U+FFFD in its place'
+            f"{what} has {kind} at character {found.start():,}; remove it, or open the session "
+            'with on_bad_text="replace"'
         )
     # Two surrogate halves in a row become the character that they encode; a half alone and a NUL
     # become U+FFFD.
@@ -476,9 +476,7 @@ def _number(value: float, *, what: str) -> float:
             raise InvalidMessageError(f"{what} holds an integer of over {_MAX_BITS} bits")
         return value if type(value) is int else int.__int__(value)
     if not math.isfinite(value):
-        raise InvalidMessageError(
-            f"{what} holds a number that is not finite, which JSON does not have"
-        )
+        raise InvalidMessageError(f"{what} has a number that is not finite; JSON has none")
     return value if type(value) is float else float.__float__(value)
 
 
@@ -491,8 +489,8 @@ def clean_message(message: Message, *, on_bad: OnBad = "refuse") -> Message:
     """
     if not isinstance(message, Message):
         raise InvalidMessageError(
-            f"{type(message).__name__} is not a Message; make one with Message.user(...), "
-            "Message.from_openai(...) or their likes"
+            f"{type(message).__name__} is no Message; use Message.user(...), "
+            "Message.from_openai(...) or the like"
         )
     changes: dict[str, Any] = {}
     content = message.content

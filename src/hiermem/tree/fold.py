@@ -291,9 +291,7 @@ def config_from(text: str) -> HierarchyConfig:
     except (ValueError, RecursionError):
         config = None
     if config is None:
-        raise StoreCorruptError(
-            "a session's configuration is not what hiermem wrote; the store is damaged"
-        )
+        raise StoreCorruptError("a session's configuration is unreadable; the store is damaged")
     return config
 
 

@@ -90,8 +90,8 @@ class CompressionTrigger:
     def _group(self, group: object, child: object) -> tuple[GroupReason, ...]:
         if not isinstance(group, (list, tuple)):
             raise UsageError(
-                f"window is {type(group).__name__}; at level {self.level} it must be a list of the "
-                "summaries of the open group"
+                f"window is {type(group).__name__}; at level {self.level} pass the open "
+                "group's list of summaries"
             )
         members = [self._root(each, "window") for each in group]
         arriving = self._root(child, "message")
@@ -103,13 +103,12 @@ class CompressionTrigger:
         node = value.node if isinstance(value, Summary) else value
         if not isinstance(node, Node):
             raise UsageError(
-                f"{what} is or holds {type(value).__name__}; at level {self.level} it must be a "
-                "summary or a node"
+                f"{what} has {type(value).__name__}; at level {self.level} pass summaries or nodes"
             )
         # At the close of a session, a lone node joins a group of a higher level as it is.
         if node.level >= self.level:
             raise UsageError(
-                f"{what} is or holds {node.id!r}; a group of level {self.level} holds summaries "
-                "of the levels below"
+                f"{what} has {node.id!r}; a group of level {self.level} takes summaries of "
+                "lower levels"
             )
         return Root.of(node)

@@ -57,9 +57,7 @@ def read_part(text: str, make: Callable[[Any], T]) -> T:
     except (
         ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError,
     ):  # fmt: skip
-        raise StoreCorruptError(
-            "a session's state is not what hiermem wrote; the store is damaged"
-        ) from None
+        raise StoreCorruptError("a session's state is unreadable; the store is damaged") from None
 
 
 #: An exchange group of this many messages ends, answered or not.

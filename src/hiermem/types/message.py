@@ -309,8 +309,7 @@ class Message:
         given: object = tool_call_id
         if given is None:
             raise InvalidMessageError(
-                "tool_call_id is None; it must be the id of the call that the result answers, or "
-                'use Message("tool", content) if the call is not known'
+                'tool_call_id is None; pass the answered call\'s id, or use Message("tool", ...)'
             )
         return cls("tool", content, tool_call_id=tool_call_id, **fields)
 

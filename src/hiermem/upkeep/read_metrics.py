@@ -111,7 +111,7 @@ async def give_feedback(
         # In a later epoch the text that was judged may be gone, so it is looked up again.
         if await handle.store.put_records([write], epochs={session_id: record.epoch}):
             return
-    raise StoreBusyError(f"feedback on session {session_id!r}: others kept writing the same record")
+    raise StoreBusyError(f"too much concurrent feedback on session {session_id!r}; retry")
 
 
 async def _feedback(handle: Handle, session_id: str) -> Feedback:
@@ -137,7 +137,7 @@ async def _target_key(handle: Handle, record: SessionRecord, target: object) -> 
     index = getattr(target, "index", None)
     if not isinstance(index, int) or isinstance(index, bool) or isinstance(target, (list, tuple)):
         raise UsageError(
-            f"feedback takes a summary, a hit, a message or an id, not {type(target).__name__}"
+            f"feedback got {type(target).__name__}; pass a summary, a hit, a message or an id"
         )
     if not 0 <= index < record.messages:
         raise NotFoundError(f"session {record.id!r} has no message {index}")

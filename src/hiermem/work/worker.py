@@ -122,7 +122,7 @@ class AsyncWorker:
         if self._opened is not None:
             self._opened()
         if self._state != "new":
-            raise UsageError("this worker was started before; make another one")
+            raise UsageError("this worker was started already; make another one")
         self._state = "running"
         self._pool.budget = self._budget()
         self._serving = asyncio.get_running_loop().create_task(self._serve())

@@ -75,7 +75,7 @@ async def test_nothing_to_summarise_gives_an_empty_answer(texts):
 
 
 async def test_a_consolidation_of_no_bank_is_refused():
-    with pytest.raises(UsageError, match="holds a bank"):
+    with pytest.raises(UsageError, match="has no bank"):
         await ExtractiveLLM().complete(request("x", task="consolidate"))
 
 

@@ -125,7 +125,7 @@ class ExtractiveLLM:
         Raises UsageError for a request without a bank.
         """
         if request.bank is None:
-            raise UsageError("a request to consolidate holds a bank; this one holds none")
+            raise UsageError("the consolidation request has no bank; pass one")
         # A process that consolidates nothing does not pay for this import.
         from hiermem.models.offline import notes as bank
 

@@ -121,8 +121,7 @@ class PostgresStore:
         """
         if not isinstance(schema, str) or not _NAME.fullmatch(schema):
             raise errors.ConfigError(
-                "schema must be up to 48 lower-case letters, digits and underscores, and begin "
-                "with no digit and not with pg_"
+                "invalid schema; use up to 48 of a-z, 0-9, _; no leading digit or pg_"
             )
         if secret is not None:
             _check_key(secret)
@@ -242,8 +241,8 @@ async def _prepared(
         encoding = connection.info.parameter_status("server_encoding")
         if encoding not in (None, "UTF8"):
             raise errors.ConfigError(
-                f"the database {named} has the encoding {encoding}, which does not hold every "
-                "text; create one with ENCODING 'UTF8'"
+                f"database {named} has encoding {encoding}, which cannot hold every text; "
+                "create one with ENCODING 'UTF8'"
             )
         version = await _version(connection, name)
         if version is None and create:
@@ -291,8 +290,8 @@ async def _version(connection: Connection, name: str) -> int | None:
         row = None
     if row is None or not isinstance(row[0], int):
         raise errors.StoreCorruptError(
-            f"the table store in the schema {name} is not that of a store; it was left untouched; "
-            "restore a copy of it, or name another schema"
+            f"schema {name} has a foreign table store, left untouched; restore a copy, or use "
+            "another schema"
         )
     return row[0]
 
@@ -307,8 +306,8 @@ async def _created(connection: Connection, name: str, secret: bytes) -> int:
             await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(owned))
         elif not await (await connection.execute(_TRUSTED, (name,))).fetchone():
             raise errors.ConfigError(
-                f"the schema {name} belongs to another role, which could drop the tables of a "
-                "store in it; let this role own it, or name another schema"
+                f"schema {name} belongs to another role, which could drop its tables; take "
+                "ownership, or use another"
             )
         others = await connection.execute(
             "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -356,19 +355,18 @@ def _check_version(version: int | None, name: str, named: str) -> None:
         raise errors.NotFoundError(f"there is no store in the schema {name} of {named}")
     if version > schema.VERSION:
         raise errors.StoreNewerError(
-            f"the store in the schema {name} of {named} has version {version}, and this hiermem "
-            f"knows {schema.VERSION}; upgrade it to the version of hiermem that migrated the store"
+            f"schema {name} of {named} has version {version}, newer than {schema.VERSION}; "
+            "upgrade hiermem"
         )
     if version < schema.FIRST:
         raise errors.StoreError(
-            f"the store in the schema {name} of {named} was written by another development version "
-            "of hiermem, which can read it; it was left untouched; name another schema"
+            f"schema {name} of {named} has another development version, left untouched; use "
+            "another schema"
         )
     if version < schema.VERSION:
         raise errors.StoreError(
-            f"the store in the schema {name} of {named} has version {version}, and this hiermem "
-            f"needs {schema.VERSION}; run: hiermem migrate --db DSN. Processes of the older "
-            "version cannot use it afterwards: stop them first, or go on with that version"
+            f"the store in schema {name} of {named} has version {version}, not "
+            f"{schema.VERSION}; stop older processes, then run: hiermem migrate --db DSN"
         )
 
 
@@ -391,14 +389,14 @@ async def _check_confined(connection: Connection, name: str) -> None:
     )
     if found.rowcount:
         raise errors.ConfigError(
-            "row_security=True needs a role that is neither a superuser nor the owner of the "
-            f"tables in the schema {name}, nor may bypass its policies"
+            f"row_security=True needs a role without superuser, ownership in schema {name} or "
+            "BYPASSRLS; use another role"
         )
     policies = await (await connection.execute(_POLICIES, (f'"{name}"',))).fetchall()
     for table, *policy in policies:
         wanted = ("one_tenant_or_all", _OR_ALL) if table == "due" else ("one_tenant", _ONE_TENANT)
         if tuple(policy) != (wanted[0], True, "*", True, True, wanted[1]):
             raise errors.ConfigError(
-                f"row_security=True: the table {table} in the schema {name} has another policy "
-                "than the store's, which may show one tenant what is another's; drop that policy"
+                f"row_security=True: table {table} in schema {name} has a foreign policy; drop "
+                "that policy"
             )

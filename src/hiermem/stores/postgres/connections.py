@@ -151,22 +151,19 @@ def _of_server(error: psycopg.Error, shown: str, *, committing: bool) -> errors.
             what = "denies this to the role (42501); the page on PostgreSQL names what roles need"
         made = errors.ConfigError(f"{where} {what}")
     elif state == REFUSED:
-        made = errors.UsageError(
-            "the write contradicts what is stored: a flag, a parent or a copied text is for "
-            "something that does not exist"
-        )
+        made = errors.UsageError("the write names a node, message or session that does not exist")
     elif state == "22003":
         made = errors.UsageError(BEYOND)
     elif state.startswith(("21", "22", "23")) or isinstance(error, psycopg.DataError):
         made = errors.UsageError(f"the write contradicts what is stored ({state or 'a value'})")
     elif state in ("42P01", "42703"):
         made = errors.StoreCorruptError(
-            f"{where}: a table or a column of the store is missing ({state}); restore a copy of it"
+            f"{where}: a table or column is missing ({state}); restore a copy of the store"
         )
     elif not state and _is_bad_setting(error):
         made = errors.ConfigError(
-            f"the connection string to {where} has a value that libpq does not take; check the "
-            "port, sslmode and the other settings"
+            f"the connection string to {where} has a value that libpq refuses; check port, "
+            "sslmode and the others"
         )
     elif not state or state.startswith("08"):
         made = errors.StoreError(
@@ -451,8 +448,8 @@ class Connections:
         if late:
             self._unanswered.discard(connection)  # another try would wait as long
             made = StoreError(
-                f"PostgreSQL at {self.shown} did not answer within {self._longest:g} seconds; the "
-                "server or the network hangs, or statement_timeout is too short for what was sent"
+                f"PostgreSQL at {self.shown} did not answer within {self._longest:g} seconds; "
+                "check it, or raise statement_timeout"
             )
             made.committed = None if sent else False
             raise made

@@ -86,7 +86,7 @@ class SQLiteStore:
         if busy_timeout < 0 or readers < 1:
             raise UsageError("busy_timeout must be 0 or more, and readers 1 or more")
         if read_only and name == files.MEMORY:
-            raise UsageError("':memory:' with read_only=True would be empty for ever")
+            raise UsageError("read_only=True needs a file, not ':memory:'")
         opened = partial(cls, path=name, busy_timeout=busy_timeout, clock=clock)
 
         @finish_before_fork  # SQLite holds locks of the whole process in its calls

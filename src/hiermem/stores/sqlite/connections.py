@@ -68,7 +68,7 @@ def translate(
     if isinstance(error, UnicodeDecodeError):
         return errors.StoreCorruptError(f"the store is damaged (its schema is no text); {DAMAGED}")
     if isinstance(error, OverflowError):
-        return errors.UsageError("a number is beyond the 64 bits that the store keeps")
+        return errors.UsageError("a number exceeds 64 bits; pass a smaller one")
     if not isinstance(error, sqlite3.Error):
         return error
     code = _primary(error)
@@ -143,9 +143,8 @@ def check(path: Path) -> None:
     """Raise ForkedProcessError where an inherited connection to the file at ``path`` is open."""
     if _carried and _identity(path) in _carried:
         raise ForkedProcessError(
-            f"the store at {path} was being read or written at the moment of os.fork(), and this "
-            "process cannot open it safely; fork before the store is opened, or start the process "
-            'with the method "spawn"'
+            f"the store at {path} was busy at os.fork(); fork before opening it, or use method "
+            "'spawn'"
         )
 
 

@@ -132,15 +132,15 @@ def prepare_to_read(path: Path, *, busy_timeout: float, schema: Schema) -> None:
             raise StoreCorruptError(f"{path} is empty, not a store")
         if not _look(path, busy_timeout=busy_timeout, schema=schema):
             raise StoreError(
-                f"the store at {path} was being written when its process ended; open it once "
-                "without read_only=True to recover it"
+                f"the store at {path} was cut off while being written; open it once without "
+                "read_only=True"
             )
         with closing(connect_to_read(path, busy_timeout=busy_timeout)) as connection:
             version = _pragma(connection, "user_version")
         if version < schema.version:
             raise StoreError(
-                f"the store at {path} is of format {version}; open it once without "
-                f"read_only=True to bring it to format {schema.version}"
+                f"the store at {path} has format {version}, not {schema.version}; open it once "
+                "without read_only=True"
             )
 
 
@@ -237,9 +237,8 @@ def _identify(path: Path) -> str:
     number = int.from_bytes(head[60:64], "big")
     if application == DEVELOPMENT_ID or (application == APPLICATION_ID and 0 < number < FIRST):
         raise StoreCorruptError(
-            f"{path} was written by another development version of hiermem, in development format "
-            f"{number}; it was left untouched; read it with the version that wrote it, and append "
-            "its messages to a new file"
+            f"{path} has development format {number}, and was left untouched; append its "
+            "messages to a new file"
         )
     if application != APPLICATION_ID:
         raise StoreCorruptError(
@@ -276,8 +275,8 @@ def _examine(connection: sqlite3.Connection, path: Path, schema: Schema) -> None
     version = _pragma(connection, "user_version")
     if version > schema.version:
         raise StoreNewerError(
-            f"{path} is of format {version}, this hiermem knows formats up to {schema.version}; "
-            "it was left untouched; upgrade hiermem"
+            f"{path} has format {version}, newer than {schema.version}, and was left "
+            "untouched; upgrade hiermem"
         )
     if version < 1:
         raise StoreCorruptError(f"{path} has no format number; {DAMAGED}")
@@ -299,8 +298,8 @@ def _compare(connection: sqlite3.Connection, path: Path, schema: Schema) -> None
             if present.get((kind, name)) != expected.get((kind, name))
         )
         raise StoreCorruptError(
-            f"{path} does not have the schema of a store ({', '.join(odd[:5])}): it is of another "
-            f"development version of hiermem, which can read it, or damaged; {DAMAGED}"
+            f"{path} has the schema of another version, or is damaged ({', '.join(odd[:5])}); "
+            f"{DAMAGED}"
         )
 
 
@@ -386,9 +385,7 @@ def back_up(source: sqlite3.Connection, target: Path, *, busy_timeout: float) ->
             part.unlink(missing_ok=True)
         sync(target.parent)
     except FileExistsError:
-        raise UsageError(
-            f"there is something at {target}; a backup is written to a new file"
-        ) from None
+        raise UsageError(f"{target} exists; name a new file for the backup") from None
     except FAILURES as error:
         raise translate(error) from None
     except OSError as error:
