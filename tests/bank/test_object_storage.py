@@ -226,7 +226,7 @@ async def test_wrong_options_are_refused_without_their_values(space, options):
 @pytest.mark.parametrize("name", ["bucket", "aws_bucket", "bucket_name", "container_name"])
 async def test_the_bucket_is_that_of_the_url(space, server, name):
     """Broken if a bank went where no report and no receipt of an erasure says."""
-    with pytest.raises(UsageError, match="in the URL alone"):
+    with pytest.raises(UsageError, match="only in the URL"):
         await space.export(URL, options={**server.options, name: "other"})
 
 
