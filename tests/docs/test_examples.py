@@ -19,7 +19,7 @@ SAYS = {
     "provider.py": ("foreseen: 2 calls", "made: 2 with 3 calls", "spent: 0.00",
      "pump 19 to 133 rpm"),
     "tool_calls.py": ("cover 100% of 159 messages", "pump 9: 2909 rpm", "160 messages, 0 of them"),
-    "web_handler.py": ("repeated request: True", "400 content holds a NUL", "user/ada 52 messages",
+    "web_handler.py": ("repeated request: True", "400 content has a NUL", "user/ada 52 messages",
      "user/chris 50 messages"),
 }  # fmt: skip
 
