@@ -94,6 +94,5 @@ def _read(event: LogEvent, read: Callable[[Any], T]) -> T:
         return read(json.loads(event.detail))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise StoreCorruptError(
-            f"an event of kind {event.kind!r} in a session's log is not what hiermem wrote; "
-            "the store is damaged"
+            f"a log event of kind {event.kind!r} is unreadable; the store is damaged"
         ) from None

@@ -114,7 +114,7 @@ def fail(node: Node, *, error: str, attempts: int) -> Node:
 def keep(node: Node, *, error: str | None) -> Node:
     """Keep the text that a node has, after no new text resulted."""
     if not node.revision:
-        raise IllegalTransitionError(f"summary {node.id} has no text to go on with")
+        raise IllegalTransitionError(f"summary {node.id} has no text; update() makes one")
     return replace(_move(node, "active"), error=error)
 
 
@@ -124,7 +124,7 @@ def clean(node: Node, *, flagged: bool = False) -> Node:
     The node stays ``flagged`` if a child's text still is.
     """
     if node.status != "active":
-        raise IllegalTransitionError(f"summary {node.id} is {node.status}; it is not made")
+        raise IllegalTransitionError(f"summary {node.id} is {node.status}; update() makes it first")
     return replace(node, dirty=flagged, forced=False, since=None)
 
 

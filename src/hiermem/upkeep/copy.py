@@ -341,8 +341,8 @@ async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
     write: Callable[[Path], Awaitable[None]] | None = getattr(store, "backup", None)
     if write is None:
         raise UsageError(
-            f"{type(store).__name__} makes no copies of itself; memory.copy_to() and 'hiermem "
-            "copy' copy it to another store, and pg_dump backs up a database"
+            f"{type(store).__name__} has no backup(); use memory.copy_to(), 'hiermem copy' or "
+            "pg_dump"
         )
     target = _new_file(path)
     place = str(target).encode("utf-8", "backslashreplace").decode("utf-8")
@@ -368,10 +368,10 @@ async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
 
 def _new_file(path: Any) -> Path:
     if not isinstance(path, (str, PathLike)) or not os.fspath(path) or "\0" in os.fsdecode(path):
-        raise UsageError("path must be the place of a file that does not exist yet")
+        raise UsageError("path must name a new file")
     target = Path(os.fsdecode(path)).absolute()
     if os.path.lexists(target):
-        raise UsageError(f"there is something at {target}; a backup is written to a new file")
+        raise UsageError(f"{target} exists; name a new file for the backup")
     return target
 
 
