@@ -390,6 +390,6 @@ async def test_a_search_that_is_always_overtaken_names_no_session_that_there_is_
     async with AsyncMemory.open(":memory:") as memory:
         await memory.session("s").append(Message.user("The pump stands in Kiel."))
         monkeypatch.setattr(Handle, "is_unchanged", changed)
-        with pytest.raises(SessionChangedError, match=r"^a session was changed") as raised:
+        with pytest.raises(SessionChangedError, match=r"^a session changed") as raised:
             await memory.search("pump")
     assert raised.value.session_id is None

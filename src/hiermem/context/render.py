@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from hiermem import needs
 from hiermem.convert import request
@@ -191,11 +191,16 @@ class Shown:
         return not stored.content and not stored.tool_calls
 
 
-class _Counting(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Counting:
     """The counter of a writer, which has no name."""
 
-    count: Callable[[str], int]
+    counted: Callable[[str], int]
     name: str = ""
+
+    def count(self, text: str) -> int:
+        """Return the tokens of a text."""
+        return self.counted(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,13 +290,14 @@ def evidence_of(
     ``session`` is the session's id; for an index of several sessions it returns a message's, and
     the headers call the sessions by ``names``.
     """
-    named = None
+    name_of: Callable[[int], str] | None = None
     if not isinstance(session, str):
         session_of, called = session, names or {}
 
-        def named(number: int) -> str:
+        def title_of(number: int) -> str:
             return called.get(session_of(number), session_of(number))
 
+        name_of = title_of
     numbers = numbers_of(asked, units)
     stretches, text, tokens = write(
         asked.index,
@@ -305,7 +306,7 @@ def evidence_of(
         read,
         count=handle.counter.count,
         shown=shown,
-        session_of=named,
+        session_of=name_of,
         overview=asked.overview,
     )
     hits = tuple(

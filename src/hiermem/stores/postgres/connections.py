@@ -278,7 +278,7 @@ class Connections:
         logging.getLogger("psycopg.pool").addFilter(_at_our_level)
         self._home = HomeProcess()
         self._make: Callable[[], AsyncConnectionPool[Connection]] = partial(
-            AsyncConnectionPool,
+            AsyncConnectionPool[Connection],
             dsn,
             connection_class=Connection,
             name=_POOL,
