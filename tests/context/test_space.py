@@ -110,7 +110,7 @@ def test_only_the_person_of_the_space_has_wishes(memory):
     assert not any("Bob" in line for line in wishes)
 
 
-@drawn(300, plain=30)
+@drawn(150, plain=20)
 @given(budget=st.integers(300, 4_000), wishes=st.integers(0, 40), talk=st.integers(1, 30))
 def test_the_record_never_takes_what_the_conversation_needs(budget, wishes, talk):
     """The budget holds, the record has at most its share, and the stated minimum does not rise."""

@@ -92,7 +92,7 @@ def words_of(text: str) -> set[str]:
     return {word.strip(".") for word in text.split() if word.startswith("zebra")}
 
 
-@drawn(1_000, plain=40)
+@drawn(200, plain=25)
 @given(_STEPS)
 def test_no_scope_shows_a_word_of_another(steps):
     """Random histories of tenants, spaces, forks, joins: each search shows its members' words."""
