@@ -107,17 +107,17 @@ COPYING = """
 import asyncio, sys
 from hiermem import AsyncMemory
 from hiermem.stores import dump as pages
-from hiermem.stores.postgres import PostgresStore, dump
+from hiermem.stores.postgres import PostgresStore, scope
 from hiermem.stores.sqlite import SQLiteStore
 
 pages._PAGE = 25
-written = dump._written
+written = scope._written
 
-def told(*given):
+def reported(*given):
     print("a page", flush=True)
     return written(*given)
 
-dump._written = told
+scope._written = reported
 
 async def main():
     target = await PostgresStore.open(sys.argv[2], schema=sys.argv[3])
@@ -146,8 +146,9 @@ async def test_a_copy_that_is_killed_anywhere_ends_right(tmp_path, opened):
                 process.stdout.readline()
             time.sleep(chance.uniform(0, 0.02))  # noqa: ASYNC251
             process.send_signal(signal.SIGKILL)
-            if process.wait() == 0:
+            if (code := process.wait()) == 0:
                 break
+            assert code == -signal.SIGKILL, "the copy failed by itself"
         killed += 1
         for tenant, sessions in expected.items():
             found = await content(target, tenant)

@@ -1,4 +1,4 @@
-"""Formats the results of the commands in ``maintenance`` as tables.
+"""Formats the results of the commands in other modules as tables.
 
 Text from a user, a model or a file is cleaned before it is printed.
 """

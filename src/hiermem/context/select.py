@@ -26,6 +26,7 @@ from hiermem.context.render import (
     Excerpts,
     Shown,
     Writer,
+    images_of,
     notice_tokens,
     noticed,
 )
@@ -601,10 +602,14 @@ def chosen(
     block, evidence = recall.block, recall.evidence
     total = decided.record.messages
     shown = decided.cut
+    hits = [hit for hit in evidence or () if hit.session_id == decided.record.id]
+    said = [*(hit.message for hit in hits), *(item.message for item in recall.beside)]
+    # A record of text has the names of images.
+    named = {stored.index for stored in said if stored and images_of(stored)}
+    spans = (*recalled.shown_spans(recall.beside), *(hit.span for hit in hits))
     verbatim = (
         *recalled.shown_spans(shown.shown),
-        *recalled.shown_spans(recall.beside),
-        *(hit.span for hit in evidence or () if hit.session_id == decided.record.id),
+        *(span for span in spans if span.start not in named),
     )
     left_out = _left_out(shown)
     head = layered.head_beside(decided.situation, shown) if request.strategy == "layered" else None
@@ -645,6 +650,7 @@ def chosen(
                 *((ranges_of(head.indices),) if head else ()),
                 ranges_of(item.message.index for item in shown.shown if item.is_excerpt),
                 tuple((span.start, span.stop) for span in verbatim if span.sliced),
+                ranges_of(named),
             )
             for index in each_of(runs)
         ),
@@ -659,8 +665,7 @@ def chosen(
 def _left_out(decided: Cut) -> int:
     """Return the number of messages that are not fully represented, by the omitted spans."""
     raw = {item.message.index for item in decided.shown if not item.partial}
-    found = 0
-    reached = 0
+    found = reached = 0
     for item in sorted(decided.omitted, key=lambda item: item.span.start):
         begin = max(reached, item.span.start)
         found += sum(index not in raw for index in range(begin, item.span.stop))

@@ -1,6 +1,6 @@
 """Reads what a message says beside its text: forwarded and quoted texts, polls, cards, files.
 
-Programs name these alike: a file stands in ``attachments`` or ``photos``, a poll has a
+Programs name these alike: a file stands in "attachments" or "photos", a poll has a
 ``question``. So fields are known by their names, without regard to case and ``_``, however they
 stand inside one another. Who wrote, reacted or was mentioned is no part of what was said.
 """

@@ -321,8 +321,8 @@ def _speakers(said: Sequence[tuple[_Line, list[str]]]) -> Callable[[_Line], bool
             if front is first:
                 return False
             text = f" {_folded(front.text[:_FRONT]).lstrip('~ ')} "
-            told = any(word in text for word in (*people, *_WORDS["groups"]))
-            return not text.startswith(_OWN) and (not told or "://" in text)
+            is_notice = any(word in text for word in (*people, *_WORDS["groups"]))
+            return not text.startswith(_OWN) and (not is_notice or "://" in text)
         if "]" not in front.form or front.marked:
             return not _tells(front.text, ())
         return not _tells(front.text, _heads({front.name}) if front.name in spoke else people)

@@ -365,10 +365,10 @@ def lost_id(form: str, message: Message) -> str:
     >>> lost_id("chatgpt", Message.user("Hi", key="1"))
     'chatgpt-6b86b273ff34fce1'
     """
-    told = message.key or ""
-    if len(told) < _UNIQUE and message.created_at is not None:
-        told += f" {message.created_at.timestamp()}"
-    return f"{form}-{sha256(told.encode()).hexdigest()[:_DIGITS]}"
+    identity = message.key or ""
+    if len(identity) < _UNIQUE and message.created_at is not None:
+        identity += f" {message.created_at.timestamp()}"
+    return f"{form}-{sha256(identity.encode()).hexdigest()[:_DIGITS]}"
 
 
 def alike(held: Message, given: Message) -> bool:

@@ -68,9 +68,10 @@ def tells_of(text: str, record: Sequence[str], *, names: str) -> bool | None:
     # A figure of the text may follow from those of the record.
     stated = [term for term in own if places[term] or not term.isdigit()]
     telling = [term for term in stated if term not in _WEAK]
-    told = sum(bool(places[term]) for term in telling)
-    is_related = told > 1 and _SHARE * told >= len(telling)
-    if not is_related and not (shared and 2 * len(shared) >= len(stated) and (told or not telling)):
+    found_count = sum(bool(places[term]) for term in telling)
+    is_related = found_count > 1 and _SHARE * found_count >= len(telling)
+    is_mostly = shared and 2 * len(shared) >= len(stated) and (found_count or not telling)
+    if not is_related and not is_mostly:
         return False
     most = max(range(len(met)), key=lambda number: sum(number in places[term] for term in shared))
     if len(met) < _SEVERAL or 3 * len(met[most]) >= len(vocabulary):

@@ -123,8 +123,8 @@ def without_reasoning(text: str, *, spoken: bool = False) -> str:
         places.append((begin, len(text)))
     answer = _joined([text[start:stop] for start, stop in places]).strip(_EDGE)
     label = _REASONING_LABEL.match(answer)
-    told = _ANSWER_LABEL.search(answer, label.end()) if label else None
-    return (told and answer[told.end() :].strip()) or answer
+    final = _ANSWER_LABEL.search(answer, label.end()) if label else None
+    return (final and answer[final.end() :].strip()) or answer
 
 
 def _joined(parts: list[str]) -> str:
@@ -175,10 +175,10 @@ def answer_parts(text: str, *, spoken: bool = False) -> AnswerParts:
                 places.append((begin, opening.start))
                 begin = mark.stop
             opening = None
-    told = (begin, end if opening is None else opening.start)
+    rest = (begin, end if opening is None else opening.start)
     if opening is not None and spoken and (opening.start > first or _goes_on(text, opening)):
-        told, opening = (begin, end), None
-    return AnswerParts([*places, told], is_unclosed=opening is not None)
+        rest, opening = (begin, end), None
+    return AnswerParts([*places, rest], is_unclosed=opening is not None)
 
 
 def _marks(text: str) -> Iterator[_Mark]:
@@ -268,5 +268,5 @@ def _turn(text: str) -> tuple[int, int]:
         begin = match.end()
     end = _END.search(text, begin)
     # Of a text with other channels only, nothing is the answer.
-    is_told = end is not None and text[begin : end.start()].strip()
-    return begin, end.start() if end is not None and is_told else len(text)
+    has_answer = end is not None and text[begin : end.start()].strip()
+    return begin, end.start() if end is not None and has_answer else len(text)

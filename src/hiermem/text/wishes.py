@@ -77,7 +77,7 @@ class Patterns(NamedTuple):
     lasting: re.Pattern[str]
     passing: re.Pattern[str]
     lead: re.Pattern[str]
-    told: re.Pattern[str]
+    reported: re.Pattern[str]
     self: re.Pattern[str]
     task: re.Pattern[str]
     letter: re.Pattern[str]
@@ -168,7 +168,7 @@ def _read(lines: Sequence[str]) -> Iterator[str]:
             place = _wish(sentence, is_item=is_listed) if is_whole and not is_lead else None
             if not (place or is_lead or patterns.courtesy.fullmatch(sentence)):
                 return
-            if patterns.told.search(patterns.self.sub("", sentence)):
+            if patterns.reported.search(patterns.self.sub("", sentence)):
                 return
             if place:
                 yield own[part.start() + place[0] : part.start() + place[1]]
@@ -184,7 +184,7 @@ def _is_judged(text: str, wish: str) -> bool:
     end = _BREAK.split(text[-_PARAGRAPH:].rstrip())[-1]
     sentences = [part[0] for part in _SENTENCE.finditer(end.splitlines()[-1])] if end else []
     last, patterns = " ".join(sentences[-1].split()) if sentences else "", _patterns()
-    asks = patterns.task.search(_plain(last)) or patterns.told.search(_plain(last))
+    asks = patterns.task.search(_plain(last)) or patterns.reported.search(_plain(last))
     return bool(patterns.signed.search(f"\n{end}") or (last not in wish and asks))
 
 

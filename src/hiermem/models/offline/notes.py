@@ -1,19 +1,14 @@
-"""Consolidates notes without a model.
+"""Decides, without a model, what a bank's files say after some notes.
 
-Each note becomes a point of the section that its category names (``placing``), dated and signed. A
-note that a file says already is dropped, with this as the reason. Nothing is struck out. A missing
-file is created from the headings in the rules. The synthesis is a selection of all points.
+A note becomes a point, dated and signed, in the section that its category names (``place``). Its
+category is its own, or the word before a colon at its beginning ("Bug: ..."), or one of its tags; a
+list says which sections hold which category. Every other note goes to one plain section, which is
+made if there is none: a note in the wrong section would be a false statement. A missing file is
+created from the headings in the rules.
 
-The same request gives the same answer, in any process, and never one that is larger than asked, as
-long as a smaller one is possible. No words are invented.
-
-Decides, without a model, under which section of which file a note belongs.
-
-A note goes where its category and the name of a section say. Its category is its own, or the word
-before a colon at its beginning ("Bug: ..."), or one of its tags; a list says which sections hold
-which category, in the words that people use for them. Every other note goes to one plain section,
-which is made if there is none: a note in the wrong section would be a false statement. What a
-section holds draws nothing. The same notes and files give the same places.
+A note that a file says already is dropped, with this as the reason. Nothing is struck out, and no
+words are invented. The synthesis is a selection of all points. The same request gives the same
+answer in any process, and never one that is larger than asked while a smaller one is possible.
 """
 
 from __future__ import annotations
