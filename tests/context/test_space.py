@@ -57,6 +57,31 @@ def test_a_new_conversation_begins_with_wishes_bank_and_earlier_conversations(me
     )
 
 
+@pytest.mark.parametrize(
+    "summary",
+    [
+        None,
+        "## Overview\n- Ada looks for a flat in Leeds.\n## Key points\n- 2026-03-03: The agent wrote.",
+        "**Overview:**\n[Tue 2026-03-03]\n1. Ada looks for a flat in Leeds.\n",
+        "[2026-03-03]\nAda looks for a flat in Leeds.",
+    ],
+)
+def test_a_line_about_a_conversation_says_what_it_was_about(summary):
+    """Broken, earlier conversations are a list of days and of the word "Overview"."""
+
+    def model(_):
+        return summary
+
+    with Memory.open(":memory:", llm=summary and model) as memory:
+        memory.space("ada", person="Ada").files()
+        texts = [f"I look for a flat in Leeds with {n} rooms, by {n} May." for n in range(12)]
+        say(memory, "january", *texts).update()
+        text = record_of(say(memory, "july", "Which events are on?", day=120).context(4_000))
+        (line,) = [line for line in text.splitlines() if line.startswith("[2026-03-03]")]
+        assert "flat in Leeds" in line
+        assert line.count("2026-03-03") == 1
+
+
 def test_the_prefix_holds_while_other_conversations_go_on(memory):
     """Broken, each message of one conversation makes the others' prompts uncached."""
     say(memory, "january", "Always answer in metric units.")

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -44,6 +44,8 @@ _HEADING: Final = re.compile(r"#+\s*(.+?)[\s:#]*$|(?:\*\*)?([^:*\n]{1,60}?)(?:\*
 _LABEL: Final = re.compile(r"theme(?: \d+)?:", re.IGNORECASE)
 _OVERVIEWS: Final = frozenset(("overview", "summary"))
 _DATE: Final = re.compile(r"[\[(]?(\d{4}-\d{2}-\d{2})[\])]?(?:\s*[:,–—-]\s*|\s+)(?=\S)")  # noqa: RUF001
+#: A line that is the day of the lines below it.
+_DAY: Final = re.compile(r"#*\s*[\[(]?(?:[^\W\d]{2,9},? )?(\d{4}-\d{2}-\d{2})[\])]?:?")
 _MARKS: Final = re.compile(r"\*\*(.+?)\*\*")
 
 
@@ -62,24 +64,42 @@ def facts_of(text: str, days: tuple[str, str]) -> list[Unit]:
     [('2024-03-01 to 2024-03-02', 'It rained.'), ('2024-03-02', 'Ada left.')]
     """
     span = span_of(days)
-    facts: list[tuple[str, str]] = []
-    overview: list[tuple[str, str]] = []
-    found = facts
+    read = [*_read(text)]
+    facts = [fact for fact in read if not fact[0]] or read
+    # An ordinal of its own would join a fact to the line before it.
+    ordered = sorted(
+        ((date or span, said) for _, date, said in facts), key=lambda fact: fact[0][:10]
+    )
+    return [Unit(None, 0, "user", "", date, said) for date, said in ordered]
+
+
+def first_line(text: str) -> str:
+    r"""Return the first line of a summary that says something, without its mark and date.
+
+    >>> first_line("## Overview\n- [2024-03-02] Pumps.\n## Key points"), first_line("[2024-03-02]")
+    ('Pumps.', '')
+    """
+    return next((said for _, _, said in _read(text)), "")
+
+
+def _read(text: str) -> Iterator[tuple[bool, str, str]]:
+    """Yield whether a line is of an overview, its date, and what it says; headings are left out."""
+    is_overview, day_above = False, ""
     for line in map(str.strip, text.splitlines()):
+        if of_day := _DAY.fullmatch(line):
+            day_above = of_day[1]
+            continue
         heading = _HEADING.fullmatch(line)
         if heading is not None:
             title = (heading[1] or heading[2] or "").strip("*: ").casefold()
-            found = overview if title in _OVERVIEWS else facts
+            is_overview = title in _OVERVIEWS
             continue
         item = _ITEM.match(line)
         said = _MARKS.sub(r"\1", line[item.end() if item else 0 :])
         dated = _DATE.match(said)
         said = said[dated.end() if dated else 0 :].strip()
         if said and not _LABEL.match(said):
-            found.append((dated[1] if dated else span, said))
-    # An ordinal of its own would join a fact to the line before it.
-    ordered = sorted(facts or overview, key=lambda fact: fact[0][:10])
-    return [Unit(None, 0, "user", "", date, said) for date, said in ordered]
+            yield is_overview, dated[1] if dated else day_above, said
 
 
 #: Tokens that each node's best unit may take, date and speaker included.

@@ -109,8 +109,7 @@ def file_lines(name: str, text: str, revision: int) -> list[SharedLine]:
 
 def conversation_line(origin: Origin, text: str) -> SharedLine | None:
     """Return the line about a conversation; None if nothing is left to say of it."""
-    first = next((line for line in text.splitlines() if line.strip(" -*#\t")), "")
-    words = _one_line(first.strip(" -*#\t"))
+    words = _one_line(text)
     if len(words) > _LINE:
         words = words[:_LINE].rsplit(" ", 1)[0] + " …"
     return SharedLine(origin, f"[{origin.day}] {words}") if words else None

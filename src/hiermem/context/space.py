@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hiermem.bank import records as bank_records
 from hiermem.context import shared
+from hiermem.context.pool import first_line
 from hiermem.context.render import Block, Writer, notice_tokens, noticed
 from hiermem.context.shared import Origin, SharedLine, SharedState
 from hiermem.context.zone import MOST
@@ -16,7 +17,7 @@ from hiermem.handle import Handle, session_state
 from hiermem.text.measure import body, day
 from hiermem.text.slices import excerpt
 from hiermem.text.wishes import WISH
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     NeedFlagged,
     NeedMessages,
@@ -145,30 +146,24 @@ def _file_lines(bank: bank_records.BankState) -> list[SharedLine]:
 async def conversation_lines(handle: Handle, records: Sequence[SessionRecord]) -> list[SharedLine]:
     """Return a line about each conversation, the one spoken in last first."""
     roots = [_root_of(record) if record.title is None else "" for record in records]
-    answers = iter(
-        await handle.store.read(
-            [
-                (record.id, need)
-                for record, root in zip(records, roots, strict=True)
-                for need in (
-                    NeedMessages(record.messages - 1, record.messages),
-                    NeedNodes((root,) if root else ()),
-                    NeedMessages(0, 0 if root or record.title else _FIRST),
-                )
-            ]
+    wanted: list[SessionNeed] = []
+    for record, root in zip(records, roots, strict=True):
+        newest = NeedMessages(record.messages - 1, record.messages)
+        first = NeedMessages(0, 0 if root or record.title else _FIRST)
+        wanted += (
+            (record.id, need) for need in (newest, NeedNodes((root,) if root else ()), first)
         )
-    )
+    answers = iter(await handle.store.read(wanted))
     origins: list[Origin] = []
     texts: list[str] = []
     needs: list[SessionNeed] = []
     for record in records:
-        newest, nodes, first = next(answers), next(answers), next(answers)
-        origin = _origin(record, newest, nodes, first)
-        origins.append(origin)
-        texts.append(record.title or _text_of(first, origin, handle))
+        read = next(answers), next(answers), next(answers)
+        origins.append(origin := _origin(record, *read))
+        texts.append(record.title or _text_of(read[2], origin, handle))
         needs.append((record.id, NeedRevisions(_revision_of(origin))))
     for place, revisions in enumerate(await handle.store.read(needs) if needs else ()):
-        texts[place] = revisions[0].text if revisions else texts[place]
+        texts[place] = first_line(revisions[0].text) if revisions else texts[place]
     lines = [shared.conversation_line(*pair) for pair in zip(origins, texts, strict=True)]
     return sorted(filter(None, lines), key=lambda line: line.origin.day, reverse=True)
 
@@ -242,12 +237,10 @@ def _line_again(
     if origin.place == "wish":
         messages: list[StoredMessage] = answers[1]
         return shared.wish_line(origin.name, messages[0], state.person) if messages else None
-    if record.title is not None:
-        return shared.conversation_line(origin, record.title)
-    if origin.node:
-        revisions: list[Revision] = answers[1]
-        return shared.conversation_line(origin, revisions[0].text) if revisions else None
-    return shared.conversation_line(origin, _text_of(answers[1], origin, handle))
+    read = answers[1]
+    of_root = "".join(first_line(revision.text) for revision in read if origin.node)
+    said = of_root if origin.node else _text_of(read, origin, handle)
+    return shared.conversation_line(origin, record.title or said)
 
 
 async def _files_at(
