@@ -61,7 +61,7 @@ def test_a_new_conversation_begins_with_wishes_bank_and_earlier_conversations(me
     "summary",
     [
         None,
-        "## Overview\n- Ada looks for a flat in Leeds.\n## Key points\n- 2026-03-03: The agent wrote.",
+        "## Overview\n- Ada looks for a flat in Leeds.\n## Key points\n- 2026-03-03: They met.",
         "**Overview:**\n[Tue 2026-03-03]\n1. Ada looks for a flat in Leeds.\n",
         "[2026-03-03]\nAda looks for a flat in Leeds.",
     ],
