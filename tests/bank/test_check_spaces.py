@@ -77,11 +77,6 @@ async def live_again(records):
     await written(records, kept.NOTE, note.key, json.dumps(value))
 
 
-async def never_entered(records):
-    note = (await records.of_kind(kept.CONSUMED))[0]
-    await written(records, kept.CONSUMED, note.key + "9", note.body)
-
-
 async def other_text(records):
     await written(records, kept.BANK, "progress.md", "# other")
 
@@ -106,10 +101,6 @@ async def restored_and_gone(records):
     await changed(records, kept.REVISION, lambda value: value.update(restored=[note.key]))
 
 
-async def in_no_file(records):
-    await changed(records, kept.CONSUMED, lambda value: value.update(files=[]))
-
-
 async def damaged_meta(records):
     await written(records, kept.META, "", "{")
 
@@ -129,13 +120,11 @@ async def damaged_journal(records):
     [
         (consumed_twice, "more than once"),
         (live_again, "still waits"),
-        (never_entered, "no journal says so"),
         (other_text, "history gives"),
-        (lost_revision, "numbered"),
+        (lost_revision, "figures say"),
         (wrong_figures, "figures say"),
         (gone, "note number 3 arrived, and is neither live nor consumed"),
         (restored_and_gone, "note number 1 arrived, and is neither live nor consumed"),
-        (in_no_file, "went into no file"),
         (damaged_meta, "damaged"),
         (damaged_note, "damaged"),
         (damaged_journal, "damaged"),

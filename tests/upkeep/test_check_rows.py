@@ -69,6 +69,7 @@ FREE = {
     "revisions.tokens_out": "what it cost",
     "revisions.calls": "what it cost",
     "revisions.duration_ms": "what it took",
+    "revisions.tenant": "asked for only where a text is looked for to be used again",
     "revisions.extras": "where provenance is counted from, when it is moved",
 }
 TABLES = ("sessions", "heads", "messages", "versions", "keys", "events", "nodes", "revisions")

@@ -14,18 +14,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from hiermem.context.view import View
 from hiermem.errors import StoreCorruptError
 from hiermem.summaries.inputs import Count, Inputs
 from hiermem.summaries.plan import made_hash
 from hiermem.text import units
-from hiermem.text.fence import read as read_fences
 from hiermem.text.measure import body, fingerprint, message_hash, output_hash
 from hiermem.tree.fold import SessionState
 from hiermem.tree.levels import node_id
 from hiermem.types import Node, Position, Revision, StoredMessage
 from hiermem.types.brief import Brief
-from hiermem.types.transaction import KeyEntry, ViewRecord
+from hiermem.types.transaction import KeyEntry
 from hiermem.types.tree import Finding
 
 #: The promises that a check verifies, with what it examines.
@@ -38,7 +36,6 @@ CHECKED: Final[Mapping[str, str]] = {
     "P11": "tombstones are empty and have no earlier version; no summary that serves and is not "
     "marked was made from what was erased or quarantined",
     "P12": "everything read through this tenant's handle belongs to a session of this tenant",
-    "P13": "stored views stand on the tree that serves, and their fences verify",
     "bank": "each note of a space waits or went in once, the figures are their sum, and the files "
     "are those that the history gives",
     "dirt": "each text that is not marked was made from what its inputs say now",
@@ -50,6 +47,7 @@ NOT_SHOWN: Final[Mapping[str, str]] = {
     "P6": "how much work an append or an edit took is not on record",
     "P9": "the caps that a run was given are not all on record",
     "P10": "what a provider charged is not on record",
+    "P13": "how a context was rendered before is not on record",
 }
 #: A text made from more tokens than this must be smaller than its inputs.
 _SMALL: Final = 200
@@ -242,14 +240,6 @@ def _of_children(node: Node, below: Mapping[str, Node]) -> Faults:
         yield "P3", node.id, "its children do not hold the messages that it counts"
 
 
-def of_parents(nodes: Mapping[str, Node]) -> Faults:
-    """Check that each node with a parent is among the parent's children."""
-    for node in nodes.values():
-        parent = None if node.parent is None else nodes.get(node.parent)
-        if node.parent is not None and (parent is None or node.id not in parent.children):
-            yield "P3", node.id, f"its parent {node.parent} does not have it"
-
-
 def of_roots(nodes: Mapping[str, Node], state: SessionState) -> Faults:
     """Check that nodes without a parent are in the open groups, and cover all windows once."""
     roots = state.roots()
@@ -327,28 +317,3 @@ def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken:
         yield "P7", node.id, "it is empty and its inputs are not"
     if revision.tokens > inputs.tokens or revision.tokens == inputs.tokens > _SMALL:
         yield "P8", node.id, f"its {revision.tokens} tokens are made from {inputs.tokens}"
-
-
-# ---------------------------------------------------------------------------------------------
-# Views
-
-
-def of_view(record: ViewRecord, nodes: Mapping[str, Node], *, key: bytes, windows: int) -> Faults:
-    """Check one stored cut against the tree that serves."""
-    where = f"view {record.name}"
-    view = View.from_json(record.state)
-    if view is None:
-        yield "P13", where, "it cannot be read"
-        return
-    if view.boundary > windows:
-        yield "P13", where, "it covers windows that there are not"
-    for piece in view.pieces:
-        for item in piece.covers:
-            node = nodes.get(item.id)
-            # A summary of an open group is replaced when the group grows; the view outlives it.
-            if item.id.startswith("open/"):
-                continue
-            if node is None or node.windows != item.windows or node.span != item.span:
-                yield "P13", where, f"{item.id} is not what it shows"
-        if piece.text and len(read_fences(piece.text, key=key)) != 1:
-            yield "P13", where, f"the fence of {piece.name} does not verify"

@@ -1,7 +1,8 @@
 """Reads a tenant's part of a store from end to end and checks every promise that it can show.
 
-Nothing is written. A session that is written to meanwhile is not accused: each finding is looked
-for again, and reported only where it is found twice. ``upkeep.check`` decides what a finding is.
+Nothing is written. A session that is written to meanwhile is not accused: it is read again, and a
+finding is reported if two readings between writes agree on it. ``upkeep.check`` decides what a
+finding is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from itertools import islice
 from typing import Final
 
 from hiermem.bank.space import check_spaces
-from hiermem.context.view import SEEN
 from hiermem.errors import StoreCorruptError
 from hiermem.handle import Handle, every_session, state_from
 from hiermem.log import trees
@@ -27,9 +27,8 @@ from hiermem.summaries.reports import BATCH_SUBJECT
 from hiermem.text.measure import message_tokens
 from hiermem.tokens import in_thread_if_long
 from hiermem.tree.fold import SessionState, config_from
-from hiermem.tree.status import waits
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
-from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot, ViewRecord
+from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 from hiermem.types.tree import Finding
 from hiermem.upkeep import check as checking
 from hiermem.upkeep.check import CheckReport, Fault
@@ -98,7 +97,6 @@ async def _check_several(handle: Handle, records: Sequence[SessionRecord]) -> li
             transaction.NeedSession(),
             transaction.NeedMessages(0, _SMALL + 1),
             transaction.NeedEvents(),
-            transaction.NeedViews(),
         )
         with suppress(StoreCorruptError):  # it is met again where it belongs
             asked = [(one.id, need) for one in records for need in needs]
@@ -116,12 +114,12 @@ async def _check_several(handle: Handle, records: Sequence[SessionRecord]) -> li
 async def _check_settled(
     handle: Handle, session_id: str, found: _SessionCheck | None
 ) -> _SessionCheck | None:
-    """Check a session; report what several readings agree on. None where it is gone.
+    """Check a session; keep the findings of two readings in a row during which nothing was written.
 
-    ``found`` is the first reading, where its data was read before.
+    ``found`` is the first reading if its data was read before. Returns None if the session is gone.
     """
-    attempts: list[_SessionCheck] = []
-    while len(attempts) <= _TRIES:
+    before: set[Finding] | None = None
+    for _ in range(_TRIES):
         if found is None:
             record = await handle.store.session(session_id)
             if record is None:
@@ -135,39 +133,23 @@ async def _check_settled(
         except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
             found.add([("P1", "the session", f"it cannot be read ({type(error).__name__})")])
         found.forget()
-        if not found.findings and not found.whole:
-            return found
-        found.moved = await handle.store.session(session_id) != found.record
-        attempts.append(found)
-        newest = [(each.findings, each.whole, each.moved) for each in attempts[-2:]]
-        if len(newest) == 2 and newest[0] == newest[1] and not found.moved:
-            break
-        found = None
-    last = attempts[-1]
-    unmoved = [each for each in attempts if not each.moved]
-    faults = _agreed([each.findings for each in attempts])
-    if len(unmoved) > 1:
-        faults |= _agreed([each.whole for each in unmoved])
-    elif any(each.whole for each in attempts):
-        last.skipped.append(
-            f"session {session_id!r} was written to all the time: its shape was not compared"
-        )
-    last.findings = sorted(faults)
+        last, found = found, None
+        if not last.findings:
+            return last
+        if await handle.store.session(session_id) != last.record:
+            before = None
+        elif before is None:
+            before = set(last.findings)
+        else:
+            last.findings = sorted(before & set(last.findings))
+            return last
+    last.findings = []
+    last.skipped.append(f"session {session_id!r} was written to all the time: it was not checked")
     return last
 
 
-def _agreed(lists: Sequence[Sequence[Finding]]) -> set[Finding]:
-    """Return the findings that all lists hold."""
-    return set[Finding].intersection(*map(set, lists))
-
-
 class _SessionCheck:
-    """One reading of one session, from its messages up to its views, with what it found.
-
-    ``whole`` are findings for which several readings had to match; they mean nothing where the
-    session ``moved`` meanwhile. Each of the other ``findings`` depends on one row alone, or on a
-    row and earlier messages, which no write takes back.
-    """
+    """One reading of one session, from its messages up to its summaries, with what it found."""
 
     def __init__(
         self,
@@ -175,16 +157,13 @@ class _SessionCheck:
         record: SessionRecord,
         messages: Sequence[StoredMessage] | None = None,
         events: Sequence[LogEvent] | None = None,
-        views: Sequence[ViewRecord] | None = None,
     ) -> None:
         self.record = record
         self.findings: list[Finding] = []
-        self.whole: list[Finding] = []
         self.skipped: list[str] = []
-        self.moved = False
         self.nodes = 0
         self._handle, self._store = handle, handle.store
-        self._stored, self._events, self._cuts = messages, events, views
+        self._stored, self._events = messages, events
         self._counts = record.counter == handle.counter.name
         self._gone: set[int] = set()
         self._threads: dict[str, array[int]] = {}
@@ -195,17 +174,16 @@ class _SessionCheck:
                 f"session {record.id!r} is counted by {record.counter!r}: no tokens were counted"
             )
 
-    def add(self, faults: Iterable[Fault], *, whole: bool = False) -> None:
+    def add(self, faults: Iterable[Fault]) -> None:
         """Add the faults of one check, up to a bound."""
-        findings = self.whole if whole else self.findings
-        findings += (
+        self.findings += (
             Finding(promise, self.record.id, where, what)
-            for promise, where, what in islice(faults, max(_MOST - len(findings), 0))
+            for promise, where, what in islice(faults, max(_MOST - len(self.findings), 0))
         )
 
     def forget(self) -> None:
         """Let go of what was read: the findings of several readings are held at once."""
-        self._stored = self._events = self._cuts = None
+        self._stored = self._events = None
         self._threads, self._nodes = {}, {}
 
     async def run(self) -> None:
@@ -215,17 +193,16 @@ class _SessionCheck:
         Build.from_json(record.build)
         if state.closed != record.closed:
             what = f"it is {'' if record.closed else 'not '}closed, and its state says otherwise"
-            self.add([("P1", "the session", what)], whole=True)
+            self.add([("P1", "the session", what)])
         if state.next_index != record.messages:
             what = f"its state is at message {state.next_index} of {record.messages}"
-            self.add([("P1", "the session", what)], whole=True)
+            self.add([("P1", "the session", what)])
         if self._events is None:
             self._events = await self._store.events(record.id)
         self._edited = edits_of(self._events)
         await self._messages()
         await self._shape(state)
         await self._texts()
-        await self._views(state)
 
     # -- messages
 
@@ -239,7 +216,7 @@ class _SessionCheck:
             if len(page) != wanted:
                 what = f"{len(page)} messages are there, not {wanted}"
                 where = f"messages {start} to {start + wanted}"
-                self.add([("P1", where, what)], whole=True)
+                self.add([("P1", where, what)])
                 if not page:
                     break  # a damaged number may name more messages than could ever be stored
             counted = await in_thread_if_long(partial(self._counted, page), page)
@@ -296,13 +273,12 @@ class _SessionCheck:
             # A child may be of any lower level; those are all read by now.
             count = state.next_ordinal(level)
             faults = checking.of_level(level, nodes, self._nodes | known, count)
-            self.add(faults, whole=True)
+            self.add(faults)
             self._nodes |= known
             windows = windows or nodes
         self.nodes = len(self._nodes)
-        self.add(checking.of_threads(windows, self._threads, state), whole=True)
-        self.add(checking.of_parents(self._nodes), whole=True)
-        self.add(checking.of_roots(self._nodes, state), whole=True)
+        self.add(checking.of_threads(windows, self._threads, state))
+        self.add(checking.of_roots(self._nodes, state))
 
     # -- texts
 
@@ -317,20 +293,17 @@ class _SessionCheck:
             texts = {revision.node_id: revision for revision in read}
             for node in page:
                 revision = texts.get(node.id)
-                self.add(checking.of_revision(node, revision), whole=True)
+                self.add(checking.of_revision(node, revision))
                 if revision is None:
                     continue
                 faults = checking.of_text(revision, count=count, gone=self._gone.__contains__)
                 self.add(faults)
-                if not revision.degraded and not await self._store.reusable(revision.input_hash):
-                    what = "its text is not found again by what it was made from"
-                    self.add([("P12", node.id, what)], whole=True)
                 made_from = await self._inputs(node, said, trees.shown_size(revision))
                 if made_from is not None:
                     taken = not node.children and any(
                         node.span.start <= index < node.span.stop for index in self._gone
                     )
-                    self.add(checking.of_inputs(node, revision, made_from, taken=taken), whole=True)
+                    self.add(checking.of_inputs(node, revision, made_from, taken=taken))
                 # The levels above need only its hash and size, and whether it is empty.
                 said[node.id] = replace(
                     revision, text=revision.text[:1], provenance="", anchors=(), extras={}
@@ -368,22 +341,6 @@ class _SessionCheck:
         if self._stored is None:
             return await self._store.messages(self.record.id, start, stop, thread=thread)
         return [stored for stored in await self._page(start, stop) if stored.thread == thread]
-
-    # -- views
-
-    async def _views(self, state: SessionState) -> None:
-        key, windows = await self._handle.key(), state.next_ordinal(1)
-        views = self._cuts
-        if views is None:
-            (views,) = await self._store.read([(self.record.id, transaction.NeedViews())])
-        for view in views or ():
-            if not view.name.endswith(SEEN):
-                faults = checking.of_view(view, self._nodes, key=key, windows=windows)
-                self.add(faults, whole=True)
-
-
-def _waits(node: Node) -> bool:
-    return waits(node) or node.degraded
 
 
 async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
