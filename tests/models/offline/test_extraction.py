@@ -165,17 +165,6 @@ def test_what_only_a_program_prints_or_the_system_says_is_no_entity() -> None:
     assert not answer.strategy
 
 
-def test_the_long_and_the_short_path_of_one_file_are_one() -> None:
-    answer = read(
-        ("User", "Please fix fields.py, it rounds wrongly."),
-        ("Tool", "[File: /testbed/src/marshmallow/fields.py (1997 lines total)]\n1474: x\n"),
-        ("User", "I opened src/marshmallow/fields.py and fields.py again."),
-    )
-    files = [each for each in answer.entities if each.type == "file"]
-    assert len(files) == 1
-    assert "src/marshmallow/fields.py" in (files[0].name, *files[0].aliases)
-
-
 @pytest.mark.parametrize("limit", [0, 40, 150, 400, 1500])
 def test_an_answer_keeps_to_its_tokens_and_is_valid(limit: int) -> None:
     answer = read(*CODE * 5, max_tokens=limit)
@@ -266,14 +255,6 @@ def test_bold_words_inside_a_sentence_leave_its_words_as_they_are() -> None:
     ]
 
 
-def test_the_same_path_with_and_without_its_first_slash_is_one_file() -> None:
-    """Each ends in the other; taking both for the shorter one would lose the file."""
-    answer = read(("User", "Look at /js/script.js, then js/script.js; script.js is broken."))
-    [file] = [each for each in answer.entities if each.type == "file"]
-    assert file.name == "/js/script.js"
-    assert set(file.aliases) == {"js/script.js", "script.js"}
-
-
 def test_entities_are_ranked_by_the_messages_that_name_them() -> None:
     """Not by runs of messages, nor by as many as an answer used to hold."""
     rows = [("User", f"Redis stores batch {at} of the queue.") for at in range(40)]
@@ -336,16 +317,6 @@ def test_phrases_do_not_crowd_out_names() -> None:
     answer = read(*rows, max_tokens=16_000)
     assert sum(each.name.removesuffix(" yard") in things for each in answer.entities) == 40
     assert "Gatorade" in named(answer)
-
-
-def test_a_word_that_is_also_written_small_is_no_name() -> None:
-    answer = read(
-        ("Ana", "On Monday Tickets were missing."), ("Ana", "I think Tickets came late."),
-        ("Bea", "All tickets are there, 17 tickets a day, and the tickets add up."),
-        ("Ana", "Then Vroni came late again."), ("Bea", "They say Vroni had no battery."),
-    )  # fmt: skip
-    assert "Vroni" in named(answer)
-    assert "Tickets" not in named(answer)
 
 
 def test_a_title_of_another_language_makes_a_person() -> None:

@@ -81,16 +81,6 @@ def test_what_an_assistant_does_in_the_same_breath_or_offers_is_no_promise(text:
     assert opened(("User", "We want a retry."), ("Assistant", f"Sure. {text} 1. Install it.")) == []
 
 
-def test_a_promise_for_a_time_that_has_passed_is_not_open() -> None:
-    """Nobody said that it was kept, and nobody will keep it any more."""
-    promise = ("Ana", "I'll send the letter to the printer tomorrow.", "2024-03-15")
-    assert opened(promise, ("Bea", "Good.", "2024-03-15")) == [("promise", promise[1])]
-    assert opened(promise, ("Bea", "Good morning.", "2024-04-02")) == []
-    dated = ("Ana", "I'll meet the printer on 20 March.", "2024-03-15")
-    assert opened(dated, ("Bea", "Good.", "2024-03-18")) == [("promise", dated[1])]
-    assert opened(dated, ("Bea", "Good.", "2024-03-25")) == []
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -185,13 +175,6 @@ def test_an_answer_with_a_doubt_further_down_is_an_answer() -> None:
     assert opened(*rows) == []
 
 
-def test_a_question_is_open_where_the_assistant_asks_for_what_it_lacks() -> None:
-    asked = "Can you convert the ring sizes of the guests?"
-    lacks = "Sure! Could you please provide the sizes of the guests?"
-    assert ("question", asked) in opened(("User", asked), ("Assistant", lacks))
-    assert opened(("User", asked), ("Assistant", "Yes. Size 54 is size 14 in Britain.")) == []
-
-
 def test_what_an_assistant_asks_last_waits_for_an_answer() -> None:
     asks = ("Assistant", "Two designs fit. Which of the two databases runs in production?")
     assert [kind for kind, _ in opened(("User", "Plan the move."), asks)] == ["question"]
@@ -204,8 +187,10 @@ def test_what_an_assistant_asks_last_waits_for_an_answer() -> None:
 # What was done later
 
 
-def test_no_later_statement_closes_anything() -> None:
+def test_neither_a_later_statement_nor_time_closes_anything() -> None:
     """To know that a report is of that task, one must understand both."""
+    promise = ("Ana", "I'll send the letter to the printer tomorrow.", "2024-03-15")
+    assert opened(promise, ("Bea", "Good.", "2024-04-02")) == [("promise", promise[1])]
     task = ("Ana", "TODO: update the changelog")
     for report in ("Done.", "I've updated the changelog.", "- [x] update the changelog"):
         assert opened(task, ("Bea", report)) == [("task", "update the changelog")]

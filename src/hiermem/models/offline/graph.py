@@ -81,8 +81,6 @@ _OPEN_BEFORE: Final = signs(
     rf"(?:\b{phrases('not yet')}|n['’]t)\b"  # noqa: RUF001
     r"(?:(?!\b(?:i|we|which|that)\b)[^,;.])*$|[\"“‘:]\s*$|(?:^|\s)'$",  # noqa: RUF001
 )
-#: Words by which a statement is hypothetical or of somebody else; a date or a limit may follow.
-_ABLE: Final = signs(r"\b(?:you|can|will|['’]ll)\b(?:(?!\b(?:i|we|which|that)\b)[^,;.])*$")  # noqa: RUF001
 
 
 def strategy(said: Sequence[Sentence]) -> list[AnswerStrategy]:
@@ -118,8 +116,7 @@ def _direction(one: Sentence) -> tuple[StrategyKind, int] | None:
     for kind in kinds:
         for found in _SIGNS[kind].finditer(text):
             before = text[: found.start()]
-            able = kind not in ("milestone", "constraint") and _ABLE.search(before)
-            if able or _OPEN_BEFORE.search(before) or (one.asks and ASIDE.match(text)):
+            if _OPEN_BEFORE.search(before) or (one.asks and ASIDE.match(text)):
                 continue
             if kind == "constraint" and not re.search(r"\d", text):
                 continue

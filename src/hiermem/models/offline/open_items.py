@@ -3,8 +3,8 @@
 An item is one clause that somebody said. It is open only where the words themselves say that
 something is left to do: a mark such as TODO, "still need to", a promise to do one thing, a point
 that is called open, a question that nobody answered. What a user needs from an assistant is served
-by its next answer; advice from an assistant is nobody's task. A promise for a time that has passed
-is not open any more. No later statement closes an item. The patterns are English; in other
+by its next answer; advice from an assistant is nobody's task. Neither a later statement nor the
+passing of time closes an item. The patterns are English; in other
 languages only marks, boxes to tick and questions are found.
 """
 
@@ -14,7 +14,6 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import Final
 
 from hiermem.models.offline.speech import (
@@ -50,8 +49,6 @@ _MARK: Final = re.compile(
     re.MULTILINE,
 )
 _BOX: Final = re.compile(r"^[ \t]*[-*+] \[(?P<tick>[ xX])\] (?P<rest>[^\n]{3,240})", re.MULTILINE)
-_MONTHS: Final = "janfebmaraprmayjunjulaugsepoctnovdec"
-_MONTH: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
 _LATER: Final = signs(rf"\b{phrases('later')}\b")
 #: What says that something is left to do, whoever answers.
 _LEFT: Final = signs(
@@ -97,23 +94,7 @@ _UNKNOWN: Final = signs(
     r"\bhave(?:n['’]t| not) (?:yet )?(?:found|decided|figured|checked|heard|looked|asked)\b",  # noqa: RUF001
 )
 _BUT: Final = signs(r"\b(?:but|though|however)\b(?!.*\b(?:check|ask|find out|look into)\b)")
-_ASKS_BACK: Final = signs(
-    r"\b(?:could you (?:please )?(?:provide|share|tell me|specify|clarify|send)"
-    r"|please (?:provide|share|specify|clarify|send)\b(?! me know)|i(?:['’]ll| will)? need to know)"  # noqa: RUF001
-)
 _EMPTY: Final = stems("one ones thing things time stuff else mean say think like know")
-_NAMED_DAY: Final = signs(
-    rf"\b(?P<month>{_MONTH})\.? (?P<day>\d{{1,2}})\b|\b(?P<on>\d{{1,2}})(?:st|nd|rd|th)?\.?"
-    rf" (?:of )?(?P<of>{_MONTH})\b"
-)
-#: The days after which a promise for that time is no longer open.
-_PASSES: Final = (
-    (signs(r"\b(?:today|tonight|this (?:morning|afternoon|evening)|in a (?:bit|minute))\b"), 1),
-    (signs(r"\btomorrow\b|\bin the (?:morning|evening|afternoon)\b"), 2),
-    (signs(r"\b(?:this|next) week(?:end)?\b|\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b"), 14),
-    (signs(r"\bthis month\b|\bsoon\b|\bin a few (?:days|weeks)\b"), 31),
-    (signs(r"\bnext month\b"), 62),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +133,6 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
     into its examples; its list of boxes is a plan if one is ticked, or has a date.
     """
     agent = any(source.role == "tool" for source in sources)
-    end = max((source.date for source in sources), default="")
     adviser = [s.role == "assistant" and s.speaker in ROLE_LABELS and not agent for s in sources]
     for position, (index, source) in enumerate(numbered(sources)):
         if source.role in ("system", "tool"):
@@ -167,9 +147,7 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
         ticked = any(match["tick"] != " " for match in boxes)
         for match in boxes:
             text = match["rest"].strip()
-            if match["tick"] != " " or _has_passed(text, source.date, end):
-                continue
-            if not advice or ticked or re.search(r"\d", text):
+            if match["tick"] == " " and (not advice or ticked or re.search(r"\d", text)):
                 yield _item("task", text, index)
 
 
@@ -181,46 +159,39 @@ def _statements(said: Sequence[Sentence], sources: Sequence[SourceText]) -> Iter
         for before, after in itertools.pairwise(order)
         if after[2] == "assistant" and not after[3] and before[1] != after[1]
     }
-    end = max((one.date for one in said), default="")
     acting = calls(sources)
     had: set[tuple[DeltaKind, int]] = set()
     before: Sentence | None = None
     for one in said:
         earlier, before = before, one
-        item = _read(one, earlier, helped=one.index in helped, acts=one.index in acting, end=end)
+        item = _read(one, earlier, helped=one.index in helped, acts=one.index in acting)
         # A message states one item of a kind; further sentences elaborate on it.
         if item is not None and (item.kind, one.index) not in had:
             had.add((item.kind, one.index))
             yield item
 
 
-def _read(
-    one: Sentence, before: Sentence | None, *, helped: bool, acts: bool, end: str
-) -> OpenItem | None:
+def _read(one: Sentence, before: Sentence | None, *, helped: bool, acts: bool) -> OpenItem | None:
     """Return what a sentence leaves open, None for nothing.
 
-    ``helped`` says that an assistant answers the message, ``acts`` that the message calls a tool;
-    ``end`` is the last day of the conversation.
+    ``helped`` says that an assistant answers the message, ``acts`` that the message calls a tool.
     """
     text = one.text
     listed = _LISTED.search(text) if one.own and not one.asks else None
-    if listed and not _has_passed(text, one.date, end):
+    if listed:
         if before is not None and before.index == one.index and _MEANS_BEFORE.match(text):
             text = f"{before.text} {text}"[-CAP:]
-        enough = len(telling(stems(text) - stems(listed.group()))) > 0
-        return (
-            _item("unresolved", clause(text, text.find(listed.group())), one.index)
-            if (enough)
-            else None
-        )
+        if not telling(stems(text) - stems(listed.group())):
+            return None
+        return _item("unresolved", clause(text, text.find(listed.group())), one.index)
     trouble = _TROUBLE.search(text) if one.own and not helped else None
     if trouble and not re.search(r"\b(?:if|when|could|would)\b", text[: trouble.start()]):
         return _item("unresolved", clause(text, trouble.start()), one.index)
-    return _duty(one, helped=helped, acts=acts, end=end)
+    return _duty(one, helped=helped, acts=acts)
 
 
 def _duty(  # noqa: PLR0911 - a row of cases, the first of which holds
-    one: Sentence, *, helped: bool, acts: bool, end: str
+    one: Sentence, *, helped: bool, acts: bool
 ) -> OpenItem | None:
     """Return what somebody has to do, or says they will, None for nothing of the kind."""
     text = one.text
@@ -245,24 +216,9 @@ def _duty(  # noqa: PLR0911 - a row of cases, the first of which holds
             return None
     kept = clause(text, found.start())
     plain = stems(re.sub(r"\w+ly\b", "", kept))
-    if (one.own and (len(plain) < _LEAST or not telling(plain))) or _has_passed(
-        text, one.date, end
-    ):
+    if one.own and (len(plain) < _LEAST or not telling(plain)):
         return None
     return _item(kind, kept, one.index)
-
-
-def _has_passed(text: str, day: str, end: str) -> bool:
-    """Return whether the time that a promise names is over on the last day of the conversation."""
-    try:
-        said, last = date.fromisoformat(day[:10]), date.fromisoformat(end[:10])
-        if named := _NAMED_DAY.search(text):
-            month = _MONTHS.index((named["month"] or named["of"])[:3].lower()) // 3 + 1
-            due = date(said.year, month, int(named["day"] or named["on"]))
-            return said <= due < last
-    except ValueError:
-        return False
-    return any(sign.search(text) and (last - said).days >= days for sign, days in _PASSES)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -272,7 +228,7 @@ def _has_passed(text: str, day: str, end: str) -> bool:
 def _questions(said: Sequence[Sentence]) -> Iterator[OpenItem]:
     """Yield the questions that nobody answered, and those that were put off.
 
-    A reply counts as an answer, unless it says that it does not know, or asks for what it lacks.
+    A reply counts as an answer, unless it says that it does not know.
     Questions of an assistant without a name are mostly offers; such a question is open if the
     assistant spoke last.
     """
@@ -298,11 +254,9 @@ def _questions(said: Sequence[Sentence]) -> Iterator[OpenItem]:
 
 
 def _puts_off(reply: Sequence[Sentence]) -> bool:
-    """Return whether a reply gives no answer: it does not know, or asks for missing information."""
+    """Return whether a reply says that it does not know."""
     opening = [one.text for one in reply[:3] if not is_back_channel(one.text)]
     advises = reply[0].role == "assistant" and not reply[0].named and not reply[0].agent
-    if advises and any(_ASKS_BACK.search(text) for text in opening):
-        return True
     for text in opening[:1] if not advises or len(reply) > 2 else opening:
         unknown = _UNKNOWN.search(text)
         if unknown and not _BUT.search(text, unknown.end()):

@@ -1,16 +1,16 @@
 """Decides which entities a conversation names, and the kind of each.
 
 ``entity_names`` finds the names in each sentence. Here they are counted over all sentences, each
-name gets one kind, short and long forms of a name are joined, and recurring phrases of two or three
-words are added as concepts. A name is kept only where its form proves it: a capital at the start of
-a sentence or of a heading proves nothing, nor does a word that is written small as often.
+name gets the kind of its surest form, short and long names of a person are joined, and recurring
+phrases of two or three words are added as concepts. A name is kept only where its form proves it: a
+capital at the start of a sentence or of a heading proves nothing.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -41,13 +41,11 @@ _KINDS: Final[dict[EntityType, tuple[float, int]]] = {
     "url": (1.0, 12), "identifier": (1.0, 25), "concept": (1.0, 60), "date": (0.9, 25),
 }  # fmt: skip
 #: Kinds whose form leaves no doubt.
-_FORMAL_FIRST: Final[tuple[EntityType, ...]] = ("file", "url", "date", "function")
-_FORMAL: Final = frozenset(_FORMAL_FIRST)
+_FORMAL: Final = frozenset({"file", "url", "date", "function"})
 _CODE: Final = frozenset({"function", "class", "identifier"})
 #: Certainties of a name. Below ``_LEAST`` it is dropped. A place below ``_PLACE`` needs one of the
 #: words of ``_INTO`` before it. From ``_CERTAIN`` on the neighbours are not looked at. From
-#: ``_LISTED`` on a name that is never written small needs no other proof. ``_DEFINED`` is the
-#: certainty of what code defines.
+#: ``_LISTED`` on a name needs no other proof. ``_DEFINED`` is the certainty of what code defines.
 _LEAST, _PLACE, _CERTAIN, _LISTED, _DEFINED = 0.3, 0.6, 0.7, 0.8, 0.95
 _INTO: Final = re.compile(rf"\b{phrases('before a place')} $", re.IGNORECASE)
 #: Where a capital letter proves nothing, and neighbours by which a word is a part of a longer name.
@@ -58,13 +56,13 @@ _PART_BEFORE: Final = re.compile(
 )
 _PART_AFTER: Final = re.compile(r"(?:['’]s)? (?:[A-Z]|of the [A-Z]|& )|[\"”&/]|-[A-Za-z]")  # noqa: RUF001
 _MIXED: Final = re.compile(r".*[a-z\d][A-Z].*|.*\d.*")
-_SMALL: Final = re.compile(r"(?<![\w./@`-])[^\W\d_][\w'’-]*(?![\w/@`(-]|\.\w)|[.,;:!?]")  # noqa: RUF001
 _TOKEN: Final = re.compile(r"[^\W\d_][\w'’-]*|[.,!?;:)]|\S")  # noqa: RUF001
 #: A phrase recurs in this many messages, and in this many of people.
 _SPREAD, _OWN = 3, 2
 #: From this share of its occurrences behind "to", "can" and the like on, a word is a verb.
 _VERB: Final = 0.2
 _MOST_PHRASES: Final = 40
+_EVENT_ENDS: Final = _WORDS["event ends"]
 _ORDERS: Final = _WORDS["orders"]
 _NO_PART: Final = FUNCTION_WORDS | CALENDAR | _WORDS["weak"]
 _NO_HEAD: Final = TECHNOLOGIES | _WORDS["vague"]
@@ -95,9 +93,8 @@ class Thing:
     sure: float = 0.0
     about: str = ""
     about_worth: float = -1.0
-    #: The messages in which the form of the name is proof, and the votes for each kind.
+    #: The messages in which the form of the name is proof.
     proof: dict[int, bool] = field(default_factory=dict)
-    votes: Counter[EntityType] = field(default_factory=Counter)
     #: Whether the name stands behind words of living somewhere or going there.
     visited: bool = False
 
@@ -105,12 +102,6 @@ class Thing:
     def name(self) -> str:
         """Return the most frequent spelling, the first of equals."""
         return max(self.spellings, key=lambda spelling: self.spellings[spelling])
-
-    @property
-    def likeliest(self) -> EntityType | None:
-        """Return the kind with the most votes, None if nothing hints at one."""
-        known: list[EntityType] = [kind for kind in self.votes if kind != "concept"]
-        return max(known, key=lambda kind: self.votes[kind], default=None)
 
     @property
     def worth(self) -> float:
@@ -124,8 +115,8 @@ class Thing:
         self.messages[said.index] = None
         if said.own:
             self.own[said.index] = None
-        self.sure = max(self.sure, mention.sure)
-        self.votes[mention.type] += round(100 * mention.sure)
+        if mention.sure > self.sure:
+            self.type, self.sure = mention.type, mention.sure
         before = said.text[max(0, mention.start - 24) : mention.start]
         self.visited = self.visited or _INTO.search(before) is not None
         if mention.type in _FORMAL | _CODE or _is_proof(said.text, mention):
@@ -140,7 +131,6 @@ class Thing:
         for mine, more in ((self.messages, other.messages), (self.own, other.own)):
             mine.update(more)
         self.proof.update(other.proof)
-        self.votes.update(other.votes)
         self.visited = self.visited or other.visited
         self.sure = max(self.sure, other.sure)
         if other.about_worth > self.about_worth:
@@ -168,10 +158,8 @@ def collect(
         thing.type = _kind_of(thing)
     _add_code(table, defined, shown)
     _join_people(table, speakers)
-    _join_files(table)
-    small = _written_small(said, table)
     for phrase, thing in _phrases(said, mentions).items():
-        if phrase in table and _is_worthy(table[phrase], small[phrase]):
+        if phrase in table and _is_worthy(table[phrase]):
             table[phrase].absorb(thing)
         else:
             table[phrase] = thing
@@ -179,7 +167,7 @@ def collect(
     room: Counter[tuple[EntityType, bool]] = Counter()
     for thing in sorted(table.values(), key=lambda t: (-t.worth, t.type, t.name)):
         of = thing.type, thing.name.islower()
-        if room[of] < _KINDS[thing.type][1] and _is_worthy(thing, small[normalise(thing.name)]):
+        if room[of] < _KINDS[thing.type][1] and _is_worthy(thing):
             room[of] += 1
             kept.append(thing)
     return kept
@@ -200,17 +188,13 @@ def _is_proof(text: str, mention: NameMention) -> bool:
 
 
 def _kind_of(thing: Thing) -> EntityType:
-    """Return the one kind of a name, by its form first, then by the places where it stands."""
-    for formal in _FORMAL_FIRST:
-        if thing.votes[formal]:
-            return formal
-    name = thing.name
-    kind = thing.likeliest
-    if kind is None:
-        if " " in name and name.lower().rsplit(" ", 1)[-1] in _WORDS["event ends"]:
-            return "event"
+    """Return the kind of a name: that of its surest form, else by the words around it."""
+    kind, name = thing.type, thing.name
+    if kind == "concept" and " " in name and name.lower().rsplit(" ", 1)[-1] in _EVENT_ENDS:
+        return "event"
+    if kind == "concept" or (kind == "place" and thing.sure < _PLACE):
         return "place" if thing.visited else "concept"
-    return "concept" if kind == "place" and thing.sure < _PLACE and not thing.visited else kind
+    return kind
 
 
 def _telling(said: Sentence) -> float:
@@ -218,13 +202,8 @@ def _telling(said: Sentence) -> float:
     return (1.0 if 40 <= len(said.text) <= 220 else 0.35) + 0.8 * said.own - 0.5 * said.asks
 
 
-def _is_worthy(  # noqa: PLR0911 - a row of cases, the first of which holds
-    thing: Thing, small: int
-) -> bool:
-    """Return whether it was named by the right people, in a form that proves the name.
-
-    ``small`` says how often the name is written in lower case.
-    """
+def _is_worthy(thing: Thing) -> bool:
+    """Return whether it was named by the right people, in a form that proves the name."""
     own, proof = len(thing.own), len(thing.proof)
     name, kind = thing.name, thing.type
     if kind == "person" and thing.sure == 1.0:
@@ -237,29 +216,9 @@ def _is_worthy(  # noqa: PLR0911 - a row of cases, the first of which holds
         return not plain and (own > 0 or len(thing.messages) >= least)
     if name.islower():
         return kind != "technology"
-    if small == 0 and own > 0 and thing.sure >= _LISTED:
+    if own > 0 and thing.sure >= _LISTED:
         return True
-    own_proof = sum(thing.proof.values())
-    if small > proof or (thing.sure < _LEAST):
-        return False
-    return own_proof > 0 or proof >= 3
-
-
-def _written_small(said: Sequence[Sentence], names: Iterable[str]) -> Counter[str]:
-    """Count how often each name is written in lower case."""
-    wanted = {name for name in names if name.replace(" ", "").isalpha()}
-    longest = max((name.count(" ") + 1 for name in wanted), default=0)
-    small: Counter[str] = Counter()
-    for one in said:
-        words = _SMALL.findall(one.text)
-        for at in range(len(words)):
-            for size in range(1, min(longest, 4) + 1):
-                gram = words[at : at + size]
-                if gram[-1:] and not gram[-1].islower():
-                    break
-                if len(gram) == size and (name := " ".join(gram)) in wanted:
-                    small[name] += 1
-    return small
+    return thing.sure >= _LEAST and (any(thing.proof.values()) or proof >= 3)
 
 
 def _join_people(table: dict[str, Thing], speakers: Iterable[str]) -> None:
@@ -283,22 +242,6 @@ def _join_people(table: dict[str, Thing], speakers: Iterable[str]) -> None:
         ]
         if len(longer) == 1:
             table[longer[0]].absorb(table.pop(lower))
-
-
-def _join_files(table: dict[str, Thing]) -> None:
-    """Join the short and the long paths of a file, if only one long path fits."""
-    paths = sorted((name for name, thing in table.items() if thing.type == "file"), key=len)
-    tails: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        parts = path.strip("/").split("/")
-        for at in range(len(parts)):
-            tails["/".join(parts[at:])].append(path)
-    for path in paths:
-        longer = [other for other in tails[path.strip("/")] if len(other) > len(path)]
-        longest = max(longer, key=len, default="")
-        # All paths with this ending must be endings of one another; otherwise it is ambiguous.
-        if longest and all(longest.endswith(other.lstrip("/")) for other in longer):
-            table[longest].absorb(table.pop(path))
 
 
 def _add_code(
@@ -377,7 +320,7 @@ def _phrases(
         )
         scored.append((weight, phrase))
         thing.sure = min(0.75, 0.35 + 0.04 * (spread + own))
-        if last in _WORDS["event ends"]:
+        if last in _EVENT_ENDS:
             thing.type = "event"
     chosen: dict[str, Thing] = {}
     parts: list[str] = []
