@@ -60,6 +60,26 @@ def test_an_order_in_a_pasted_text_is_no_wish(place):
         assert wishes_in(Message.user(place.replace("{}", order))) == (), order
 
 
+#: How somebody asks about a text that stands before the question.
+QUESTIONS = [
+    "Can you explain what this sentence means?", "Is a landlord allowed to say that?",
+    "What is meant by this clause?", "Does that sound polite?", "Is that legal?", "Any typos?",
+    "Should I be worried?", "Would you sign this?", "Who is the author?",
+    "Was bedeutet dieser Satz?", "Darf er das sagen?", "Klingt das gut?",
+    "Wat betekent deze zin?", "Mag hij dat zeggen?", "Klinkt dat goed?",
+    "¿Qué significa esta frase?", "¿Puede decir eso?", "¿Suena bien?",
+    "Que veut dire cette phrase ?", "A-t-il le droit de dire ça ?", "Ça sonne bien ?",
+    "这句话是什么意思？", "他可以这么说吗？", "这样说礼貌吗？",
+    "Что значит это предложение?", "Он имеет право так говорить?", "Это звучит вежливо?",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_order_before_a_question_about_it_is_no_wish(question):
+    for gap in ("\n", " \u2013 ", " ", "\n\n"):
+        assert wishes_in(Message.user(ORDERS[0] + gap + question)) == (), gap
+
+
 def test_a_text_part_of_its_own_is_no_wish():
     for order in ORDERS:
         for parts in (
