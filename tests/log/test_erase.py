@@ -19,7 +19,7 @@ from hiermem.log import append as ingest
 from hiermem.log.append import fork
 from hiermem.models.function import FunctionLLM
 from hiermem.stores import memory as memory_store
-from hiermem.stores.sqlite.workers import LOOKS
+from hiermem.stores.sqlite.connections import LOOKS
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.text import fence
 from hiermem.types import Message, ToolCall

@@ -363,5 +363,27 @@ async def test_the_log_is_cut_after_a_large_write_and_once_a_long_read_has_ended
         for _ in range(2):
             await session.append(many(4_000_000))
         assert log.stat().st_size <= 8_000_000
-        assert (await session.status()).messages == 4_000
+        await session.append(many(12_000_000))
+        assert log.stat().st_size < 1_000_000, "it waits for a longer log than before"
+        assert (await session.status()).messages == 5_500
     assert not log.exists()
+
+
+async def test_erasing_while_somebody_reads_makes_the_log_no_longer(tmp_path):
+    """Broken, each try to clean the file's bytes makes the log longer by the whole file."""
+    path, log = tmp_path / "m.db", tmp_path / "m.db-wal"
+    plain = {"token_counter": Quarters(), "config": HierarchyConfig(enabled=False)}
+    store = await SQLiteStore.open(path, busy_timeout=0.1)
+    async with AsyncMemory(store=store, **plain) as memory:
+        session = memory.session("s")
+        await session.append(many(4_000_000))
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            assert reader.execute("SELECT count(*) FROM messages").fetchone() == (500,)
+            before = log.stat().st_size
+            for index in range(4):
+                assert not (await session.erase([index])).scrubbed
+            assert log.stat().st_size < before + path.stat().st_size / 4
+        assert (await session.erase([4])).scrubbed
+        assert log.stat().st_size == 0
+    await store.close()

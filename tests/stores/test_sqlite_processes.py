@@ -6,6 +6,8 @@ import random
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 
 import pytest
 
@@ -101,6 +103,53 @@ async def test_a_killed_writer_loses_nothing_that_it_was_told_is_kept(tmp_path, 
         writer.stdout.close()
         assert acknowledged <= await _examined(path)
     assert died == kills
+
+
+ERASER = """
+import sys, threading, time
+from hiermem import HierarchyConfig, Memory, Message
+
+class Quarters:
+    name = "quarters"
+
+    def count(self, text):
+        return -(-len(text) // 4)
+
+path, name, until = sys.argv[1], sys.argv[2], time.monotonic() + 3
+plain = HierarchyConfig(enabled=False)
+with Memory.open(path, token_counter=Quarters(), config=plain) as memory:
+    session = memory.session(name)
+    session.append([Message.user("the pump " * 900) for _ in range(100)])
+
+    def read():
+        while time.monotonic() < until:
+            session.messages(0, 100)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    index = 0
+    while time.monotonic() < until:
+        session.append(Message.user("the pump " * 900))
+        session.erase([index])
+        index += 1
+    for reader in readers:
+        reader.join()
+"""
+
+
+def test_beside_processes_that_read_write_and_erase_the_log_stays_as_long_as_the_file(tmp_path):
+    """Broken, each erasure adds the whole file to a log that reads keep from being cut."""
+    path, log = tmp_path / "x.db", tmp_path / "x.db-wal"
+    Memory.open(path).close()
+    workers = [subprocess.Popen([sys.executable, "-c", ERASER, path, name]) for name in "abc"]
+    longest = 0
+    while any(worker.poll() is None for worker in workers):
+        with suppress(FileNotFoundError):
+            longest = max(longest, log.stat().st_size)
+        time.sleep(0.01)
+    assert [worker.returncode for worker in workers] == [0, 0, 0]
+    assert 0 < longest < 1.8 * path.stat().st_size
 
 
 @pytest.mark.thorough

@@ -22,11 +22,11 @@ from hiermem.errors import ReadOnlyError, UsageError
 from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import files, reads
 from hiermem.stores.sqlite import trees as due
-from hiermem.stores.sqlite.connections import FAILURES, translate
+from hiermem.stores.sqlite.connections import FAILURES, LOOKS, translate
 from hiermem.stores.sqlite.files import scrub
 from hiermem.stores.sqlite.schema import current
 from hiermem.stores.sqlite.tenant import SQLiteTenant
-from hiermem.stores.sqlite.workers import LOOKS, Readers, Transaction, Writer
+from hiermem.stores.sqlite.workers import Readers, Transaction, Writer
 from hiermem.types.transaction import DueSession, Scrubbed
 
 __all__ = ["SQLiteStore", "SQLiteTenant"]

@@ -23,12 +23,17 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 from weakref import WeakSet
 
 from hiermem import errors
 from hiermem.errors import ForkedProcessError
+
+T = TypeVar("T")
 
 #: The errors that a statement may raise. With a damaged file, even the error's text may be
 #: unreadable, which raises UnicodeDecodeError.
@@ -39,6 +44,13 @@ FAILURES = (sqlite3.Error, UnicodeDecodeError)
 #: is emptied after a commit; if a read is in the way, when it has grown by as much, or when SQLite
 #: begins it anew.
 MOST_LOG = 8_000_000
+#: Seconds for which SQLite itself waits for the lock. It looks less often the longer it waits, at
+#: last ten times a second, and may miss each pause between two writes of another process. For so
+#: short a time it looks each few milliseconds.
+LOOKS = 0.02
+#: Seconds that a commit waits for reads that are in the way; most are shorter. Other writes wait
+#: as long, reads do not.
+LOG_PATIENCE = 0.25
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -49,6 +61,33 @@ DAMAGED = "the file was left untouched; restore a copy of it"
 def is_busy(error: sqlite3.Error) -> bool:
     """Return whether another connection held a lock that the statement needed."""
     return _primary(error) in _BUSY
+
+
+def patiently(work: Callable[[], T], *, patience: float) -> T:
+    """Call ``work`` until no other connection holds a lock that it needs; raise after so long."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() >= until:
+                raise
+        time.sleep(0.001)
+
+
+def empty_log(connection: sqlite3.Connection, *, patience: float) -> bool:
+    """Copy the write-ahead log into the file and cut it; return False if others are in the way.
+
+    SQLite waits for reads and writes, but not for the checkpoint that another process runs.
+    """
+    until = time.monotonic() + patience
+    (earlier,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute(f"PRAGMA busy_timeout = {int(1000 * patience)}")
+    empty = "PRAGMA wal_checkpoint(TRUNCATE)"
+    while (others := connection.execute(empty).fetchone()[0]) and time.monotonic() < until:
+        time.sleep(0.01)
+    connection.execute(f"PRAGMA busy_timeout = {earlier}")
+    return not others
 
 
 def translate(

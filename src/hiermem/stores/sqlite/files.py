@@ -22,7 +22,8 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from hiermem import process
@@ -36,7 +37,7 @@ from hiermem.errors import (
     UsageError,
 )
 from hiermem.stores.sqlite import connections
-from hiermem.stores.sqlite.connections import DAMAGED, FAILURES, is_busy, translate
+from hiermem.stores.sqlite.connections import DAMAGED, FAILURES, translate
 from hiermem.stores.sqlite.schema import (
     APPLICATION_ID,
     DEVELOPMENT_ID,
@@ -191,15 +192,13 @@ def sync(path: Path) -> None:
     # A folder cannot be opened on every platform; there, renaming is durable by itself.
     if path.is_dir() and os.name != "posix":
         return
-    try:
+    with suppress(FileNotFoundError):
         # Not for the store's own file: closing a descriptor of it drops the process's locks.
         number = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    except FileNotFoundError:
-        return
-    try:
-        process.sync(number)
-    finally:
-        os.close(number)
+        try:
+            process.sync(number)
+        finally:
+            os.close(number)
 
 
 def _was_created(path: Path) -> bool:
@@ -207,11 +206,9 @@ def _was_created(path: Path) -> bool:
 
     A power loss during the first transaction leaves such a file. SQLite makes it empty again.
     """
-    try:
-        with _sibling(path, "-journal").open("rb") as file:
-            head = file.read(20)
-    except FileNotFoundError:
-        return False
+    head = b""
+    with suppress(FileNotFoundError), _sibling(path, "-journal").open("rb") as file:
+        head = file.read(20)
     return head.startswith(_JOURNAL_MAGIC) and head[16:20] == bytes(4)
 
 
@@ -225,10 +222,8 @@ def _identify(path: Path) -> str:
         head = connections.read_head(path, 100)
     except FileNotFoundError:
         return "absent"
-    if head is None:
-        return "store"  # it was identified when that connection was made
-    if not head:
-        return "empty"
+    if not head:  # None: it was identified when this process connected to it
+        return "store" if head is None else "empty"
     if len(head) < 100 or not head.startswith(_MAGIC):
         if _was_created(path):
             return "empty"
@@ -406,10 +401,8 @@ def _rename_to_new(part: Path, target: Path) -> None:
     """Give a file its name. Raises FileExistsError where the name is taken."""
     try:
         os.link(part, target)  # a rename would replace what has the name
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        if os.path.lexists(target):
+    except OSError as error:  # a file system without links
+        if isinstance(error, FileExistsError) or os.path.lexists(target):
             raise FileExistsError from None
         part.rename(target)
 
@@ -419,18 +412,10 @@ def _use_wal(connection: sqlite3.Connection, *, busy_timeout: float) -> None:
 
     SQLite does not wait for the lock that this needs, so this function waits.
     """
-    give_up = time.monotonic() + busy_timeout
-    while True:
-        try:
-            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        except sqlite3.OperationalError as error:
-            if not is_busy(error) or time.monotonic() > give_up:
-                raise
-            time.sleep(0.01)
-            continue
-        if mode != "wal":
-            raise StoreError(f"the file system does not support write-ahead logging ({mode})")
-        return
+    use = partial(connection.execute, "PRAGMA journal_mode = WAL")
+    (mode,) = connections.patiently(use, patience=busy_timeout).fetchone()
+    if mode != "wal":
+        raise StoreError(f"the file system does not support write-ahead logging ({mode})")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
@@ -447,14 +432,15 @@ _BACKUP = re.compile(r"\.v\d+\.bak(\.part)?(-journal|-wal|-shm)?")
 def scrub(path: Path, *, busy_timeout: float) -> Scrubbed:
     """Rewrite the file, empty its log and remove the backups in its folder.
 
-    Every step is tried, whether or not the step before it succeeded. If another connection holds a
-    lock for longer than ``busy_timeout`` seconds, or if a step fails, the result gives the reason.
+    If another connection holds a lock for longer than ``busy_timeout`` seconds, or if a step fails,
+    the result gives the reason. Backups are removed in any case.
     Raises StoreCorruptError if the file is damaged.
     """
     removed, reasons = _remove_backups(path)
     try:
-        with closing(connect(path, busy_timeout=busy_timeout)) as connection:
-            reasons += _rewrite(connection)
+        # It waits briefly for the lock: whoever rewrites the file fills the log meanwhile.
+        with closing(connect(path, busy_timeout=connections.LOOKS)) as connection:
+            reasons += _rewrite(connection, busy_timeout=busy_timeout)
             sync(path.with_name(path.name + "-wal"))
         sync(path.parent)
     except FAILURES as error:
@@ -481,21 +467,25 @@ def _remove_backups(path: Path) -> tuple[list[str], list[str]]:
     return removed, reasons
 
 
-def _rewrite(connection: sqlite3.Connection) -> list[str]:
-    """Rewrite the file and empty the log; return the reasons for what failed."""
-    reasons: list[str] = []
+def _rewrite(connection: sqlite3.Connection, *, busy_timeout: float) -> list[str]:
+    """Rewrite the file and empty the log; return the reasons for what failed.
+
+    The whole file passes through the log. So the log is emptied before, too: while a read keeps
+    what is there, nothing would be gained, and each try would make it longer by the file.
+    """
+
+    def rewrite() -> bool:
+        if connections.empty_log(connection, patience=busy_timeout):
+            connection.execute("VACUUM")
+            return connections.empty_log(connection, patience=busy_timeout)
+        connection.execute("BEGIN IMMEDIATE")  # raises if another one writes
+        return False
+
     try:
-        connection.execute("VACUUM")
+        is_done = connections.patiently(rewrite, patience=busy_timeout)
     except FAILURES as error:
-        reasons.append(_reason(error))
-    # This runs even if VACUUM failed, because it removes data that is only in the log.
-    try:
-        (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    except FAILURES as error:
-        return [*reasons, _reason(error)]
-    if busy:
-        reasons.append("another connection is reading the file")
-    return reasons
+        return [_reason(error)]
+    return [] if is_done else ["another connection is reading the file"]
 
 
 def _reason(error: Exception) -> str:

@@ -24,17 +24,13 @@ from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
 from hiermem.process import HomeProcess
 from hiermem.stores.contract import system_time
 from hiermem.stores.sqlite import connections
-from hiermem.stores.sqlite.connections import FAILURES, MOST_LOG, is_busy, translate
+from hiermem.stores.sqlite.connections import FAILURES, MOST_LOG, translate
 from hiermem.types import SessionRecord
 
 T = TypeVar("T")
 
 #: The number of writes that may share one commit; with more, the first write would wait too long.
 _GROUP = 256
-#: Seconds for which SQLite itself waits for the lock. It looks less often the longer it waits, at
-#: last ten times a second, and may miss each pause between two writes of another process. For so
-#: short a time it looks each few milliseconds.
-LOOKS = 0.02
 #: Seconds that a fork waits for reads and writes under way.
 PATIENCE = 5.0
 #: The number of sessions whose head the writer remembers.
@@ -97,11 +93,11 @@ class Transaction:
             return
         with suppress(OSError, *FAILURES):
             size = os.stat(f"{path}-wal").st_size  # noqa: PTH116 - after each commit; ten times faster
-            if size < self._log_limit:
-                return
-            self._log_limit = size + MOST_LOG
-            if not self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
-                self._log_limit = MOST_LOG
+            # Another process may have cut it meanwhile.
+            self._log_limit = min(self._log_limit, size + MOST_LOG) if size > MOST_LOG else MOST_LOG
+            if size > self._log_limit:
+                self._log_limit = size + MOST_LOG
+                connections.empty_log(self.connection, patience=connections.LOG_PATIENCE)
 
     def begin(self, *, grouped: bool, durable: bool) -> None:
         """Take the write lock; forget the heads if another connection has committed meanwhile.
@@ -117,20 +113,15 @@ class Transaction:
             self._seen = seen
 
     def _lock(self, *, durable: bool) -> None:
-        until = time.monotonic() + self._busy_timeout
-        while True:
-            try:
-                # The pragma reads the schema, so another process may be in its way, too.
-                if durable is not self._durable:
-                    level = "FULL" if durable else "NORMAL"
-                    self.connection.execute(f"PRAGMA synchronous = {level}")
-                    self._durable = durable
-                self.connection.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
-                if not is_busy(error) or time.monotonic() >= until:
-                    raise
-            else:
-                return
+        def lock() -> None:
+            # The pragma reads the schema, so another process may be in its way, too.
+            if durable is not self._durable:
+                level = "FULL" if durable else "NORMAL"
+                self.connection.execute(f"PRAGMA synchronous = {level}")
+                self._durable = durable
+            self.connection.execute("BEGIN IMMEDIATE")
+
+        connections.patiently(lock, patience=self._busy_timeout)
 
     def keep(self) -> None:
         """Join this write to its group."""
