@@ -148,6 +148,10 @@ LONE = {
     "zh": ("把围栏漆成绿色，再给兽医打电话问订单。", "一切顺利，大家都很高兴。"),
     "ru": ("Покрась забор в зелёный цвет и позвони ветеринару насчёт заказа.",),
     "tr": ("Çiti yeşile boya ve sipariş için veterineri ara.",),
+    "th": ("ทาสีรั้วเป็นสีเขียวแล้วโทรหาสัตวแพทย์เรื่องคำสั่งซื้อ", "การสนทนาเป็นไปด้วยดีและทุกคนมีความสุข",
+           "แมวนอนบนหลังคาอุ่นใต้แสงจันทร์สีเงิน", "พรุ่งนี้ฝนจะตกหนักในภาคเหนือ โปรดระวังน้ำท่วม"),
+    "pl": ("Pomaluj płot na zielono i zadzwoń do weterynarza w sprawie zamówienia.",
+           "Wszystko poszło dobrze i wszyscy są zadowoleni."),
     "figures": ("Paint the fence green and phone the vet about the order.",),
 }  # fmt: skip
 #: Short records, and a fair summary of each.
@@ -158,6 +162,12 @@ SHORT = {
     "tr": (("Salondaki pompa ses çıkarıyor, vana damlıyor.", "Vanayı kapat, conta depoda.",
             "Anahtar Tarık'ta, öğlen gelecek.", "Pompayı akşam vardiyasından önce deneriz."),
            "Damlayan vananın contası Tarık'ın anahtarıyla değişecek, sonra pompa denenecek."),
+    "th": (("ปั๊มน้ำในโรงงานสามมีเสียงดังอีกแล้ว และวาล์วข้างๆ ก็รั่ว", "ปิดวาล์วก่อน ปะเก็นอยู่ในห้องเก็บของ",
+            "ประแจอยู่กับสมชาย เขาจะมาตอนเที่ยง", "เราจะทดสอบปั๊มก่อนกะดึก"),
+           "วาล์วของปั๊มรั่ว สมชายจะเอาประแจมาตอนเที่ยง แล้วจะเปลี่ยนปะเก็น"),
+    "pl": (("Pompa w hali trzeciej hałasuje, a zawór przecieka.", "Zamknij zawór, uszczelka jest w biurze.",
+            "Klucz ma Tomek, przyjedzie w południe.", "Sprawdzimy pompę przed nocną zmianą."),
+           "Zawór pompy przecieka; w południe Tomek przywiezie klucz i wymienią uszczelkę."),
     "figures": ([f"{4000 + 37 * n} {90 + n} {n * 113 + 200}" for n in range(12)],
                 "The first column rises from 4000 to 4407."),
 }  # fmt: skip

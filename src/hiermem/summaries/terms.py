@@ -11,7 +11,7 @@ summary of another conversation, with the names of the session put in, six do.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from hiermem.data import word_lists
@@ -30,10 +30,14 @@ _SEVERAL: Final = 4
 _FEW: Final = 3
 #: Scripts in which a word may have a prefix of one letter: Hebrew, Arabic.
 _PREFIXING: Final = re.compile("[\u0590-\u07ff]")
+#: Scripts that write words of several letters without spaces: Thai, Lao, Tibetan, Burmese, Khmer.
+#: A pair of such letters stands in any text by chance, four rarely.
+_RUNS: Final = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"
+_STRETCH: Final = re.compile(f"(?=([{_RUNS}]{{4}}))")
 _HEADING: Final = re.compile(r"^ {0,3}#{1,6}[ \t].*$", re.MULTILINE)
-#: Signs of grammar in scripts without spaces.
+#: Signs of grammar in scripts without spaces, and the letters that ``_STRETCH`` reads.
 _PARTICLE: Final = re.compile(
-    "[\u3040-\u309f的了是在和与及也都就不很我你他她它们这那有要把被给对到从将一个来去上下里]"
+    f"[{_RUNS}\u3040-\u309f的了是在和与及也都就不很我你他她它们这那有要把被给对到从将一个来去上下里]"
 )
 
 
@@ -78,24 +82,22 @@ def tells_of(text: str, record: Sequence[str], *, names: str) -> bool | None:
         return True
     alone = [term for term in shared if places[term] == [most]]
     is_named = any(not speakers.isdisjoint(_heads(stem(word))) for word in words(text))
-    if len(alone) == len(shared) and not is_named:
-        return False
     # Figures of one sentence stand together, also in a fair summary.
     lone, common = (sum(not term.isdigit() for term in each) for each in (alone, shared))
-    return len(met) < 2 * _SEVERAL or lone <= _FEW or 4 * lone <= 3 * common
+    is_spread = len(met) < 2 * _SEVERAL or lone <= _FEW or 4 * lone <= 3 * common
+    return is_spread and (len(alone) < len(shared) or is_named)
 
 
-def _terms(text: str) -> Iterator[str]:
-    """Yield the stems of the words of ``text`` that say something, each once."""
-    seen: set[str] = set()
-    for word in words(text):
-        term = stem(word)
-        if term in seen or word in _EMPTY or term in _EMPTY or _PARTICLE.search(word):
-            continue
-        seen.add(term)
-        shortest = 2 if word.isdigit() or not word.isascii() else 3
-        if len(word) >= shortest:
-            yield term
+def _terms(text: str) -> Iterable[str]:
+    """Return the stems of the words of ``text`` that say something, each once."""
+    telling = (
+        stem(word)
+        for word in words(text)
+        if len(word) >= (2 if word.isdigit() or not word.isascii() else 3)
+        and not (word in _EMPTY or _PARTICLE.search(word))
+    )
+    terms = (term for term in telling if term not in _EMPTY)
+    return dict.fromkeys([*_STRETCH.findall(fold(text)), *terms])
 
 
 def _heads(term: str) -> tuple[str, ...]:
