@@ -165,7 +165,7 @@ SHORT = {
     "th": (("ปั๊มน้ำในโรงงานสามมีเสียงดังอีกแล้ว และวาล์วข้างๆ ก็รั่ว", "ปิดวาล์วก่อน ปะเก็นอยู่ในห้องเก็บของ",
             "ประแจอยู่กับสมชาย เขาจะมาตอนเที่ยง", "เราจะทดสอบปั๊มก่อนกะดึก"),
            "วาล์วของปั๊มรั่ว สมชายจะเอาประแจมาตอนเที่ยง แล้วจะเปลี่ยนปะเก็น"),
-    "pl": (("Pompa w hali trzeciej hałasuje, a zawór przecieka.", "Zamknij zawór, uszczelka jest w biurze.",
+    "pl": (("Pompa w hali trzeciej hałasuje, a zawór przecieka.", "Zamknij zawór.",
             "Klucz ma Tomek, przyjedzie w południe.", "Sprawdzimy pompę przed nocną zmianą."),
            "Zawór pompy przecieka; w południe Tomek przywiezie klucz i wymienią uszczelkę."),
     "figures": ([f"{4000 + 37 * n} {90 + n} {n * 113 + 200}" for n in range(12)],
