@@ -41,12 +41,11 @@ Entry: TypeAlias = str | UsageError | None
 #: The schemes of URLs that name object storage; ``memory`` is the process's own, for trials.
 SCHEMES: Final = ("s3", "gs", "az", "memory")
 _MOST_URL: Final = 512
-_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)\Z", re.DOTALL)
-#: A URL that went through a path object, which makes one slash of two.
-_URL_AS_PATH: Final = re.compile(rf"(?:{'|'.join(SCHEMES)}):[/\\]")
-_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
-_PART: Final = re.compile(r"[\w .,()+&=!'-]+\Z")
-_OPTION: Final = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
+#: A scheme, a bucket and a prefix, of which no part is only dots or begins or ends with a space.
+_URL: Final = re.compile(
+    rf"({'|'.join(SCHEMES)})://([A-Za-z0-9][A-Za-z0-9._-]*)"
+    r"((?:/(?!\.+(?:/|\Z)| )[\w .,()+&=!'-]+(?<! ))*)/*\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,42 +136,26 @@ class BankUrl:
 def read_url(folder: object) -> BankUrl | None:
     """Return the place that a URL names; None for anything but a URL, such as a path.
 
-    Raises UsageError for an unusable URL. The error repeats only the scheme, because a URL may hold
-    credentials.
+    Raises UsageError for an unusable URL, which no error repeats: it may hold credentials.
 
     >>> str(read_url("s3://bank/team/x/"))
     's3://bank/team/x'
     >>> read_url("a/folder") is None
     True
     """
-    match = _URL.match(folder) if isinstance(folder, str) else None
-    if not isinstance(folder, str) and _URL_AS_PATH.match(str(folder)):
-        raise UsageError("the URL is a path object, which loses a slash; pass text")
-    if match is None:
+    if not isinstance(folder, str):
+        if str(folder).replace("\\", "/").startswith(tuple(f"{scheme}:/" for scheme in SCHEMES)):
+            raise UsageError("the URL is a path object, which loses a slash; pass text")
         return None
-    scheme, rest = match[1].lower(), match[2]
-    if scheme not in SCHEMES:
+    if "://" not in folder:
+        return None
+    match = _URL.match(folder)
+    if match is None or len(folder) > _MOST_URL:
         raise UsageError(
-            f"no object storage {scheme}://; use {', '.join(f'{name}://' for name in SCHEMES)}, "
+            f"invalid URL; use SCHEME://BUCKET/PREFIX without credentials, {', '.join(SCHEMES)}, "
             "or a folder"
         )
-    bucket, _, prefix = rest.partition("/")
-    prefix = prefix.strip("/")
-    if "@" in bucket or ":" in bucket:
-        raise UsageError(
-            f"a {scheme}:// URL has no credentials or port; use options or the environment"
-        )
-    parts = prefix.split("/") if prefix else []
-    if (
-        len(rest) > _MOST_URL - len(scheme) - 3
-        or not _BUCKET.match(bucket)
-        or not all(_PART.match(part) and part.strip(".") and part == part.strip() for part in parts)
-    ):
-        raise UsageError(
-            f"invalid {scheme}:// URL; use {scheme}://BUCKET/PREFIX: letters, digits, spaces, "
-            f"_.,()+&=!'-, slashes, at most {_MOST_URL} characters"
-        )
-    return BankUrl(scheme, bucket, prefix)
+    return BankUrl(match[1], match[2], match[3][1:])
 
 
 def read_options(options: object) -> dict[str, str]:
@@ -183,24 +166,15 @@ def read_options(options: object) -> dict[str, str]:
     """
     if options is None:
         return {}
-    if not isinstance(options, Mapping):
-        raise UsageError("options must map names to values, such as {'endpoint': URL}")
-    read: dict[str, str] = {}
-    for name, value in options.items():
-        if not isinstance(name, str) or not _OPTION.match(name):
-            raise UsageError(
-                "options: invalid name; use lower-case letters, digits and _, such as endpoint"
-            )
-        if isinstance(value, bool):
-            read[name] = "true" if value else "false"
-        elif isinstance(value, (str, int)):
-            read[name] = str(value)
-        else:
-            raise UsageError(
-                f"options: {name} is {type(value).__name__}; use text, a whole number or a truth "
-                "value"
-            )
-    return read
+    if not isinstance(options, Mapping) or not all(
+        isinstance(name, str) and name.isidentifier() and isinstance(value, (str, int))
+        for name, value in options.items()
+    ):
+        raise UsageError("options must map names, such as endpoint, to text, numbers or bools")
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+    }
 
 
 def write_pointer(bank: ExchangedBank) -> str:
