@@ -1,5 +1,8 @@
 """The page in a headless Chromium: it shows what is stored, and does nothing else."""
 
+import json
+import random
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -8,7 +11,9 @@ from pathlib import Path
 import browser
 import pytest
 
-from hiermem import Memory, Message, ToolCall
+import hiermem.data
+from hiermem import HierarchyConfig, Memory, Message, ToolCall
+from hiermem.text.terms import stem
 
 pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason="there is no Chromium here")
 
@@ -19,7 +24,7 @@ MARKS = Path(__file__).with_name("hostile.txt").read_bytes().decode().rstrip("\n
 OWN = set(
     """html head meta title style body a header div p h1 h2 h3 h4 label input output main ol section
     canvas ul li span button aside script article time mark b dl dt dd code table tr th td details
-    summary meter strong noscript""".split()  # noqa: SIM905 - easier to read
+    summary meter strong em s pre noscript""".split()  # noqa: SIM905 - easier to read
 )
 
 
@@ -117,7 +122,7 @@ def test_hostile_texts_do_nothing(page, tmp_path, every):
             const shown = [];
             for (const [at, one] of HEAD.sessions.entries()) {
                 await open(at);
-                const tabs = ["Context", "Summaries", "Pins and bank", "Health"];
+                const tabs = ["Context", "Summaries", "Remembered", "Health"];
                 const seen = tabs.filter((_, n) => n % EVERY === at % EVERY);
                 for (const tab of [...seen, "Messages"]) {
                     show(tab);
@@ -160,20 +165,18 @@ def test_the_keys_walk_the_map(page, trip):
     page.open(trip)
     page.run("document.getElementById('map').focus()")
     page.press("ArrowLeft")
-    first = page.run("document.getElementById('status').textContent")
-    assert first.startswith("L")
+    place = r"/\(L(\d+)\.(\d+)\)/.exec($('status').textContent).slice(1).map(Number)"
+    first = page.run(place)
     page.press("ArrowDown")
     page.press("ArrowRight")
-    below = page.run("document.getElementById('status').textContent")
-    assert int(below[1]) == int(first[1]) - 1
-    assert below.split(":")[0].endswith(".1")
+    assert page.run(place) == [first[0] - 1, 1]
     while page.run("picked.node >= 0"):
         page.press("ArrowDown")
     said = page.run("document.getElementById('status').textContent")
     assert said.startswith("Message ")
     assert page.run("document.querySelector('article.lit') !== null")
     page.press("ArrowUp")
-    assert page.run("document.getElementById('status').textContent").startswith("L1.")
+    assert page.run(place)[0] == 1
     page.press("+")
     assert page.run("S.window[1] - S.window[0] < S.count")
     page.press("0")
@@ -209,7 +212,7 @@ def test_every_control_is_reached_by_tab_and_has_a_name(page, trip):
     for _ in range(12):
         page.press("Tab")
         reached.append(page.run("document.activeElement.id || document.activeElement.className"))
-    wanted = ["skip", "find", "map", "budget", "time", "tab-Messages", "panel"]
+    wanted = ["skip", "find", "map", "budget", "tab-Messages", "panel"]
     assert [each for each in reached if each in wanted] == wanted
     page.call("Accessibility.enable")
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]
@@ -258,39 +261,283 @@ def test_the_budget_shows_the_context_as_it_would_be_sent(page, trip):
     )
 
 
-def test_the_log_is_shown_as_it_was(page, trip):
-    page.open(trip)
-    page.run("document.getElementById('time').focus()")
-    page.press("Home")
-    assert page.run("outline().length") == 0
-    page.press("End")
-    whole = page.run("outline().length")
-    assert whole == page.run("S.nodes.length")
-    page.press("ArrowLeft")
-    assert page.run("S.limit") == 120
-    assert "the first 120" in page.run("document.getElementById('time-says').value")
-
-
 def test_finding_as_one_types(page, trip):
+    """Broken, messages stand behind summaries, or the found words are not seen."""
     page.open(trip)
     page.press("/")
     assert page.run("document.activeElement.id") == "find"
-    page.type("order number 11")
+    page.type("orders Weber 11")
+    rows = page.run("[...$('panel').querySelectorAll('.hit')].map((one) => one.innerText)")
+    wanted = [n for n, each in enumerate(talk(120)) if re.search(r"\b11", each.content)]
     said = page.run("document.getElementById('hits').value")
-    texts = [each.content for each in talk(120)]
-    count = sum(all(word in text for word in ("order", "number", "11")) for text in texts)
-    assert said.startswith(f"{count} messages")
-    assert page.run("document.querySelectorAll('#panel article').length") >= 11
-    assert page.run("document.querySelector('#panel mark').textContent").lower() in (
-        "order",
-        "number",
-        "11",
+    assert said.startswith(f"{len(wanted)} messages")
+    found = [re.search(r"message (\d+)", row) for row in rows[: len(wanted)]]
+    assert [int(each[1]) for each in found] == wanted
+    assert all("Summary of" in row for row in rows[len(wanted) :])
+    marks = page.run(
+        "[...$('panel').querySelectorAll('.hit')].map((row) =>"
+        " [...row.querySelectorAll('mark')].map((one) => one.textContent))"
     )
+    assert all({"order", "Weber"} <= set(each) for each in marks[: len(wanted)])
     page.press("Enter")
     assert page.run("tab") == "Messages"
-    assert page.run("picked.message") == 11
+    assert page.run("picked.message") == wanted[0]
     page.run("$('find').value = ''; $('find').dispatchEvent(new Event('input'))")
     assert page.run("document.querySelectorAll('#tab-Found').length") == 0
+
+
+def test_what_the_command_finds_is_found(page, tmp_path):
+    """Broken, a word in another form, a question or an accent finds nothing on the page."""
+    said = ["My passport expires on 4 May.", "The cities of Málaga", "We hoped to adopt a dog."]
+    asked = {
+        "passports expire": 0,
+        "When does my passport expire?": 0,
+        "city malaga": 1,
+        "hoping for an adoption": 2,
+        "passport renewal": 0,
+    }
+    with Memory.open(":memory:") as memory:
+        session = memory.session("trip")
+        session.append(Message.user(text) for text in [*said, "Nothing of the kind."])
+        best = {question: memory.search(question)[0].index for question in asked}
+        path = tmp_path / "trip.html"
+        path.write_text(session.to_html(), encoding="utf-8")
+    assert best == asked
+    page.open(path)
+    for question, index in asked.items():
+        page.run(f"$('find').value = {question!r}; search()")
+        assert page.run("find.messages") == [index], question
+    assert "None has all of these words" in page.run("$('panel').textContent")
+
+
+def test_words_have_the_stems_of_the_search(page, trip):
+    """Broken, the page and the command find other forms of a word."""
+    lists = Path(hiermem.data.__file__).parent
+    bare = set(re.findall("[a-z]{3,}", (lists / "thesaurus.txt").read_text("utf-8")))
+    endings = ("", "s", "ed", "ing", "ation", "izer", "ably", "bly", "logy", "fulness", "y", "ies",
+               "ical", "ement", "sses", "ousli")  # fmt: skip
+    known = sorted(word + ending for word in bare for ending in endings)
+    assert len(known) > 5_000
+    page.open(trip)
+    stems = page.run(f"{json.dumps(known)}.map(stem)")
+    wrong = [each for each in zip(known, stems, strict=True) if stem(each[0]) != each[1]]
+    assert wrong == []
+
+
+#: What must not be read on a page: a value that is none.
+NONE = re.compile(r"undefined|null|NaN|\[object|Invalid|Infinity")
+#: Gathers all text of the page, pane by pane, with every summary and some messages selected.
+READ = """(() => {
+    // What is not drawn has no inner text.
+    document.styleSheets[0].insertRule("* { content-visibility: visible !important }");
+    const texts = [], stray = [];
+    const look = () => {
+        texts.push(document.body.innerText);
+        for (const box of [$("panel"), $("detail"), $("list"), $("banks")])
+            for (const one of box.childNodes) if (one.nodeType === 3) stray.push(one.data);
+        for (const one of document.querySelectorAll("[title], [aria-label], [aria-valuetext]"))
+            for (const { value } of one.attributes) texts.push(value);
+    };
+    look();
+    for (let at = 0; S && at < S.contexts.length; at++) {
+        $("budget").value = at;
+        refresh();
+        for (const tab of Object.keys(TABS)) { show(tab); look(); }
+        if (at) continue;
+        for (const node of S.nodes) { pick(node.at); look(); }
+        for (let i = 0; i < S.count; i += 9) { go(i); look(); }
+    }
+    return [[...new Set(texts)], stray];
+})()"""
+
+
+@pytest.mark.parametrize("with_text", [True, False])
+def test_no_pane_shows_a_value_that_is_none(page, tmp_path, with_text):
+    """Broken, a person reads "undefined" or "0" where nothing should stand."""
+
+    def failing(request):
+        raise RuntimeError("the server is down")
+
+    pages = []
+    with Memory.open(tmp_path / "m.db") as memory:
+        ada = memory.space("ada", person="Ada")
+        session = memory.session("trip", space="ada", metadata={"source": "whatsapp"})
+        session.append(talk(60), Message.user("From now on, always answer briefly."))
+        ada.note("Likes tea.", sources=[("trip", 0)])
+        ada.note("Likes rain.")
+        session.update()
+        session.context(900)
+        session.append(talk(9))
+        memory.session("bare", space="ada").append(Message.user("One."))
+        ada.consolidate()
+        ada.note("Likes snow.", sources=[("trip", 2)])
+        pages += [memory.to_html(text=with_text), session.to_html(text=with_text)]
+        pages.append(session.to_html(text=with_text, query="order 11"))
+    with Memory.open(":memory:", llm=failing) as memory:
+        memory.session("x").append(talk(60))
+        memory.session("x").update()
+        pages.append(memory.to_html(text=with_text))
+    for number, text in enumerate(pages):
+        path = tmp_path / f"{number}.html"
+        path.write_text(text, encoding="utf-8")
+        page.open(path)
+        seen = [page.run(READ)]
+        for at in range(page.run("HEAD.sessions.length")):
+            page.run(f"open({at})")
+            seen.append(page.run(READ))
+        for texts, stray in seen:
+            assert [each for each in texts if NONE.search(each)] == []
+            assert stray == [], "a text stands in a pane without an element of its own"
+
+
+MARKDOWN = r"""# A plan
+
+Some **bold _and_ slanted** text, `code <b>`, ~~gone~~ and snake_case_names, 2 * 3 * 4.
+
+- one
+  - two **2**
+1. first
+2) second
+
+> quoted
+> twice
+
+| city | km |
+|------|---:|
+| Porto | 313 |
+| | 5 |
+
+```python
+print("**not bold**")
+```
+A [link](https://example.org/?a=1) and [another](javascript:alert).
+***
+<img src=x onerror=alert(1)>
+- [ ] open
+| no | table
+"""
+
+
+def test_markdown_is_shown_and_nothing_of_a_text_is_lost(page, tmp_path):
+    """Broken, marks stand raw, or a text differs from the one that was stored."""
+    lines = MARKDOWN.split("\n")
+    draw = random.Random(7)
+    texts = [MARKDOWN]
+    for _ in range(150):
+        parts = draw.choices([*lines, "**", "`", "|", "[", "](", "\n", "*a", "_ b", "```"], k=9)
+        texts.append(draw.choice(["", "\n", " "]).join(parts) or "x")
+    with Memory.open(":memory:") as memory:
+        session = memory.session("marks")
+        session.append(Message.user(text) for text in texts)
+        path = tmp_path / "marks.html"
+        path.write_text(session.to_html(), encoding="utf-8")
+    page.open(path)
+    shown = page.run(
+        "S.messages.text.map((_, i) => message(i).querySelector('.words').textContent)"
+    )
+    assert shown == texts
+    page.run("go(0)")
+    page.frame()
+    read = page.run("document.querySelector('article.lit .words').innerText")
+    for raw in ("**bold", "|---", "# A plan", "~~", "`code", "- one", "1. first", "](", "```"):
+        assert raw not in read
+    for kept in ('print("**not bold**")', "snake_case_names, 2 * 3 * 4", "<img src=x", "| no |"):
+        assert kept in read
+    inside = "[...document.querySelectorAll('article.lit .words {}')].map((one) => one.innerText)"
+    assert page.run(inside.format("strong")) == ["bold and slanted", "2"]
+    assert page.run(inside.format("em")) == ["and"]
+    rows = page.run(inside.format("tr:not(.mk)"))
+    assert [row.split() for row in rows] == [["city", "km"], ["Porto", "313"], ["5"]]
+    assert page.run("document.querySelectorAll('article.lit a').length") == 0
+
+
+def test_a_space_stands_in_the_page(page, tmp_path):
+    """Broken, what is known of a person is not seen, or its sources lead nowhere."""
+    with Memory.open(":memory:") as memory:
+        ada = memory.space("ada", person="Ada")
+        for name in ("january", "march"):
+            session = memory.session(name, title=f"In {name}", space="ada")
+            session.append(talk(4), Message.user("Always answer in metric units."))
+        memory.session("alone").append(talk(2))
+        ada.note("Lives in Bristol.", sources=[("march", 2)])
+        path = tmp_path / "space.html"
+        path.write_text(memory.to_html(), encoding="utf-8")
+    page.open(path)
+    shown = page.run("$('banks').innerText")
+    assert "Known in the space “ada”" in shown
+    assert shown.count("Always answer in metric units.") == 1, "equal wishes stand once"
+    assert "In january, 4" in shown
+    assert "In march, 4" in shown
+    page.run(
+        "[...$('banks').querySelectorAll('button')]"
+        ".find((one) => one.textContent === 'In march, 2').click()"
+    )
+    page.wait("S && picked.message === 2")
+    assert page.run("$('title').textContent") == "In march"
+    page.run("show('Remembered')")
+    assert "Lives in Bristol." in page.run("$('panel').innerText")
+    page.run("open(HEAD.sessions.findIndex((one) => one.id === 'alone'))")
+    page.wait("S && S.entry.id === 'alone'")
+    page.run("show('Remembered')")
+    assert "Bristol" not in page.run("$('panel').innerText"), "it is not in the space"
+
+
+def test_sessions_are_listed_by_their_source(page, tmp_path):
+    with Memory.open(":memory:") as memory:
+        for name, source in (("a", "chatgpt"), ("b", "whatsapp"), ("c", "whatsapp"), ("d", "")):
+            labels = {"source": source} if source else {}
+            memory.session(name, metadata=labels).append(talk(2))
+        path = tmp_path / "sources.html"
+        path.write_text(memory.to_html(), encoding="utf-8")
+    page.open(path)
+    listed = "[...document.querySelectorAll('#sessions strong')].map((one) => one.textContent)"
+    filters = page.run("$('sources').innerText").split()
+    assert filters == ["All", "4", "WhatsApp", "2", "ChatGPT", "1"]
+    page.run("$('sources').children[1].click()")
+    assert sorted(page.run(listed)) == ["b", "c"]
+    page.run("$('sources').children[0].click()")
+    assert sorted(page.run(listed)) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("size", [(1280, 900), (390, 844)])
+def test_the_text_has_most_of_the_window(page, tmp_path, size):
+    """Broken, the map of a long session leaves no room for its text, or a tab is cut off."""
+    levels = HierarchyConfig().levels
+    levels = [each.model_copy(update={"fan_in": 2, "max_size": None}) for each in levels]
+    config = HierarchyConfig.by_tokens(target=40, max_messages=2, levels=levels)
+    with Memory.open(":memory:", config=config) as memory:
+        session = memory.session("deep", title="A title of some length", participants=["Ann", "Bo"])
+        session.append(talk(400))
+        session.update()
+        path = tmp_path / "deep.html"
+        path.write_text(session.to_html(), encoding="utf-8")
+    page.open(path, size=size)
+    assert page.run("S.rows.length - 1") >= 7
+    assert page.run("$('top').getBoundingClientRect().bottom") <= size[1] / 3
+    page.run("$('find').value = 'order'; search()")
+    boxes = page.run("[...$('tabs').children].map((one) => one.getBoundingClientRect().right)")
+    assert len(boxes) == 6
+    assert max(boxes) <= size[0]
+    assert page.run("document.documentElement.scrollWidth") <= size[0]
+
+
+def test_the_axis_names_each_year(page, tmp_path):
+    with Memory.open(":memory:") as memory:
+        session = memory.session("years")
+        days = [datetime(2024, 12, 1, tzinfo=UTC) + timedelta(days=9 * n) for n in range(60)]
+        session.append(Message.user("word " * 20, created_at=at) for at in days)
+        path = tmp_path / "years.html"
+        path.write_text(session.to_html(), encoding="utf-8")
+    page.open(path)
+    labels = page.run("""(() => {
+        const drawn = [], whole = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = (text) => drawn.push(text);
+        drawDays($("canvas").getContext("2d"), map.rows.at(-1), "black", "grey");
+        CanvasRenderingContext2D.prototype.fillText = whole;
+        return drawn;
+    })()""")
+    for year in ("2024", "2025", "2026"):
+        assert sum(label.endswith(year) for label in labels) == 1, labels
 
 
 def test_a_line_of_a_summary_leads_to_its_message(page, trip):
@@ -340,6 +587,8 @@ def test_a_page_of_many_sessions_is_searched_and_walked(page, tmp_path):
     page.wait(
         "document.querySelectorAll('#sessions li').length === 1 && !/so far/.test($('hits').value)"
     )
+    row = page.run("document.querySelector('#sessions button').innerText")
+    assert "the invoice42 is lost" in row, "the line that was found is shown"
     page.run("document.querySelector('#sessions button').click()")
     page.wait("!document.getElementById('one').hidden && S !== null")
     assert page.run("document.getElementById('title').textContent") == "Talk 42"
@@ -376,7 +625,7 @@ def test_an_empty_session_and_an_empty_memory_are_shown(page, tmp_path):
         for text in (memory.session("none").to_html(), memory.to_html()):
             path.write_text(text, encoding="utf-8")
             page.open(path)
-            page.run("S && ['Context', 'Summaries', 'Pins and bank', 'Health'].forEach(show)")
+            page.run("S && ['Context', 'Summaries', 'Remembered', 'Health'].forEach(show)")
             page.frame()
         assert page.run("$('title').textContent") == "0 sessions"
 

@@ -228,7 +228,7 @@ def test_the_page_of_a_session_holds_nothing_of_another(memory):
     page = Page(trip.to_html())
     (shown,) = page.value("bank")
     assert [note["sources"] for note in shown["notes"]] == [[["trip", 4]]]
-    assert shown["files"] == [[f"{SECRET}.md", None]]
+    assert shown["files"] == []
     assert shown["synthesis"] == ""
     for session in (trip, fork):
         page = Page(session.to_html())
@@ -244,7 +244,8 @@ def test_the_page_of_a_session_holds_nothing_of_another(memory):
         assert "verse" not in str(values)
         assert query is not None or "verse" in trip.context(4_000).to_text()
     assert "forked" not in Page(fork.to_html()).value("head")["sessions"][0]
-    assert Page(memory.session("private-b").to_html()).value("bank")[0]["notes"]
+    lines = Page(memory.session("private-b").to_html()).value("bank")[0]["lines"]
+    assert "Said in private-b." in [line["text"] for line in lines]
 
 
 def test_a_degraded_summary_says_why(tmp_path):

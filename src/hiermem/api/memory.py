@@ -696,10 +696,10 @@ class AsyncMemory(Brief):
         It is ``session.to_html`` for each session behind a list of them. Sessions that do not fit
         64 MB, in the order of their creation, are listed only.
         """
-        from hiermem.view.read import memory_page
+        from hiermem.view.read import html_page
 
         arguments.switch(text, "text")
-        return await memory_page(self._resources.opened(), text=text, query=query)
+        return await html_page(self._resources.opened(), None, text=text, query=query)
 
     async def close(self) -> None:
         """Wait up to the drain time for background work, then close the store.

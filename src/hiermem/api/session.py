@@ -709,7 +709,7 @@ class AsyncSession(Brief):
         structure, times and sizes only: lengths stand for texts, and numbers for names. Nothing is
         written.
         """
-        from hiermem.view.read import session_page
+        from hiermem.view.read import html_page
 
         arguments.switch(text, "text")
-        return await session_page(self._handle, self.id, text=text, query=query)
+        return await html_page(self._handle, self.id, text=text, query=query)

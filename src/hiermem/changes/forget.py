@@ -60,7 +60,7 @@ async def about(space: SpaceContext, text: str | None = None) -> list[KnownLine]
         for name in state.texts
         for line in shared.file_lines(name, state.texts[name], state.meta.revision)
     ]
-    notes = [_of_note(note) for note in await space.live_notes()]
+    notes = [_of_note(note) for note in await space.with_sources(await space.live_notes())]
     lines = [*wishes, *files, *reversed(notes)]
     if text is None:
         members = [record async for record in every_session(handle.store, _members(space.name))]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -21,8 +21,8 @@ from hiermem.context.selection import ContextSelection
 from hiermem.context.zone import Pin
 from hiermem.summaries.metrics import Metrics
 from hiermem.text.measure import body, speaker
-from hiermem.types import Span, StoredMessage, Summary
-from hiermem.types.bank import Note
+from hiermem.types import SessionRecord, Span, StoredMessage, Summary
+from hiermem.types.bank import KnownLine, Note
 
 #: A line of a summary that only states the day.
 _DAY: Final = re.compile(r"\[\d{4}-\d\d-\d\d\]")
@@ -47,12 +47,12 @@ class Wording:
     _numbers: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
     def say(self, text: str) -> str | int:
-        """Return a text, or its length in characters."""
-        return text if self.text else len(text)
+        """Return a text, or its length in characters; "" for an empty one."""
+        return text if self.text else len(text) or ""
 
     def name(self, kind: str, name: str) -> str:
-        """Return a name, or its number among the names of its kind."""
-        if self.text:
+        """Return a name, or its number among the names of its kind; "" for none."""
+        if self.text or not name:
             return name
         known = self._numbers.setdefault(kind, {})
         return known.setdefault(name, f"{kind} {len(known) + 1}")
@@ -73,10 +73,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was read of one session; the contexts of a ``member`` show other ones of its space."""
+    """What was read of one session; the contexts of one in a space show other ones of it."""
 
     status: SessionStatus
-    member: bool
+    record: SessionRecord
     messages: Sequence[StoredMessage]
     summaries: Sequence[Summary]
     pins: Sequence[Pin]
@@ -87,26 +87,24 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FoundSpace:
-    """What was read of one space: its files, and its notes, the consumed ones first.
-
-    The text of a file that is not shown is None.
-    """
+    """What was read of one space: its lines, its files, and the notes that these are made of."""
 
     name: str
     revision: int
     synthesis: str
-    files: Mapping[str, str | None]
+    files: Mapping[str, str]
     notes: Sequence[Note]
+    lines: Sequence[KnownLine]
 
 
 def of_session(space: FoundSpace, session_id: str) -> FoundSpace:
-    """Return what of a space came from one session alone: notes, and the names of their files.
+    """Return the lines and notes that came from one session alone."""
 
-    Files and synthesis are made of all notes.
-    """
-    notes = [note for note in space.notes if {source for source, _ in note.sources} == {session_id}]
-    files = dict.fromkeys((name for note in notes for name in note.files), None)
-    return replace(space, synthesis="", files=files, notes=notes)
+    def is_own(each: Note | KnownLine) -> bool:
+        return {source for source, _ in each.sources} == {session_id}
+
+    notes, lines = list(filter(is_own, space.notes)), list(filter(is_own, space.lines))
+    return FoundSpace(space.name, 0, "", {}, notes, lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +175,15 @@ def entry(found: Found, words: Wording) -> dict[str, Any]:
     about = "" if top is None else " ".join(_DAY.sub("", top.text).split())[:_ABOUT]
     return _slim(
         id=words.name("session", status.id),
-        title=None if status.title is None else words.say(status.title),
+        title=words.say(status.title or ""),
         people=[words.name("speaker", each) for each in status.participants],
         messages=len(messages),
         tokens=sum(each.tokens for each in messages),
         first=_moment(messages[0].created_at) if messages else None,
         last=_moment(messages[-1].created_at) if messages else None,
-        forked=words.name("session", status.forked_from)
-        if status.forked_from and not words.alone
-        else None,
+        source=words.name("source", found.record.metadata.get("source", "")),
+        forked="" if words.alone else words.name("session", status.forked_from or ""),
+        space="" if words.alone else words.name("space", found.record.space or ""),
         closed=status.closed,
         queue=sum(status.queue.values()),
         degraded=sum(status.degraded.values()),
@@ -209,7 +207,7 @@ def session(found: Found, words: Wording) -> dict[str, Any]:
         "open": [[each.messages, each.tokens] for each in status.open_windows],
         "pins": [[each.index, each.reason, words.say(each.text)] for each in found.pins],
         "contexts": [
-            _context(each, places, lines, _OF_OTHERS if words.alone and found.member else ())
+            _context(each, places, lines, _OF_OTHERS if words.alone and found.record.space else ())
             for each in found.contexts
         ],
         "levels": [
@@ -231,23 +229,32 @@ def space(found: FoundSpace, words: Wording) -> dict[str, Any]:
     def file(name: str) -> str:
         return words.name("file", name)
 
+    def sources(each: Note | KnownLine) -> list[list[Any]]:
+        return [[words.name("session", one), index] for one, index in each.sources]
+
     return {
         "name": words.name("space", found.name),
         "revision": found.revision,
         "synthesis": words.say(found.synthesis),
-        "files": [
-            [file(name), None if text is None else words.say(text)]
-            for name, text in found.files.items()
+        "files": [[file(name), words.say(text)] for name, text in found.files.items()],
+        "lines": [
+            _slim(
+                text=words.say(each.text),
+                place=each.place,
+                since=_moment(each.since),
+                was=words.say(each.was),
+                sources=sources(each),
+            )
+            for each in found.lines
         ],
         "notes": [
             _slim(
                 text=words.say(each.text),
-                agent=words.name("agent", each.agent) if each.agent else None,
+                agent=words.name("agent", each.agent or ""),
                 at=_moment(each.timestamp),
-                state=each.state,
-                sources=[[words.name("session", one), index] for one, index in each.sources],
+                sources=sources(each),
                 files=[file(name) for name in each.files],
-                dropped=words.say(each.dropped_for) if each.dropped_for else None,
+                dropped=words.say(each.dropped_for),
             )
             for each in found.notes
         ],
@@ -386,8 +393,8 @@ def _height(summary: Summary) -> tuple[int, int]:
     return summary.level, -summary.span.start
 
 
-def _moment(at: datetime) -> int:
-    return int(at.timestamp())
+def _moment(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp())
 
 
 def _slim(**values: Any) -> dict[str, Any]:

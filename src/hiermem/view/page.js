@@ -4,20 +4,41 @@ const $ = (id) => document.getElementById(id);
 const HEAD = JSON.parse($("head").textContent);
 const SINGLE = HEAD.sessions.length === 1;
 const ROLES = { u: "user", a: "assistant", s: "system", d: "developer", t: "tool" };
-const KINDS = ["represented only", "summarised", "excerpted", "verbatim", "recalled"];
+const KINDS = ["not shown", "summarised", "excerpted", "verbatim", "recalled"];
+const MEANING = {
+  verbatim: "stands in the context whole",
+  excerpted: "stands in it in part",
+  summarised: "stands in it by a line of a summary",
+  recalled: "was found for the question",
+  "not shown": "is represented only: a summary that covers it is in the context, but no line speaks of it",
+};
+const SOURCES = { chatgpt: "ChatGPT", claude: "Claude", "claude-code": "Claude Code", codex: "Codex", copilot: "GitHub Copilot", discord: "Discord", gemini: "Gemini", irc: "IRC", librechat: "LibreChat", "open-webui": "Open WebUI", sillytavern: "SillyTavern", slack: "Slack", telegram: "Telegram", text: "a transcript", whatsapp: "WhatsApp" };
 const COLOURS = ["line", "summarised", "excerpted", "verbatim", "recalled"];
 const STATES = { pending: "to be made", generating: "being made", active: "made", failed: "failed" };
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 const SHORT = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const BARE = new Intl.DateTimeFormat("en-GB", { day: "numeric" });
+const LONGDAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "long", year: "numeric" });
+const LONGSHORT = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "long" });
+const HOUR = new Intl.DateTimeFormat("en-GB", { timeStyle: "short" });
 const TIME = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
-const LONG = 2000, GROUP = 40;
+const LONG = 2000, GROUP = 40, SNIPPET = 240, CHIPS = 8;
 
 const num = (n) => n.toLocaleString("en-US");
 const many = (n, one, more) => `${num(n)} ${n === 1 ? one : more || one + "s"}`;
 const day = (t) => DAY.format(t * 1000);
-const days = (a, b) => {
-  const from = day(a), to = day(b);
-  return from === to ? to : `${from.slice(-4) === to.slice(-4) ? SHORT.format(a * 1000) : from} to ${to}`;
+/** Say a period as a person does: "3 to 27 Mar 2025"; what both days share is said once. */
+const period = (a, b, whole, part) => {
+  const from = whole.format(a * 1000), to = whole.format(b * 1000);
+  if (from === to) return to;
+  if (from.slice(-4) !== to.slice(-4)) return `${from} to ${to}`;
+  const same = from.split(" ").slice(1).join() === to.split(" ").slice(1).join();
+  return `${(same ? BARE : part).format(a * 1000)} to ${to}`;
+};
+const days = (a, b) => period(a, b, DAY, SHORT);
+const called = (node) => {
+  const [from, to] = [node.first, node.last].map((t) => HOUR.format(t * 1000)), one = day(node.first) === day(node.last);
+  return `Summary of ${period(node.first, node.last, LONGDAY, LONGSHORT)}${one ? `, ${from === to ? to : `${from} to ${to}`}` : ""}`;
 };
 const span = ([a, b]) => (b - a > 1 ? `${num(a)}–${num(b - 1)}` : num(a));
 const clip = (x, low, high) => Math.max(low, Math.min(high, x));
@@ -31,39 +52,143 @@ function h(name, props, ...children) {
     else if (key === "c") made.style.setProperty("--c", `var(--${value})`);
     else if (value !== undefined && value !== false) made.setAttribute(key, value);
   }
-  made.append(...children.flat(Infinity).filter((one) => one || one === 0));
-  return made;
+  return fill(made, children);
+}
+
+/** Put children in the place of those of an element; what is no element and no text is left out. */
+function fill(box, ...children) {
+  box.replaceChildren(...children.flat(Infinity).filter((one) => typeof one === "string" ? one : one instanceof Node));
+  return box;
 }
 
 const wordsOf = (text) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) || [];
 
-/** Return a text as nodes, with marks on found words and on what a line was made of; a length as a bar. */
-function said(text, source) {
-  if (typeof text === "number") {
-    const bar = h("span", { class: "gone" });
-    bar.style.width = `${Math.min(100, 2 + text / 4)}%`;
-    return [bar, h("span", { class: "dim" }, ` ${many(text, "character")}`)];
-  }
-  const marks = [], lower = text.toLowerCase();
-  for (const word of lower.length === text.length ? find.words : []) {
-    for (let at = lower.indexOf(word); at >= 0 && marks.length < 500; at = lower.indexOf(word, at + word.length)) marks.push([at, at + word.length, ""]);
-  }
+/** Return a length as a bar. */
+function bar(length) {
+  const made = h("span", { class: "gone" });
+  made.style.width = `${Math.min(100, 2 + length / 4)}%`;
+  return [made, h("span", { class: "dim" }, ` ${many(length, "character")}`)];
+}
+
+/** Return where in a text the found words are, and what a line was made of; in order, apart. */
+function marksOf(text, source) {
+  const marks = find.words.length ? foundIn(text, fold(text)) : [];
   if (source?.size) {
     for (const one of text.matchAll(/[^\n.!?]+[.!?]*/g)) {
       const words = wordsOf(one[0]);
       if (words.length > 1 && words.filter((word) => source.has(word)).length >= 0.9 * words.length) marks.push([one.index, one.index + one[0].length, "source"]);
     }
   }
-  if (!marks.length) return [text];
-  marks.sort((x, y) => x[0] - y[0]);
-  const out = [];
+  marks.sort((x, y) => x[0] - y[0] || y[1] - x[1]);
   let done = 0;
-  for (const [from, to, kind] of marks) {
-    if (from < done) continue;
-    out.push(text.slice(done, from), h("mark", kind && { class: kind }, text.slice(from, to)));
-    done = to;
+  return marks.filter(([from, to]) => from >= done && (done = to));
+}
+
+/** Return a part of a text as nodes, with its marks. */
+function marked(text, marks, from = 0, to = text.length) {
+  const out = [];
+  let done = from;
+  for (let [a, b, kind] of marks) {
+    [a, b] = [Math.max(a, from), Math.min(b, to)];
+    if (a >= b) continue;
+    out.push(text.slice(done, a), h("mark", kind && { class: kind }, text.slice(a, b)));
+    done = b;
   }
-  return [...out, text.slice(done)];
+  return [...out, text.slice(done, to)];
+}
+
+const said = (text, source) => (typeof text === "number" ? bar(text) : marked(text, marksOf(text, source)));
+
+/** Return the part of a text around its first found word, on one line. */
+function snippet(text) {
+  if (typeof text !== "string") return said(text);
+  const flat = text.replace(/\s+/g, " ").trim(), first = (find.words.length && foundIn(flat, fold(flat)).sort((x, y) => x[0] - y[0])[0]?.[0]) || 0;
+  let from = flat.length > SNIPPET ? clip(first - 60, 0, flat.length - SNIPPET) : 0;
+  if (from) from = flat.indexOf(" ", from) + 1 && flat.indexOf(" ", from) < first ? flat.indexOf(" ", from) + 1 : from;
+  let to = Math.min(flat.length, from + SNIPPET);
+  if (to < flat.length && flat.lastIndexOf(" ", to) > to - 20) to = flat.lastIndexOf(" ", to);
+  return [from ? "… " : "", h("span", { class: "words" }, rich(flat.slice(from, to))), to < flat.length ? " …" : ""];
+}
+
+// -- Markdown: what it marks is shown, and the marks are hidden. The text of the elements is the
+// -- message, character by character; nothing of it is read as HTML.
+
+const INLINE = /(`+)(?!`)([^\n]*?[^`\n])\1(?!`)|(\*\*|__)(?=\S)([^\n]*?\S)\3|(?<![\p{L}\p{N}*_])([*_])(?![\s*_])([^\n*_]*[^\s*_])\5(?![\p{L}\p{N}*_])|(~~)(?=\S)([^\n]*?\S)\7|(!?\[)([^\]\n]+)(\]\([^()\s]*\))/gu;
+
+/** Return a text with its Markdown shown. */
+function rich(text, source) {
+  if (typeof text === "number") return bar(text);
+  const marks = marksOf(text, source), out = [];
+  const hidden = (from, to) => (from < to ? h("span", { class: "mk" }, text.slice(from, to)) : null);
+  const plain = (from, to) => marked(text, marks, from, to);
+  /** Return a part of one line or paragraph, with what is in code, strong or emphasised. */
+  const inline = (from, to) => {
+    const made = [], part = to - from > 8000 ? "" : text.slice(from, to);
+    let done = from;
+    for (const one of part.matchAll(INLINE)) {
+      const at = from + one.index, end = at + one[0].length, mark = one[1] || one[3] || one[5] || one[7] || one[9];
+      const a = at + mark.length, b = end - (one[11] || mark).length;
+      made.push(plain(done, at), hidden(at, a));
+      if (one[1]) made.push(h("code", {}, plain(a, b)), hidden(b, end));
+      else if (one[9]) made.push(inline(a, b), hidden(b, b + 1), h("span", { class: "dim" }, plain(b + 1, end)));
+      else made.push(h(one[3] ? "strong" : one[5] ? "em" : "s", {}, inline(a, b)), hidden(b, end));
+      done = end;
+    }
+    return [...made, plain(done, to)];
+  };
+  /** Return a line of a table as cells. */
+  const cells = (from, to, kind) => {
+    const lead = from + /^\s*\|?/.exec(text.slice(from, to))[0].length, made = [];
+    for (let at = lead, begin = lead; at <= to; at++) {
+      if (at < to && (text[at] !== "|" || text[at - 1] === "\\")) continue;
+      const last = at === to && made.length && !text.slice(begin, to).trim();
+      if (last) made.at(-1).append(hidden(begin, to) || "");
+      else made.push(h(kind, {}, inline(begin, at), hidden(at, Math.min(to, at + 1))));
+      begin = at + 1;
+    }
+    made[0].prepend(hidden(from, lead) || "");
+    return made;
+  };
+  const rows = [];
+  for (let at = 0; at <= text.length;) {
+    const next = text.indexOf("\n", at);
+    rows.push([at, next < 0 ? text.length : next]);
+    at = next < 0 ? text.length + 1 : next + 1;
+  }
+  const line = (n) => (n < rows.length ? text.slice(...rows[n]) : "");
+  const newline = (n) => (rows[n][1] < text.length ? h("span", { class: "mk" }, "\n") : null);
+  const begins = (n) => /^ {0,3}(#{1,6} |```|~~~|> ?|([-*+]|\d{1,3}[.)]) )|^\s*$|^ *([-*_])( *\3){2,} *$/.test(line(n)) || isTable(n) || /^\s+([-*+]|\d{1,3}[.)]) /.test(line(n));
+  const isTable = (n) => line(n).includes("|") && /^ *\|?( *:?-{2,}:? *\|)+( *:?-{2,}:? *)?$/.test(line(n + 1));
+  for (let n = 0; n < rows.length;) {
+    const [from, to] = rows[n], now = line(n), heading = /^ {0,3}#{1,6} /.exec(now), item = /^(\s*)([-*+]|\d{1,3}[.)])( +)(\[[ xX]\] )?/.exec(now), fence = /^ *(```+|~~~+)/.exec(now), quote = /^ {0,3}(> ?)+/.exec(now);
+    if (fence) {
+      let end = n + 1;
+      while (end < rows.length && !(line(end).trim().startsWith(fence[1]) && !line(end).trim().replaceAll(fence[1][0], ""))) end++;
+      const last = Math.min(end, rows.length - 1), inner = n + 1 < end ? [rows[n + 1][0], rows[end - 1][1]] : null;
+      out.push(h("pre", {}, hidden(from, inner ? inner[0] : rows[last][1]), inner && h("code", {}, plain(...inner)), inner && hidden(inner[1], rows[last][1])), newline(last));
+      n = last + 1;
+    } else if (isTable(n)) {
+      const body = [h("tr", {}, cells(from, to, "th")), h("tr", { class: "mk" }, h("td", {}, "\n" + line(n + 1)))];
+      for (n += 2; line(n).includes("|"); n++) body.push(h("tr", {}, cells(rows[n][0] - 1, rows[n][1], "td")));
+      out.push(h("div", { class: "wide" }, h("table", {}, body)), newline(n - 1));
+    } else if (/^ *([-*_])( *\1){2,} *$/.test(now)) {
+      out.push(h("div", { class: "rule" }, hidden(from, to)), newline(n++));
+    } else if (heading || item || quote) {
+      const lead = (heading || item || quote)[0].length, number = item && /\d/.test(item[2]);
+      const made = h("div", { class: heading ? "heading" : quote ? "quote" : "item" }, hidden(from, from + lead), number && h("span", { class: "number" }), inline(from + lead, to));
+      if (number) made.querySelector(".number").dataset.at = item[2];
+      if (item) { made.style.marginInlineStart = `${1.3 + Math.min(6, item[1].length / 2) * 1.1}em`; if (!number) made.classList.add("bullet"); }
+      out.push(made, newline(n++));
+    } else if (!now.trim()) {
+      out.push(h("div", { class: "gap" }, hidden(from, to)), newline(n++));
+    } else {
+      let end = n + 1;
+      while (end < rows.length && !begins(end)) end++;
+      out.push(h("div", {}, inline(from, rows[end - 1][1])), newline(end - 1));
+      n = end;
+    }
+  }
+  return out;
 }
 
 async function part(name) {
@@ -111,8 +236,9 @@ class Feed {
     this.look(this.seen.takeRecords());  // what was seen before the scroll would empty the group
     this.fill(group);
     group.children[i - group.from].replaceWith(item);
-    item.scrollIntoView({ block: "center" });
-    requestAnimationFrame(() => item.isConnected && item.scrollIntoView({ block: "center" }));
+    const look = () => item.scrollIntoView({ block: item.offsetHeight > group.parentNode.clientHeight ? "start" : "center" });
+    look();
+    requestAnimationFrame(() => item.isConnected && look());
   }
   again() { for (const group of this.groups) if (group.firstChild) { group.replaceChildren(); this.fill(group); } }
   end() { this.seen.disconnect(); }
@@ -122,7 +248,7 @@ class Feed {
 
 let S = null, feed = null, tab = "Messages";
 const picked = { node: -1, message: -1, source: null };
-const find = { words: [], messages: [], nodes: [] };
+const find = { words: [], messages: [], nodes: [], source: null, all: true };
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const level = (k) => `l${Math.min(k, 4)}`;
 const name = (i) => S.messages.names[S.messages.who[i]];
@@ -131,7 +257,7 @@ const length = (i) => S.messages.text[i].length ?? 0;
 const kindOf = (i) => (S.kinds ? S.kinds[i] : 0);
 
 function prepare(entry, data) {
-  S = Object.assign(data, { entry, count: data.messages.role.length, limit: data.messages.role.length });
+  S = Object.assign(data, { entry, count: data.messages.role.length, });
   [S.below, S.rows] = [S.nodes.map(() => []), []];
   S.nodes.forEach((node, at) => {
     node.at = at;
@@ -139,6 +265,7 @@ function prepare(entry, data) {
     (S.rows[node.level] ||= []).push(node);
   });
   for (const node of S.nodes) if (node.lines) node.text = spell(node.lines);
+  S.folded = null;
   for (const row of S.rows) row?.sort((x, y) => x.span[0] - y.span[0]);
   S.window = [0, Math.max(1, S.count)];
   S.pinned = new Map(S.pins.map(([at, reason]) => [at, reason]));
@@ -171,12 +298,6 @@ function stand() {
   now.nodes.forEach((at) => S.used.add(at));
 }
 
-/** Say in words what a slider is at, for eyes and for a screen reader. */
-function sayAt(id, text) {
-  $(`${id}-says`).value = text;
-  $(id).setAttribute("aria-valuetext", text);
-}
-
 function budgetSays() {
   const now = plan(), counts = [0, 0, 0, 0, 0];
   let text = now ? `${num(now.budget)} tokens are too few: ${num(now.least ?? 0)} are needed` : "no context is planned";
@@ -184,25 +305,29 @@ function budgetSays() {
     text = `${num(now.budget)} tokens, ${num(now.total)} used` + (now.blocks.some((b) => b[0] !== "message") ? "" : ": the whole history");
     if (now.shared) text += now.shared === now.total ? "; the same as the last call" : `; the first ${num(now.shared)} as in the last call`;
   }
-  sayAt("budget", text);
+  $("budget").setAttribute("aria-valuetext", text);
+  $("budget-says").value = text;
   S.kinds.forEach((kind) => counts[kind]++);
-  $("legend").replaceChildren(...[3, 4, 2, 1, 0].filter((k) => counts[k]).map((k) => h("li", { c: COLOURS[k] }, `${num(counts[k])} ${KINDS[k]}`)));
+  S.standing = now?.blocks ? [3, 4, 2, 1, 0].filter((k) => counts[k]) : [];
+  fill($("legend"), S.standing.map((k) => h("li", { c: COLOURS[k], title: MEANING[KINDS[k]] }, `${num(counts[k])} ${KINDS[k]}`)));
 }
-
-const timeSays = () => sayAt("time", S.limit >= S.count ? `all ${many(S.count, "message")}` : `the first ${num(S.limit)}, to ${day(S.messages.at[Math.max(0, S.limit - 1)])}`);
 
 // -- The map
 
-const map = {}, ROW = 20;
+const map = {};
 
+/** Give each row of the map its place; more levels and a narrow window make the rows lower. */
 function layout() {
-  const tall = Math.max(0, S.rows.length - 1), gap = tall > 5 ? 2 : 4;
+  const tall = Math.max(0, S.rows.length - 1), narrow = innerWidth <= 860;
+  const step = clip(Math.floor((narrow ? 56 : 92) / Math.max(1, tall)), 6, narrow ? 16 : 22), gap = step > 16 ? 3 : 1;
   let y = 4;
   map.rows = [];
-  for (let k = tall; k > 0; k--, y += ROW + gap) map.rows.push({ kind: "level", level: k, y, h: ROW, label: `level ${k}` });
-  map.rows.push({ kind: "messages", y, h: 40, label: "messages" }); y += 46;
-  map.rows.push({ kind: "context", y, h: 20, label: "context" }); y += 24;
-  map.rows.push({ kind: "days", y, h: 18, label: "" }); map.height = y + 20;
+  for (let k = tall; k > 0; k--, y += step) map.rows.push({ kind: "level", level: k, y, h: step - gap, label: step > 12 || k === tall || k === 1 ? `level ${k}` : "" });
+  for (const [kind, tallness, label] of [["messages", narrow ? 20 : 28, "messages"], ["context", narrow ? 10 : 14, "context"], ["days", 16, ""]]) {
+    map.rows.push({ kind, y, h: tallness, label });
+    y += tallness + 3;
+  }
+  map.height = y;
 }
 
 const toX = (i) => map.gutter + ((i - S.window[0]) / (S.window[1] - S.window[0])) * map.width;
@@ -225,7 +350,8 @@ function draw() {
   g.setTransform(ratio, 0, 0, ratio, 0, 0);
   g.clearRect(0, 0, wide, map.height);
   const ink = css("ink"), dim = css("dim"), paper = css("bg"), accent = css("accent"), warn = css("warn");
-  g.font = "12px system-ui, sans-serif";
+  const low = map.rows[0].h < 14, font = (size) => { g.font = `${size}px system-ui, sans-serif`; };
+  font(low ? 11 : 12);
   g.textBaseline = "middle";
   for (const row of map.rows) { g.fillStyle = dim; g.fillText(row.label, 0, row.y + row.h / 2); }
   g.save();
@@ -233,6 +359,7 @@ function draw() {
   g.rect(map.gutter, 0, map.width + 4, map.height);
   g.clip();
   for (const row of map.rows) if (row.kind === "level") drawLevel(g, row, css(level(row.level)), { ink, paper, warn, dim });
+  font(12);
   drawMessages(g, map.rows.at(-3), [css("user"), css("assistant"), css("tool")], accent);
   drawContext(g, map.rows.at(-2), COLOURS.map(css));
   drawDays(g, map.rows.at(-1), dim, css("line"));
@@ -247,7 +374,7 @@ function draw() {
 function drawLevel(g, row, colour, { ink, paper, warn, dim }) {
   let drawn = -1;
   for (const node of S.rows[row.level]) {
-    if (node.span[1] > S.limit || node.span[1] < S.window[0] || node.span[0] > S.window[1]) continue;
+    if (node.span[1] < S.window[0] || node.span[0] > S.window[1]) continue;
     const a = toX(node.span[0]), b = Math.max(a + 1, toX(node.span[1]));
     if (b - drawn < 0.6 && node.at !== picked.node) continue;
     drawn = b;
@@ -258,9 +385,10 @@ function drawLevel(g, row, colour, { ink, paper, warn, dim }) {
     else g.fillRect(a, row.y, wide, row.h);
     if (node.degraded || node.status === "failed") { g.globalAlpha = 1; g.fillStyle = warn; g.fillRect(a, row.y + row.h - 4, wide, 4); }
     g.globalAlpha = 1;
-    if (wide > 44 && node.tokens !== undefined) {
+    if (wide > 50 && row.h > 10 && node.tokens !== undefined) {
+      const label = [days(node.first, node.last), SHORT.format(node.first * 1000)].find((one) => g.measureText(one).width < wide - 10);
       g.fillStyle = S.used.has(node.at) || !plan() ? paper : ink;
-      g.fillText(node.id, a + 6, row.y + row.h / 2 + 0.5);
+      if (label) g.fillText(label, Math.max(a, map.gutter) + 6, row.y + row.h / 2 + 0.5);
     }
     if (node.at === picked.node) { g.strokeStyle = ink; g.lineWidth = 2; g.strokeRect(a, row.y, Math.max(2, wide), row.h); g.lineWidth = 1; }
   }
@@ -269,9 +397,9 @@ function drawLevel(g, row, colour, { ink, paper, warn, dim }) {
 /** Call with each column of pixels, or each message where they are wider: x, width, from, to. */
 function columns(draws) {
   const [a, b] = S.window, each = map.width / (b - a);
-  if (each >= 1) for (let i = Math.floor(a); i < Math.min(b, S.limit); i++) draws(toX(i), each > 3 ? each - 1 : each, i, i + 1);
+  if (each >= 1) for (let i = Math.floor(a); i < Math.min(b, S.count); i++) draws(toX(i), each > 3 ? each - 1 : each, i, i + 1);
   else for (let x = 0; x < map.width; x++) {
-    const from = Math.floor(a + x / each), to = Math.min(S.limit, Math.floor(a + (x + 1) / each));
+    const from = Math.floor(a + x / each), to = Math.min(S.count, Math.floor(a + (x + 1) / each));
     if (from < to) draws(map.gutter + x, 1, from, to);
   }
 }
@@ -286,7 +414,7 @@ function drawMessages(g, row, colours, accent) {
     g.fillRect(x, row.y + row.h - tall, wide, tall);
   });
   g.fillStyle = accent;
-  for (const at of find.messages) if (at < S.limit) g.fillRect(toX(at + 0.5) - 1, row.y, 2, 6);
+  for (const at of find.messages) g.fillRect(toX(at + 0.5) - 1, row.y, 2, 6);
 }
 
 function drawContext(g, row, colours) {
@@ -303,14 +431,17 @@ function drawContext(g, row, colours) {
 }
 
 function drawDays(g, row, dim, line) {
-  let free = 0, before = "";
+  let free = 0, before = "", year = "";
   const { at } = S.messages, [a, b] = S.window, step = Math.max(1, Math.floor((b - a) / map.width));
   for (let i = Math.floor(a); i < Math.min(b, S.count); i += step) {
     const x = toX(i);
     if (x < free) continue;
-    const label = SHORT.format(at[i] * 1000);
-    if (label === before) continue;
-    before = label;
+    const whole = day(at[i]);
+    if (whole === before) continue;
+    // The year stands at the first day and wherever it changes.
+    const label = whole.endsWith(year || "-") ? SHORT.format(at[i] * 1000) : whole;
+    [before, year] = [whole, whole.slice(-4)];
+    if (x + 3 + g.measureText(label).width > map.gutter + map.width + 4) break;
     g.fillStyle = line; g.fillRect(x, row.y, 1, 4);
     g.fillStyle = dim; g.fillText(label, x + 3, row.y + 10);
     free = x + g.measureText(label).width + 18;
@@ -319,7 +450,7 @@ function drawDays(g, row, dim, line) {
 
 function under(event) {
   const box = $("canvas").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
-  const row = map.rows.find((one) => y < one.y + one.h + 3) || map.rows.at(-1), at = toPlace(x);
+  const row = map.rows.find((one) => y < one.y + one.h + 1) || map.rows.at(-1), at = toPlace(x);
   if (row.kind !== "level") return { message: clip(Math.floor(at), 0, S.count - 1) };
   const node = S.rows[row.level].find((one) => one.span[0] <= at && at < one.span[1]);
   return node ? { node: node.at } : {};
@@ -329,7 +460,7 @@ function describe({ node, message }) {
   if (node >= 0) {
     const n = S.nodes[node];
     const state = n.degraded ? "; degraded" : n.tokens === undefined ? `; ${STATES[n.status]}` : "";
-    return `${n.id}: messages ${span(n.span)}, ${days(n.first, n.last)}, ${n.tokens === undefined ? "no text yet" : many(n.tokens, "token")}${state}${S.used.has(node) ? "; in the context" : ""}`;
+    return `${called(n)} (${n.id}): messages ${span(n.span)}, ${n.tokens === undefined ? "no text yet" : many(n.tokens, "token")}${state}${S.used.has(node) ? "; in the context" : ""}`;
   }
   if (message >= 0) return `Message ${num(message)}: ${name(message)}, ${TIME.format(S.messages.at[message] * 1000)}, ${many(S.messages.tokens[message], "token")}; ${plan()?.blocks ? KINDS[kindOf(message)] : "no context"}`;
   return "";
@@ -371,6 +502,7 @@ function pick(at) {
   keep(...S.nodes[at].span);
   $("status").textContent = describe(picked);
   showNode(S.nodes[at]);
+  if (innerWidth <= 860) $("detail").scrollIntoView();  // it stands below the text there
   redraw();
 }
 
@@ -389,13 +521,14 @@ function go(i, source = null, quiet = false) {
 
 function message(i, seam = true) {
   const m = S.messages, text = m.text[i], long = typeof text === "string" && text.length > LONG && !(i === picked.message);
-  const words = h("p", { class: "words", dir: "auto" }, said(long ? text.slice(0, LONG) : text, i === picked.message ? picked.source : null));
+  const show = m.role[i] === "t" ? said : rich;
+  const words = h("div", { class: "words", dir: "auto" }, show(long ? text.slice(0, LONG) : text, i === picked.message ? picked.source : null));
   const head = h("header", {}, h("h4", {}, h("button", { on: () => go(i), dir: "auto" }, name(i))), h("span", { class: "dim" },
     ` ${num(i)} · `, h("time", { datetime: new Date(m.at[i] * 1000).toISOString() }, TIME.format(m.at[i] * 1000)), ` · ${many(m.tokens[i], "token")}`,
     S.pinned.has(i) ? " · pinned" : "", m.thread[i] ? ` · ${m.threads[m.thread[i]]}` : "", m.states[i] ? ` · ${m.states[i]}` : ""));
   const made = h("article", { class: `${ROLES[m.role[i]]}${i === picked.message ? " lit" : ""}`, "aria-setsize": S.count, "aria-posinset": i + 1, c: COLOURS[kindOf(i)] }, head, words);
   if (long) {
-    const more = h("button", { class: "more", on: () => { words.replaceChildren(...said(text)); more.remove(); } }, `Show all ${num(text.length)} characters`);
+    const more = h("button", { class: "more", on: () => { fill(words, show(text)); more.remove(); } }, `Show all ${num(text.length)} characters`);
     made.append(more);
   }
   const first = seam && (i === 0 || day(m.at[i - 1]) !== day(m.at[i]));
@@ -407,7 +540,7 @@ function block(at) {
   const shared = now.shared > 0 && S.upTo[at] <= now.shared && !(S.upTo[at + 1] <= now.shared);
   const until = shared && h("p", { class: "until" }, `as in the last call up to here: ${num(now.shared)} tokens`);
   if (kind === "message") return h("div", {}, message(a, false), until);
-  const what = { summary: "Summary", view: "View of older messages", pins: "Pinned", recall: "Recalled for the question", quote: "Quoted", excerpt: "Excerpt" }[kind] || kind;
+  const what = { summary: "Summary", view: "View of older messages", pins: "Pinned messages and standing wishes", space: "From the space", recall: "Recalled for the question", quote: "Quoted", excerpt: "Excerpt" }[kind] || kind;
   return h("div", {}, h("div", { class: "record", c: kind === "recall" ? "recalled" : "summarised" }, h("h4", {}, what),
     h("span", { class: "dim" }, `messages ${span([a, b])} · ${many(tokens, "token")}`), h("div", { class: "words" }, readable(lines, [a, b]))), until);
 }
@@ -423,7 +556,7 @@ function line(text, [a, b], source) {
     made.setAttribute("aria-pressed", "true");
     if (at >= 0) go(at, words, true);
     else $("status").textContent = `No message of ${span([a, b])} has the words of this line.`;
-  } }, said(text));
+  } }, rich(text));
   return made;
 }
 
@@ -444,41 +577,52 @@ function origin(words, a, b) {
   return best;
 }
 
-function row(node) {
-  const first = typeof node.text === "string" ? node.text.replace(/^\[\d{4}-\d\d-\d\d\]\n/, "").slice(0, 200) : node.text === undefined ? STATES[node.status] : many(node.text, "character");
-  const facts = `messages ${span(node.span)} · ${days(node.first, node.last)} · ${many(node.tokens ?? 0, "token")}${node.degraded ? " · degraded" : ""}`;
-  const made = h("button", { class: "row", on: () => pick(node.at) }, h("span", {}, h("b", { class: "chip", c: level(node.level) }, node.id), h("span", { class: "dim" }, facts)), h("span", {}, first));
-  made.style.paddingInlineStart = `${(S.rows.length - 1 - node.level) * 1.1}rem`;
+/** Return a summary as a row; one that was found shows where. */
+function row(node, found = false) {
+  const first = typeof node.text === "string" ? snippet(node.text.replace(/^\[\d{4}-\d\d-\d\d\]\n/, "")) : node.text === undefined ? STATES[node.status] : many(node.text, "character");
+  const facts = ` ${node.id} · ${many(node.messages, "message")} · ${many(node.tokens ?? 0, "token")}${node.degraded ? " · degraded" : ""}`;
+  const made = h("button", { class: found ? "row hit" : "row", on: () => pick(node.at) }, h("span", {}, h("b", { class: "chip", c: level(node.level) }, called(node)), h("span", { class: "dim" }, facts)), h("span", {}, first));
+  if (!found) made.style.paddingInlineStart = `${(S.rows.length - 1 - node.level) * (innerWidth > 860 ? 1.1 : 0.4)}rem`;
   return made;
 }
 
-const outline = () => S.nodes.filter((n) => n.span[1] <= S.limit).sort((x, y) => x.span[0] - y.span[0] || y.level - x.level);
+/** Return a found message as a row. */
+const hit = (i) => h("button", { class: "row hit", on: () => go(i) }, h("span", {}, h("strong", { dir: "auto" }, name(i)), h("span", { class: "dim" }, ` message ${num(i)} · ${day(S.messages.at[i])}`)), h("span", { dir: "auto" }, snippet(S.messages.text[i])));
+
+const outline = () => [...S.nodes].sort((x, y) => x.span[0] - y.span[0] || y.level - x.level);
+const intro = (...text) => h("p", { class: "intro" }, ...text);
 
 const TABS = {
   Messages: (panel) => new Feed(panel, S.count, (i) => message(i), length),
   Context: (panel) => {
     const now = plan();
-    if (!now?.blocks) return void panel.replaceChildren(h("p", { class: "dim" }, $("budget-says").value));
+    if (!now?.blocks) return void fill(panel, intro($("budget-says").value));
     let sum = 0;
     S.upTo = now.blocks.map((b) => (sum += b[1]));
-    return new Feed(panel, now.blocks.length, block);
+    const words = S.standing.map((k) => h("li", { c: COLOURS[k] }, h("b", {}, KINDS[k]), `: it ${MEANING[KINDS[k]]}`));
+    const head = h("div", {}, intro(`This is what a model is sent of the session, in at most ${num(now.budget)} tokens: records first, then the newest messages. A message is`), h("ul", { class: "legend" }, words));
+    return new Feed(panel, now.blocks.length + 1, (at) => (at ? block(at - 1) : head));
   },
-  Summaries: (panel) => { const all = outline(); return new Feed(panel, all.length, (i) => row(all[i])); },
-  "Pins and bank": (panel) => void panel.replaceChildren(...kept()),
-  Health: (panel) => void panel.replaceChildren(...health()),
+  Summaries: (panel) => {
+    const all = outline();
+    return new Feed(panel, all.length + 1, (i) => (i ? row(all[i - 1]) : intro(all.length ? "A summary of level 1 (L1) stands for neighbouring messages, one of level 2 for neighbouring summaries of level 1, and so on. Select one to read it." : "No summary is made yet.")));
+  },
+  Remembered: (panel) => void fill(panel, kept(), spaces()),
+  Health: (panel) => void fill(panel, health()),
   Found: (panel) => {
-    const all = [...find.nodes.map((at) => [S.nodes[at].span[0], at]), ...find.messages.map((i) => [i, -1])].sort((x, y) => x[0] - y[0] || y[1] - x[1]);
-    if (!all.length) return void panel.replaceChildren(h("p", { class: "dim" }, "No message and no summary has all of these words."));
-    return new Feed(panel, all.length, (i) => (all[i][1] >= 0 ? row(S.nodes[all[i][1]]) : message(all[i][0], false)));
+    const all = [...find.messages.map((i) => () => hit(i)), ...(find.nodes.length ? [() => h("h3", {}, many(find.nodes.length, "summary", "summaries"))] : []), ...find.nodes.map((at) => () => row(S.nodes[at], true))];
+    if (!all.length) return void fill(panel, intro("No message and no summary has these words."));
+    if (!find.all) all.unshift(() => intro("None has all of these words. These have most of them."));
+    return new Feed(panel, all.length, (i) => all[i]());
   },
 };
 
-const tabId = (one) => `tab-${one.split(" ")[0]}`;
+const tabId = (one) => `tab-${one}`;
 
 function show(which, focus) {
   tab = which;
   const shown = Object.keys(TABS).filter((one) => one !== "Found" || find.words.length);
-  $("tabs").replaceChildren(...shown.map((one) => h("button", { role: "tab", id: tabId(one), "aria-controls": "panel", "aria-selected": String(one === which), tabindex: one === which ? 0 : -1, on: () => show(one) }, one)));
+  fill($("tabs"), shown.map((one) => h("button", { role: "tab", id: tabId(one), "aria-controls": "panel", "aria-selected": String(one === which), tabindex: one === which ? 0 : -1, on: () => show(one) }, one)));
   $("panel").setAttribute("aria-labelledby", tabId(which));
   if (focus) $(tabId(which)).focus();
   feed?.end();
@@ -489,7 +633,7 @@ function show(which, focus) {
 function refresh() { stand(); budgetSays(); redraw(); later(() => (tab === "Context" ? show(tab) : feed?.again())); }
 
 const fact = (term, ...value) => [h("dt", {}, term), h("dd", {}, ...value)];
-const chip = (node) => h("button", { class: "chip", c: level(node.level), on: () => { pick(node.at); $("detail").focus(); } }, node.id);
+const chip = (node) => h("button", { class: "chip", c: level(node.level), on: () => { pick(node.at); $("detail").focus(); } }, days(node.first, node.last), h("span", { class: "dim" }, ` ${node.id}`));
 const why = (node) => [node.error, ...new Set(node.reasons || [])].filter(Boolean).join("; ");
 const money = (x) => (x === null || x === undefined ? null : x.toLocaleString("en-US", { maximumSignificantDigits: 3 }));
 
@@ -502,96 +646,223 @@ function showNode(node) {
     why(node) && fact("Why", h("span", { class: "warn" }, why(node)), node.tries ? ` (${many(node.tries, "try", "tries")})` : ""),
     node.model && fact("Model", node.model, node.style ? `, ${node.style}` : ""),
     node.calls && fact("Calls", `${num(node.calls)}: ${num(node.spent[0])} tokens in, ${num(node.spent[1])} out`, node.cost ? `, cost ${money(node.cost)}` : ""),
-    node.tokens !== undefined && fact("Fidelity", node.fidelity === undefined ? "nothing to keep word for word" : [h("meter", { min: 0, max: 1, value: node.fidelity, "aria-label": "fidelity" }), `${percent(node.fidelity)} of the figures and names of its sources`]),
+    node.tokens !== undefined && fact("Fidelity", node.fidelity === undefined ? "its sources hold no figure and no name" : [h("meter", { min: 0, max: 1, value: node.fidelity, "aria-label": "fidelity" }), `it keeps ${percent(node.fidelity)} of the figures and names of its sources`]),
     node.unsupported && fact("Unsupported", h("span", { class: "warn" }, node.unsupported.map((one) => (typeof one === "string" ? one : many(one, "character"))).join(", "))),
     node.made && fact("Made", TIME.format(node.made * 1000)),
     fact("Context", S.used.has(node.at) ? "this budget's context shows it" : "not in this budget's context"),
   ];
   const below = S.below[node.at].map((at) => S.nodes[at]), up = S.nodes[node.up];
-  $("detail").replaceChildren(h("h2", {}, node.id), h("p", { class: "dim" }, describe({ node: node.at }).split(": ").slice(1).join(": ")), h("div", {}, body), h("dl", {}, facts.filter(Boolean)),
-    up && h("h3", {}, "Summarised in"), up && h("div", { class: "chips" }, chip(up)),
-    below.length && h("h3", {}, "Made of"), below.length && h("div", { class: "chips" }, below.map(chip)));
+  fill($("detail"), h("h2", {}, called(node)), h("p", { class: "dim" }, `${node.id}: of level ${node.level}, made of ${below.length ? `${many(below.length, "summary", "summaries")} of the level below` : "messages"}`), h("div", {}, body), h("dl", {}, facts),
+    up && [h("h3", {}, "Summarised in"), h("div", { class: "chips" }, chip(up))],
+    below.length > 0 && [h("h3", {}, "Made of"), h("div", { class: "chips" }, below.map(chip))]);
   $("detail").scrollTop = 0;
 }
 
 function showMessage(i) {
   const m = S.messages, above = over(i);
-  $("detail").replaceChildren(h("h2", {}, `Message ${num(i)}`), h("dl", {},
+  fill($("detail"), h("h2", {}, `Message ${num(i)}`), h("dl", {},
     fact("From", name(i), ` (${ROLES[m.role[i]]})`), fact("When", TIME.format(m.at[i] * 1000)), fact("Size", many(m.tokens[i], "token")),
     m.states[i] && fact("State", m.states[i]), S.pinned.has(i) && fact("Pinned", S.pinned.get(i) === "wish" ? "a standing wish was found in it" : "by the application"),
-    fact("Context", plan()?.blocks ? KINDS[kindOf(i)] : "none planned")),
+    fact("Context", plan()?.blocks ? `${KINDS[kindOf(i)]}: it ${MEANING[KINDS[kindOf(i)]]}` : "none planned")),
     above.length ? h("h3", {}, "Summarised in") : h("p", { class: "dim" }, "In an open window: no summary covers it yet."), h("div", { class: "chips" }, above.map(chip)),
     HEAD.packed && h("h3", {}, "To erase it"), HEAD.packed && h("p", {}, h("code", {}, `hiermem erase '${S.entry.id.replaceAll("'", `'\\''`)}' ${i}`)));
 }
 
+/** Return the pinned messages and the wishes, equal ones once. */
 function kept() {
-  const out = [h("h3", {}, "Pinned messages"), S.pins.length ? S.pins.map(([at, reason, text]) => h("button", { class: "row", on: () => go(at) }, h("span", { class: "dim" }, `message ${num(at)} · ${reason === "wish" ? "standing wish" : "pinned"}`), h("span", {}, said(text)))) : h("p", { class: "dim" }, "None.")];
-  return [...out.flat(), ...banks()];
+  const groups = new Map();
+  for (const [at, reason, text] of S.pins) {
+    const key = `${reason} ${text}`;
+    if (!groups.has(key)) groups.set(key, { reason, text, all: [] });
+    groups.get(key).all.push(at);
+  }
+  const rows = [...groups.values()].map(({ reason, text, all }) => h("li", {}, said(text), h("span", { class: "dim" }, ` · ${reason === "wish" ? "standing wish" : "pinned"}`), sources(all.map((at) => [S.entry.id, at]))));
+  return [intro("Pinned messages and standing wishes stand in every context of the session, however old they are."), rows.length ? h("ul", { class: "known" }, rows) : h("p", { class: "dim" }, "There are none.")];
 }
 
-function banks() {
-  return (BANK || []).flatMap((one) => [h("h3", {}, `Bank of the space “${one.name}”, revision ${one.revision}`),
-    one.synthesis ? h("p", { class: "words" }, said(one.synthesis)) : null,
-    ...one.files.map(([file, text]) => h("details", {}, h("summary", {}, file), text === null ? null : h("p", { class: "words" }, said(text)), notes(one.notes.filter((n) => n.files?.includes(file))))),
-    h("details", {}, h("summary", {}, `${many(one.notes.filter((n) => !n.files).length, "note")} in no file`), notes(one.notes.filter((n) => !n.files)))]).filter(Boolean);
+const GROUPS = { wish: "Standing wishes", file: "What is known", note: "Notes", conversation: "Conversations" };
+
+/** Return what each space knows, by kind, with its sources; then its files and their notes. */
+function spaces() {
+  const own = (one) => !S || SINGLE || one.name === S.entry.space || [...one.lines, ...one.notes].some(({ sources: all }) => all?.some(([id]) => id === S.entry.id));
+  return (BANK || []).filter(own).map((one) => [h("h3", { class: "space" }, `Known in the space “${one.name}”`),
+    intro("Sessions of a space share this: it stands at the beginning of each new one of them."),
+    Object.entries(GROUPS).map(([place, title]) => { const all = once(one.lines.filter((line) => line.place === place)); return all.length > 0 && [h("h4", { class: "group" }, title), h("ul", { class: "known" }, all.map(known))]; }),
+    one.synthesis && [h("h4", { class: "group" }, "In short"), h("div", { class: "words" }, rich(one.synthesis))],
+    one.files.length > 0 && h("h4", { class: "group" }, `Files, revision ${one.revision}`),
+    one.files.map(([file, text]) => h("details", {}, h("summary", {}, file), h("div", { class: "words" }, rich(text)), notes(one.notes.filter((n) => n.files?.includes(file))))),
+    loose(one).length > 0 && h("details", {}, h("summary", {}, one.files.length ? `${many(loose(one).length, "note")} in no file` : many(loose(one).length, "note")), notes(loose(one)))]);
 }
 
-const notes = (all) => h("ul", {}, all.map((n) => h("li", {}, said(n.text), h("span", { class: "dim" }, ` · ${n.agent ? `${n.agent}, ` : ""}${day(n.at)}, ${n.state}`, n.dropped !== undefined ? [": ", ...said(n.dropped)] : ""), n.sources ? h("span", { class: "chips" }, n.sources.map(([id, at]) => h("button", { class: "chip", on: () => open(HEAD.sessions.findIndex((one) => one.id === id), at) }, `${id === S?.entry.id ? "message" : id} ${num(at)}`))) : null)));
+/** Return the notes of a space that stand with none of its files. */
+const loose = ({ notes: all, files }) => all.filter((n) => !files.some(([file]) => n.files?.includes(file)));
+
+/** Return lines that say the same once, the first of them with the sources of all. */
+function once(lines) {
+  const found = new Map();
+  for (const line of lines) {
+    const key = `${line.text} ${line.was ?? ""}`, first = found.get(key);
+    if (first) Object.assign(first, { sources: [...(first.sources || []), ...(line.sources || [])], since: Math.min(first.since ?? line.since, line.since ?? first.since) || undefined });
+    else found.set(key, { ...line });
+  }
+  return [...found.values()];
+}
+
+const known = (line) => h("li", {}, rich(line.text),
+  h("span", { class: "dim" }, [line.since !== undefined && `since ${day(line.since)}`, line.was !== undefined && ["was: ", said(line.was)]].filter(Boolean).flatMap((one) => [" · ", one])), sources(line.sources, line.place === "conversation"));
+
+/** Return the messages that a line is of, to be clicked where the page holds their session. */
+const sources = (all, named = false) => all && h("span", { class: "chips" }, all.length > CHIPS && h("span", { class: "dim" }, `${num(all.length)} times:`), all.slice(0, CHIPS).map(([id, at]) => {
+  const place = HEAD.sessions.findIndex((one) => one.id === id), one = HEAD.sessions[place], title = typeof one?.title === "string" ? one.title : id;
+  const text = `${named || id === S?.entry.id ? "message" : `${title},`} ${num(at)}`;
+  return one ? h("button", { class: "chip", dir: "auto", on: () => open(place, at) }, text) : h("span", { class: "chip", dir: "auto" }, text);
+}));
+
+const notes = (all) => h("ul", { class: "known" }, all.map((n) => h("li", {}, said(n.text), h("span", { class: "dim" }, ` · ${n.agent ? `${n.agent}, ` : ""}${day(n.at)}`, n.dropped !== undefined ? [": ", ...said(n.dropped)] : ""), sources(n.sources))));
 
 function health() {
   const bad = S.nodes.filter((n) => n.degraded || n.error), [calls, sent, got, cost] = S.spent;
+  const head = intro("How well the summaries stand for the messages. Fidelity is the share of figures and names that they keep of what they were made from; a degraded one is an extract that stands in for the text of a model.");
   const table = h("table", {}, h("tr", {}, ["Level", "Summaries", "Made", "Degraded", "Out of date", "To make", "Fidelity", "Calls", "Tokens in", "out"].map((one) => h("th", { scope: "col" }, one))),
     S.levels.map((one) => h("tr", {}, one.map((v, at) => h("td", {}, v === null ? "—" : at === 6 ? percent(v) : at ? num(v) : `L${v}`)))));
-  const shorter = S.sealed ? `${num(S.sealed)} tokens; the shortest cover takes ${num(S.cover)}` : "nothing is sealed yet";
-  return [h("h3", {}, "Summaries"), table, h("dl", {}, [
-    fact("Sealed", shorter), fact("Open", S.open.length ? S.open.map(([n, t]) => `${many(n, "message")}, ${many(t, "token")}`).join("; ") : "none"),
+  const shorter = S.sealed ? `${num(S.sealed)} tokens; the fewest summaries that cover all of them take ${num(S.cover)}` : "nothing yet";
+  return [head, h("div", { class: "wide" }, table), h("dl", {}, [
+    fact("Summarised", shorter), fact("Not yet", S.open.length ? S.open.map(([n, t]) => `${many(n, "message")}, ${many(t, "token")}`).join("; ") : "none"),
     fact("Spent", `${many(calls, "call")}, ${num(sent)} tokens in, ${num(got)} out`, cost === null ? "" : `, cost ${money(cost)}`),
     S.reuse !== null && fact("Prefix", `${percent(S.reuse)} of the contexts' tokens stood in the context before`),
     S.error && fact("Last error", h("span", { class: "warn" }, S.error)), S.repacking && fact("Re-pack", "under way"),
-    S.config !== "{}" && fact("Settings", h("code", {}, S.config))].filter(Boolean)),
-  bad.length && h("h3", {}, "Degraded, and why"), ...bad.slice(0, 200).map((n) => h("button", { class: "row", on: () => pick(n.at) }, h("span", {}, h("b", { class: "chip", c: level(n.level) }, n.id), ` ${why(n) || "no reason is on record"}`)))].filter(Boolean);
+    S.config !== "{}" && fact("Settings", h("code", {}, S.config))]),
+  bad.length > 0 && h("h3", {}, "Degraded, and why"), bad.slice(0, 200).map((n) => h("button", { class: "row", on: () => pick(n.at) }, h("span", {}, h("b", { class: "chip", c: level(n.level) }, n.id), ` ${why(n) || "no reason is on record"}`)))];
 }
 
-// -- Find, and the list of sessions
+// -- Find: forms of words are found as the command finds them
+
+/** Return a text in the one spelling under which it is compared, character by character. */
+function fold(text) {
+  const low = text.toLowerCase(), same = low.length === text.length ? low : text.replace(/[A-Z]/g, (one) => one.toLowerCase());
+  return same.replace(/[\u00c0-\u024f]/g, (one) => one.normalize("NFD")[0]);
+}
+
+const PARTS = "^([^aeiou][^aeiouy]*)?[aeiouy][aeiou]*[^aeiou][^aeiouy]*";
+const [SOME, ONE, MORE, VOWEL, SHORTLY] = [PARTS, `${PARTS}([aeiouy][aeiou]*)?$`, `${PARTS}[aeiouy][aeiou]*[^aeiou][^aeiouy]*`, "^([^aeiou][^aeiouy]*)?[aeiouy]", "^[^aeiou][^aeiouy]*[aeiouy][^aeiouwxy]$"].map((one) => new RegExp(one));
+const SECOND = { ational: "ate", tional: "tion", enci: "ence", anci: "ance", izer: "ize", abli: "able", alli: "al", entli: "ent", eli: "e", ousli: "ous", ization: "ize", ation: "ate", ator: "ate", alism: "al", iveness: "ive", fulness: "ful", ousness: "ous", aliti: "al", iviti: "ive", biliti: "ble" };
+const THIRD = { icate: "ic", ative: "", alize: "al", iciti: "ic", ical: "ic", ful: "", ness: "" };
+const FOURTH = "al|ance|ence|er|ic|able|ible|ant|ement|ment|ent|ou|ism|ate|iti|ous|ive|ize";
+const ending = (words) => new RegExp(`^(.+?)(${Object.keys(words).join("|")})$`);
+const [SECONDS, THIRDS, FOURTHS] = [ending(SECOND), ending(THIRD), new RegExp(`^(.+?)(${FOURTH})$`)];
+
+/** Return the stem of an English word, by Porter's algorithm; other words as they are. */
+function stem(word) {
+  if (!/^[a-z]{3,40}$/.test(word)) return word;
+  let w = word[0] === "y" ? `Y${word.slice(1)}` : word, m;
+  if ((m = /^(.+?)(ss|i)es$/.exec(w)) || (m = /^(.+?)([^s])s$/.exec(w))) w = m[1] + m[2];
+  if ((m = /^(.+?)eed$/.exec(w))) w = SOME.test(m[1]) ? w.slice(0, -1) : w;
+  else if ((m = /^(.+?)(ed|ing)$/.exec(w)) && VOWEL.test(m[1])) {
+    w = m[1];
+    if (/(at|bl|iz)$/.test(w)) w += "e";
+    else if (/([^aeiouylsz])\1$/.test(w)) w = w.slice(0, -1);
+    else if (SHORTLY.test(w)) w += "e";
+  }
+  if ((m = /^(.+?)y$/.exec(w)) && VOWEL.test(m[1])) w = `${m[1]}i`;
+  if ((m = SECONDS.exec(w)) && SOME.test(m[1])) w = m[1] + SECOND[m[2]];
+  if ((m = THIRDS.exec(w)) && SOME.test(m[1])) w = m[1] + THIRD[m[2]];
+  if ((m = FOURTHS.exec(w))) w = MORE.test(m[1]) ? m[1] : w;
+  else if ((m = /^(.+?[st])ion$/.exec(w)) && MORE.test(m[1])) w = m[1];
+  if ((m = /^(.+?)e$/.exec(w)) && (MORE.test(m[1]) || (ONE.test(m[1]) && !SHORTLY.test(m[1])))) w = m[1];
+  if (/ll$/.test(w) && MORE.test(w)) w = w.slice(0, -1);
+  return w.toLowerCase();
+}
+
+/** Return what a word is found by: itself, inside longer words too, and the words of its stem. */
+function wanted(word) {
+  const own = stem(word), escaped = word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  let root = 0;
+  while (root < own.length && own[root] === word[root]) root++;
+  if (own[root - 1] === "i") root--;
+  const forms = /^[a-z]{3,}$/.test(word) ? `(?<![\\p{L}\\p{N}])${word.slice(0, root)}[a-z]*(?![\\p{L}\\p{N}])|` : "";
+  // A short word is found at the beginning of one only.
+  const start = /^[\p{Script=Latin}\p{N}]{1,3}$/u.test(word) ? "(?<![\\p{L}\\p{N}])" : "";
+  return { word, own, whole: !start, pattern: new RegExp(`${forms}(${start}${escaped})`, "gu") };
+}
+
+/** Return where a folded text has a wanted word. */
+function* places({ word, own, whole, pattern }, folded) {
+  for (const { 0: found, 1: itself, index } of folded.matchAll(pattern)) {
+    const at = found.indexOf(word);
+    if (itself !== undefined || stem(found) === own) yield [index, index + found.length, ""];
+    else if (at === 0 || (at > 0 && whole)) yield [index + at, index + at + word.length, ""];
+  }
+}
+
+const holds = (one, folded) => (one.whole && folded.includes(one.word)) || !places(one, folded).next().done;
+
+function foundIn(text, folded) {
+  const marks = [];
+  for (const one of folded.length === text.length ? find.words : []) for (const place of places(one, folded)) if (marks.push(place) > 500) break;
+  return marks;
+}
+
+/** Return the words of what is typed; without those that every text has, if others are left. */
+function question(typed) {
+  const folded = fold(typed.normalize("NFC")), all = wordsOf(folded), rest = all.filter((word) => !HEAD.stop.includes(word));
+  return [...new Set(rest.length ? rest : all.length ? all : folded.split(/\s+/).filter(Boolean))].map(wanted);
+}
 
 function search() {
-  find.words = $("find").value.toLowerCase().split(/\s+/).filter(Boolean);
+  find.words = question($("find").value);
   if (!S) return list();
-  S.lower ||= [S.messages.text, S.nodes.map((n) => n.text)].map((all) => all.map((text) => (typeof text === "string" ? text.toLowerCase() : "")));
-  const has = (text, at) => (find.words.length && find.words.every((word) => text.includes(word)) ? at : []);
-  [find.messages, find.nodes] = S.lower.map((all) => all.flatMap(has));
+  S.folded ||= [S.messages.text, S.nodes.map((n) => n.text)].map((all) => all.map((text) => (typeof text === "string" ? fold(text) : "")));
+  const counts = find.words.length ? S.folded.map((all) => all.map((text) => find.words.reduce((sum, one) => sum + holds(one, text), 0))) : [[], []];
+  const most = counts[0].concat(counts[1]).reduce((x, y) => Math.max(x, y), 0);
+  find.all = most === find.words.length;
+  [find.messages, find.nodes] = counts.map((all) => all.flatMap((count, at) => (most && count === most ? at : [])));
   $("hits").value = find.words.length ? `${many(find.messages.length, "message")}, ${many(find.nodes.length, "summary", "summaries")}` : "";
   show(find.words.length ? "Found" : tab === "Found" ? "Messages" : tab);
   redraw();
 }
 
+// -- The list of sessions
+
 let scan = 0;
+/** Look into the messages of each session; ``inside`` takes the first matching one of each. */
 async function deeper(words, turn) {
-  const found = [];
-  for (let at = 0; at < HEAD.sessions.length; at++) {
+  const inside = new Map();
+  for (const [done, at] of HEAD.order.entries()) {
     if (turn !== scan) return;
-    const data = await part(`s${at}`);
-    if (data && data.messages.text.some((text) => typeof text === "string" && words.every((word) => text.toLowerCase().includes(word)))) found.push(at);
-    if (at % 8 === 7 && turn === scan) list(found, at + 1);
+    const text = (await part(`s${at}`))?.messages.text.find((one) => typeof one === "string" && words.every((word) => holds(word, fold(one))));
+    if (text !== undefined) inside.set(at, text);
+    if (done % 8 === 7 && turn === scan) list(inside, done + 1);
   }
-  if (turn === scan) list(found, HEAD.sessions.length);
+  if (turn === scan) list(inside, HEAD.sessions.length);
 }
 
 function list(inside, done) {
-  const words = find.words, order = HEAD.order;
-  const shown = order.filter((at) => inside?.includes(at) || words.every((word) => HEAD.said[at].includes(word)));
+  const words = find.words, order = HEAD.order.filter((at) => !find.source || HEAD.sessions[at].source === find.source);
+  const shown = order.filter((at) => inside?.has(at) || words.every((word) => holds(word, HEAD.said[at])));
   $("hits").value = words.length ? `${many(shown.length, "session")}${done < HEAD.sessions.length || !inside ? " so far" : ""}` : "";
   feed?.end();
-  feed = new Feed($("sessions"), shown.length, (i) => session(shown[i]), undefined, innerWidth > 860 ? $("list") : null);
+  feed = new Feed($("sessions"), shown.length, (i) => session(shown[i], inside?.get(shown[i])), undefined, innerWidth > 860 ? $("list") : null);
   if (words.length && !inside) deeper(words, ++scan);
   else if (!words.length) scan++;
 }
 
-function session(at) {
+const labelOf = (source) => SOURCES[source] || source;
+
+/** Let the list be narrowed to the sessions of one source. */
+function filters() {
+  const counts = new Map();
+  for (const { source } of HEAD.sessions) counts.set(source, (counts.get(source) || 0) + 1);
+  const pressed = (source, text, count) => h("button", { class: "chip", "aria-pressed": String(find.source === source), on: () => { find.source = source; filters(); list(); } }, text, h("span", { class: "dim" }, ` ${num(count)}`));
+  const own = [...counts].filter(([source]) => source !== undefined).sort((x, y) => y[1] - x[1]);
+  fill($("sources"), own.length > 0 && [pressed(null, "All", HEAD.sessions.length), own.map(([source, count]) => pressed(source, labelOf(source), count))]);
+}
+
+function session(at, text) {
   const one = HEAD.sessions[at], fork = one.forked !== undefined;
+  const facts = [one.source !== undefined && labelOf(one.source), one.space !== undefined && `space “${one.space}”`, one.last === undefined ? "no messages" : days(one.first, one.last), many(one.messages, "message"), many(one.tokens, "token"), one.degraded && `${num(one.degraded)} degraded`, one.queue && `${num(one.queue)} to be made`, one.closed && "closed"];
   const made = h("button", { class: "row", on: () => { location.hash = `#s${at}`; } }, h("span", {}, h("strong", { dir: "auto" }, said(one.title ?? one.id)), fork ? h("span", { class: "dim" }, ` fork of ${one.forked}`) : null),
-    h("span", { class: "dim" }, `${one.last === undefined ? "no messages" : days(one.first, one.last)} · ${many(one.messages, "message")} · ${many(one.tokens, "token")}${one.degraded ? ` · ${num(one.degraded)} degraded` : ""}${one.queue ? ` · ${num(one.queue)} to be made` : ""}${one.closed ? " · closed" : ""}`),
-    one.about === undefined ? null : h("span", { class: "dim about" }, said(one.about)));
+    h("span", { class: "dim" }, facts.filter(Boolean).join(" · ")),
+    text !== undefined ? h("span", { class: "about", dir: "auto" }, snippet(text)) : one.about === undefined ? null : h("span", { class: "dim about" }, typeof one.about === "string" ? snippet(one.about) : said(one.about)));
   return h("li", { class: fork ? "fork" : "" }, made);
 }
 
@@ -610,28 +881,26 @@ async function open(at, then) {
   }
   $("title").replaceChildren(...said(entry.title ?? entry.id));
   document.title = `${typeof entry.title === "string" ? entry.title : entry.id} – hiermem`;
-  $("facts").textContent = `${many(entry.messages, "message")}, ${many(entry.tokens, "token")}${entry.last === undefined ? "" : `, ${days(entry.first, entry.last)}`}${entry.people?.length ? `, ${entry.people.join(", ")}` : ""}${entry.forked === undefined ? "" : `, a fork of ${entry.forked}`}`;
+  $("facts").textContent = `${many(entry.messages, "message")}, ${many(entry.tokens, "token")}${entry.last === undefined ? "" : `, ${days(entry.first, entry.last)}`}${entry.people?.length ? `, ${entry.people.join(", ")}` : ""}${entry.source === undefined ? "" : `, from ${labelOf(entry.source)}`}${entry.forked === undefined ? "" : `, a fork of ${entry.forked}`}`;
   if (HEAD.query) $("facts").append("; contexts for the question: ", ...said(HEAD.query));
   if (!data) { S = null; $("facts").textContent += `. It is too long for this page: hiermem view '${entry.id}' makes its own.`; return; }
   prepare(entry, data);
   Object.assign(picked, { node: -1, message: -1, source: null });
   $("one").hidden = false;
-  $("status").textContent = "Point at the map, or walk it with the arrow keys.";
-  const budget = $("budget"), time = $("time");
+  $("status").textContent = S.nodes.length ? "A bar is a summary of the messages below it. Select one to read it, or walk the map with the arrow keys." : "";
+  const budget = $("budget");
   budget.max = Math.max(0, S.contexts.length - 1);
-  budget.disabled = S.contexts.length < 2;
+  budget.hidden = S.contexts.length < 2;
   const asked = S.contexts.findIndex((one) => one.asked && one.blocks), smaller = S.contexts.findLastIndex((one) => one.blocks && one.blocks.some((b) => b[0] === "view"));
   budget.value = asked >= 0 ? asked : Math.min(Math.max(0, smaller), 2);
-  time.max = S.count;
-  time.value = S.limit;
-  layout(); stand(); budgetSays(); timeSays();
+  layout(); stand(); budgetSays();
   tab = "Messages";
   if (find.words.length) search(); else show("Messages");
   draw();
   const top = S.rows.at(-1)?.find((n) => n.text !== undefined);
   if (then !== undefined) go(then);
   else if (top) { showNode(top); picked.node = top.at; draw(); }
-  else $("detail").replaceChildren(h("p", { class: "dim" }, "No summary is made yet."));
+  else fill($("detail"), h("p", { class: "dim" }, "No summary is made yet."));
 }
 
 function route() {
@@ -645,8 +914,9 @@ function route() {
   document.title = "hiermem";
   $("title").textContent = many(HEAD.sessions.length, "session");
   $("facts").textContent = many(HEAD.sessions.reduce((sum, one) => sum + one.messages, 0), "message");
+  filters();
   list();
-  if (BANK?.length) $("banks").replaceChildren(...banks());
+  fill($("banks"), spaces());
 }
 
 async function start() {
@@ -655,7 +925,7 @@ async function start() {
     const parent = HEAD.sessions.findIndex((one) => one.id === HEAD.sessions[at].forked);
     if (parent >= 0) HEAD.order.splice(HEAD.order.indexOf(parent) + 1, 0, ...HEAD.order.splice(HEAD.order.indexOf(at), 1));
   }
-  HEAD.said = HEAD.sessions.map((one) => [one.title, one.id, one.about, ...(one.people || [])].filter((text) => typeof text === "string").join(" ").toLowerCase());
+  HEAD.said = HEAD.sessions.map((one) => [one.title, one.id, one.about, ...(one.people || [])].filter((text) => typeof text === "string").join(" ")).map(fold);
   $("brand").textContent = `hiermem ${HEAD.version}`;
   BANK = await part("bank");
   const on = (target, type, act, more) => target.addEventListener(type, act, more), box = $("map");
@@ -665,12 +935,6 @@ async function start() {
     if (event.key === "Enter" && S && all.length) go(all[(all.indexOf(picked.message) + by) % all.length]);
   });
   on($("budget"), "input", refresh);
-  on($("time"), "input", (event) => {
-    S.limit = Number(event.target.value);
-    timeSays();
-    redraw();
-    later(() => (tab === "Messages" ? feed.show(Math.max(0, S.limit - 1)) : tab === "Summaries" && show(tab)));
-  });
   const press = ({ node, message }) => { if (node >= 0) pick(node); else if (message >= 0) go(message); };
   on(box, "keydown", keys);
   on(box, "pointerdown", (event) => press(under(event)));
@@ -681,7 +945,7 @@ async function start() {
     const all = [...$("tabs").children].map((one) => one.textContent), by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (by) show(all[(all.indexOf(tab) + by + all.length) % all.length], true);
   });
-  on(window, "resize", redraw);
+  on(window, "resize", () => { if (S) layout(); redraw(); });
   on(window, "hashchange", route);
   on(window, "keydown", (event) => { if (event.key === "/" && event.target.tagName !== "INPUT") { event.preventDefault(); $("find").focus(); } });
   on(matchMedia("(prefers-color-scheme: dark)"), "change", redraw);

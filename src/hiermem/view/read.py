@@ -13,6 +13,7 @@ from hiermem._version import __version__
 from hiermem.bank import space as space_engine
 from hiermem.bank.store import SpaceContext
 from hiermem.calls.report import report
+from hiermem.changes.forget import about
 from hiermem.config import BankPolicy
 from hiermem.context import read
 from hiermem.context.render import RENDERER
@@ -20,6 +21,7 @@ from hiermem.context.select import Request, context
 from hiermem.context.selection import ContextBudget
 from hiermem.errors import BudgetTooSmallError
 from hiermem.handle import Handle, every_session
+from hiermem.text.terms import FIRST_PERSON, STOP_WORDS
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import NeedViews, RunRecord
 from hiermem.upkeep import read_metrics as measuring
@@ -37,55 +39,43 @@ _ASKED, _CALLS, _NOTES = 4, 100_000, 2_000
 _MOST_BYTES: Final = 64_000_000
 
 
-async def session_page(handle: Handle, session_id: str, *, text: bool, query: str | None) -> str:
-    """Return the page of one session, with the notes that came from it alone.
-
-    The page may be sent to somebody, so it holds nothing of another session's.
-    """
-
-    async def only() -> AsyncIterator[SessionRecord]:
-        yield await handle.record_or_new(session_id)
-
-    spaces = [data.of_session(space, session_id) for space in await _spaces(handle)]
-    spaces = [space for space in spaces if space.notes]
-    words = Wording(text, alone=True)
-    return await _page(handle, only(), _BUDGETS, spaces, words, query=query)
-
-
-async def memory_page(handle: Handle, *, text: bool, query: str | None) -> str:
-    """Return the page of all sessions and spaces of a tenant."""
-    records = every_session(handle.store)
-    return await _page(handle, records, _OF_ALL, await _spaces(handle), Wording(text), query=query)
-
-
-async def _page(
-    handle: Handle,
-    records: AsyncIterator[SessionRecord],
-    budgets: tuple[int, ...],
-    spaces: list[FoundSpace],
-    words: Wording,
-    *,
-    query: str | None,
+async def html_page(
+    handle: Handle, session_id: str | None, *, text: bool, query: str | None
 ) -> str:
+    """Return the page of one session, or of all sessions and spaces of the tenant.
+
+    The page of one session may be sent to somebody, so it holds nothing of another session's.
+    """
     Request(ContextBudget(), query=query)  # refuses what is no question
+    words = Wording(text, alone=session_id is not None)
+    spaces = await _spaces(handle)
+    if session_id is not None:
+        spaces = [data.of_session(space, session_id) for space in spaces]
+        spaces = [space for space in spaces if space.notes or space.lines]
     # What is sent with a report of a bug stands plain, so that its sender can read it before.
     packing = packed if words.text else json_block
     entries: list[dict[str, Any]] = []
-    parts = {"bank": packing([data.space(each, words) for each in spaces])}
-    room = _MOST_BYTES
+    parts, room = {"bank": packing([data.space(each, words) for each in spaces])}, _MOST_BYTES
+
+    async def records() -> AsyncIterator[SessionRecord]:
+        if session_id is not None:
+            yield await handle.record_or_new(session_id)
+            return
+        async for record in every_session(handle.store):
+            yield record
 
     def written(found: Found) -> tuple[dict[str, Any], str]:
         return data.entry(found, words), packing(data.session(found, words))
 
-    async for record in records:
-        found = await _session(handle, record, budgets, query)
+    async for record in records():
+        found = await _session(handle, record, _BUDGETS if words.alone else _OF_ALL, query)
         entry, part = await asyncio.to_thread(written, found)
         if len(part) <= room:
             room -= len(part)
             parts[f"s{len(entries)}"] = part
         entries.append(entry)
-    asked = None if query is None else words.say(query)
-    head = {"version": __version__, "packed": words.text, "query": asked, "sessions": entries}
+    head = {"version": __version__, "packed": words.text, "query": words.say(query or ""),
+            "stop": sorted(STOP_WORDS | FIRST_PERSON), "sessions": entries}  # fmt: skip
     return page(head, parts)
 
 
@@ -99,7 +89,7 @@ async def _session(
     items = report(run, attempts, await handle.store.now()).items
     return Found(
         status=await read.status(handle, name),
-        member=record.space is not None,
+        record=record,
         summaries=await read.summaries(handle, name, None),
         pins=await read.pins(handle, name),
         contexts=contexts,
@@ -142,7 +132,7 @@ async def _spaces(handle: Handle) -> list[FoundSpace]:
         space = SpaceContext(handle, name, None, BankPolicy())
         state = await space.state()
         notes = await space.consumed_notes()
-        notes = await space.with_sources([*notes[-_NOTES:], *await space.live_notes()])
-        revision = state.meta.revision
-        found.append(FoundSpace(name, revision, state.synthesis, state.texts, notes))
+        notes = await space.with_sources(notes[-_NOTES:])
+        revision, lines = state.meta.revision, await about(space)
+        found.append(FoundSpace(name, revision, state.synthesis, state.texts, notes, lines))
     return found
