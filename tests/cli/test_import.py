@@ -39,7 +39,7 @@ def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     assert "hiermem sessions --db" in first.stderr
     assert "hiermem context @last --db" in first.stderr
     listed = run("sessions", "--db", db).stdout
-    assert re.search(r"(?m)^Invoices +6  9 Oct 2025 +1  conv-1", listed)
+    assert re.search(r"(?m)^Invoices +6  9 Oct 2025  chatgpt +1  conv-1", listed)
     assert listed.count("Invoices") == 1, "a fork stands under its source"
     again = run("import", chat_files.chatgpt(tmp_path, more=True), "--db", db, code=3)
     assert "Imported 1 new message into 1 session; 8 were there already." in again.stdout
@@ -51,6 +51,23 @@ def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     (name,) = re.findall(r"hiermem context (.+) --db", of_tenant.stderr)
     assert name != "@last", "the one imported session is named; it may not hold the newest message"
     assert "Ada" in run("context", *shlex.split(name), "--db", db, "--tenant", "a b").stdout
+
+
+def test_sessions_are_listed_by_where_they_came_from(tmp_path):
+    """Broken, nobody sees which application a conversation was imported from."""
+    db = tmp_path / "m.db"
+    run("import", chat_files.chatgpt(tmp_path), "--db", db, code=3)
+    run("import", chat_files.whatsapp_ios(tmp_path), "--db", db)
+    with Memory.open(db) as memory:
+        memory.session("own", metadata={"kind": "work"}).append({"role": "user", "content": "x"})
+        of_chatgpt = memory.sessions(metadata={"source": "chatgpt"})
+        assert len(of_chatgpt) == 3, "a fork comes from where its source does"
+        assert memory.count_sessions() == 5
+    listed = run("sessions", "--db", db, "--source", "whatsapp").stdout.splitlines()
+    assert len(listed) == 2
+    assert "  whatsapp  " in listed[1]
+    assert "whatsapp" not in run("sessions", "--db", db, "--source", "chatgpt").stdout
+    assert run("sessions", "own", "--db", db, "--source", "chatgpt").stdout == ""
 
 
 def test_options_reach_the_reader(tmp_path):

@@ -46,6 +46,9 @@ def sessions(
     metadata: Annotated[
         list[str] | None, Option(metavar="KEY=VALUE", help="Only sessions labelled so.")
     ] = None,
+    source: Annotated[
+        str | None, Option(metavar="FORMAT", help="Only imported ones, such as from whatsapp.")
+    ] = None,
     forks: Annotated[
         bool, Option("--forks", help="List each fork, not the session alone that it stems from.")
     ] = False,
@@ -54,7 +57,7 @@ def sessions(
     ] = None,
 ) -> None:
     """List the sessions, that with the newest message first."""
-    labels = _labels(metadata or [])
+    labels = _labels(metadata or []) | ({"source": source} if source else {})
     with place.open() as memory:
         every = list(options.sessions_of(memory, metadata=labels or None, order_by="last_activity"))
         found = [each for each in every if names.holds(each, text or ())]
@@ -66,6 +69,7 @@ def sessions(
             "session": names.title_of(root),
             "messages": root.messages,
             "when": "" if days is None else date_range(*days),
+            "source": root.metadata.get("source", ""),
             "forks": more or "",
             "id": short.get(root.id, root.id) if root.title else "",
         }
@@ -80,7 +84,7 @@ def sessions(
         }
         for root, more, days in listed
     ]
-    shown = table(rows, left=("session", "when", "id")) if listed else ""
+    shown = table(rows, left=("session", "when", "source", "id")) if listed else ""
     what = "no session fits" if every else "no session is labelled so" if labels else ""
     output.result({"sessions": data}, shown, whole=True, empty=what or "no sessions yet")
 

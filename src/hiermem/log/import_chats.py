@@ -60,6 +60,7 @@ def _next(given: Iterator[Conversation]) -> Conversation | None:
         )
     for name in (found.id, found.parent or found.id):
         check_name(name, what="a conversation's id")
+    check_name(found.format, what="a conversation's format")
     if found.title is not None:
         check(found.title, what="a conversation's title", cap=MAX_NAME)
     return found
@@ -94,7 +95,7 @@ class _Import:
             before = await self._messages(base)
             again = base in self.appended
             fresh = await self._completed(base, messages, before) if before else messages
-            indices = await self._append(base, conversation.title, fresh, before)
+            indices = await self._append(base, conversation, fresh, before)
             held = len(messages) > len(fresh) or any(n is None or n < before for n in indices)
             if before and not again and not held:
                 self.continued.append(base)
@@ -115,7 +116,7 @@ class _Import:
                 await fork(self._handle, source, session, at=at, title=conversation.title)
                 self._count(forks=1)
         before = await self._messages(session)
-        indices = await self._append(session, conversation.title, messages[start:], before)
+        indices = await self._append(session, conversation, messages[start:], before)
         for key, index in zip(keys[start:], indices, strict=True):
             if index is not None:
                 self._held[key] = (session, index)
@@ -238,15 +239,16 @@ class _Import:
         return record.messages if record is not None else 0
 
     async def _append(
-        self, session_id: str, title: str | None, messages: Sequence[Message], before: int
+        self, session_id: str, source: Conversation, messages: Sequence[Message], before: int
     ) -> list[int | None]:
         """Append messages and count them; return the index of each, None where it was changed.
 
         ``before`` is the number of messages that the session holds. A session that holds some keeps
-        its title, which a person may have given it.
+        its title, which a person may have given it. The label ``source`` names the format.
         """
         handle = self._handle
-        about = About(id=session_id, title=None if before else title)
+        title = None if before else source.title
+        about = About(id=session_id, title=title, metadata={"source": source.format})
         indices: list[int | None] = []
         for start in range(0, len(messages), _BATCH):
             batch = messages[start : start + _BATCH]

@@ -12,7 +12,7 @@ const MEANING = {
   recalled: "was found for the question",
   "not shown": "is represented only: a summary that covers it is in the context, but no line speaks of it",
 };
-const SOURCES = { chatgpt: "ChatGPT", claude: "Claude", "claude-code": "Claude Code", codex: "Codex", copilot: "GitHub Copilot", discord: "Discord", gemini: "Gemini", irc: "IRC", librechat: "LibreChat", "open-webui": "Open WebUI", sillytavern: "SillyTavern", slack: "Slack", telegram: "Telegram", text: "a transcript", whatsapp: "WhatsApp" };
+const SOURCES = { chatgpt: "ChatGPT", claude: "Claude", "claude-code": "Claude Code", codex: "Codex", copilot: "GitHub Copilot", discord: "Discord", gemini: "Gemini", irc: "IRC", librechat: "LibreChat", map: "a file", messages: "a file of messages", "open-webui": "Open WebUI", sillytavern: "SillyTavern", slack: "Slack", telegram: "Telegram", text: "a transcript", whatsapp: "WhatsApp" };
 const COLOURS = ["line", "summarised", "excerpted", "verbatim", "recalled"];
 const STATES = { pending: "to be made", generating: "being made", active: "made", failed: "failed" };
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
