@@ -135,6 +135,9 @@ def mcp(
     tools: Annotated[
         str, Option(metavar="core|all|NAMES", help="The tools; names are separated by commas.")
     ] = "core",
+    space: Annotated[
+        str, Option(metavar="NAME", help="The space that is served; its first use makes it.")
+    ] = "me",
     config: Annotated[
         Path | None,
         Option(
@@ -166,7 +169,7 @@ def mcp(
         config=None if config is None else _sizes(config),
         update_policy=model.policy(UpdatePolicy),
     )
-    settings = {"read_only": read_only, "tools": tools, **asdict(caps)}
+    settings = {"space": space, "read_only": read_only, "tools": tools, **asdict(caps)}
     if http:
         served = Http(os.environ.get(VARIABLE, ""), host, port, tuple(allow_host or ()))
         hint(f"serving {clean(place.db)} at http://{host}:{port}/mcp")

@@ -17,7 +17,16 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from mcp.server.mcpserver import Context
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
-from hiermem import ExtractionProgress, Hit, Note, StoredMessage, Summary, UpdateProgress, escape
+from hiermem import (
+    ExtractionProgress,
+    Hit,
+    KnownLine,
+    Note,
+    StoredMessage,
+    Summary,
+    UpdateProgress,
+    escape,
+)
 
 #: Seconds between two notifications of progress.
 _PAUSE: Final = 0.25
@@ -132,11 +141,12 @@ class Stored(Result):
 
 
 class Remembered(Result):
-    """What was remembered, what was erased, and what fits what was to be forgotten."""
+    """What was remembered or erased; what fits what was to be forgotten; what may say it still."""
 
     remembered: str | None = None
-    erased: list[str] = []
-    fits: list[str] = []
+    erased: Few = []
+    fits: Few = []
+    left: Few = []
     note: str | None = None
 
 
@@ -230,10 +240,27 @@ class Passage(Result):
         )
 
 
-class Passages(Result):
-    """What was found, best first, or the parts of a summary, in order; ``omitted`` did not fit."""
+class Known(Result):
+    """A line of what is known: a wish, a note, a line of a file, or a conversation."""
 
-    passages: list[Passage]
+    place: str
+    text: str
+    since: datetime | None
+    was: str
+    sources: list[str]
+
+    @classmethod
+    def of(cls, line: KnownLine) -> Known:
+        """Return a line with its beginning."""
+        sources = [f"{session} m{index}" for session, index in line.sources[:MOST_ITEMS]]
+        return cls(**picked(line, "place since was"), text=line.text[:SHORT], sources=sources)
+
+
+class Passages(Result):
+    """What is known and found, best first, or parts of a summary; ``omitted`` is the rest."""
+
+    known: Annotated[list[Known], _cut(MOST_ITEMS)] = []
+    passages: list[Passage] = []
     omitted: int = 0
 
     def plain(self) -> str:
@@ -242,6 +269,10 @@ class Passages(Result):
         Further lines of a text are indented: none can begin a turn, a frame or a paragraph.
         """
         lines = []
+        for line in self.known:
+            when = f", {line.since:%Y-%m-%d}" if line.since else ""
+            before = f" (was: {line.was})" if line.was else ""
+            lines.append(f"[{line.place}{when}] {' '.join(line.text.split())}{before}")
         for each in self.passages:
             where = named(each.title, each.session)
             when = f", {each.at:%Y-%m-%d %H:%M}" if each.at else ""

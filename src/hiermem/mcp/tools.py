@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 from unicodedata import normalize
 
 from mcp.server.mcpserver import Context
@@ -31,6 +31,7 @@ from pydantic import (
 from hiermem import (
     AsyncMemory,
     AsyncSession,
+    AsyncSpace,
     BudgetTooSmallError,
     ConfigError,
     ExtractionOptions,
@@ -40,12 +41,12 @@ from hiermem import (
     SessionRecord,
     ToolCall,
     UsageError,
-    matched,
     published,
 )
 from hiermem.mcp import results
 from hiermem.mcp.results import progress_to
 
+Authors: TypeAlias = Literal["person", "all"]
 F = TypeVar("F", bound=Callable[..., Any])
 #: The tools that are served unless others are named: what an assistant's user asks for.
 CORE: Final = (
@@ -54,9 +55,9 @@ CORE: Final = (
 )  # fmt: skip
 #: Names the conversation with the newest message.
 LAST: Final = "@last"
-#: The session that ``remember`` writes to.
-REMEMBERED: Final = "remembered"
-#: The rules of a space that is made by its first note.
+#: Who notes what the user asks to remember.
+_NOTED_BY: Final = "assistant"
+#: The rules of a space that is made by its first note, save the one that is served.
 RULES: Final = """# Files
 - notes.md: what was noted, by subject
 - decisions.md: what was decided, and why
@@ -66,8 +67,8 @@ MOST_IN_APPEND: Final = 3_000_000
 _MOST_IN_EXPANSION: Final = 400_000
 #: Records that are read at once, and messages.
 _RECORDS, _READS = 500, 32
-#: How many messages are looked at for what is to be forgotten, and how many are named.
-_FITTING, _NAMED = 200, 10
+#: How many notes, forks, or lines of what is to be forgotten are named.
+_NAMED: Final = 10
 _NEAREST: Final = 3
 _REPORTED: Final = """run_id made reused degraded failed by_level calls tokens_in tokens_out cost
     stopped retry_after swapped"""
@@ -105,7 +106,7 @@ AnySession = Annotated[
     str | None,
     Field(min_length=1, max_length=512, description="Id, title or @last; all if omitted."),
 ]
-SpaceName = Annotated[str, Field(min_length=1, max_length=512)]
+SpaceName = Annotated[str | None, Field(min_length=1, max_length=512)]
 Text = Annotated[str, Field(min_length=1, max_length=100_000)]
 Limit = Annotated[int, Field(ge=1, le=100)]
 Since = Annotated[
@@ -198,10 +199,10 @@ def tool(
 
 
 class Tools:
-    """The tools over one memory; tenant and store were fixed when it was opened."""
+    """The tools over the conversations of one space; tenant and store were fixed before."""
 
-    def __init__(self, memory: AsyncMemory) -> None:
-        self._memory = memory
+    def __init__(self, memory: AsyncMemory, space: AsyncSpace) -> None:
+        self._memory, self._space = memory, space
         # The times of a session's first and last message, for the version of its record.
         self._times: dict[str, tuple[int, datetime, datetime]] = {}
 
@@ -243,7 +244,7 @@ class Tools:
 
     async def _newest(self, records: Iterable[SessionRecord]) -> list[SessionRecord]:
         """Return the conversation with the newest message, if any; a fork only if it went on."""
-        said = [each for each in records if each.id != REMEMBERED and each.messages]
+        said = [each for each in records if each.messages]
         await self._read_times(said)
         said.sort(key=lambda each: (self._times[each.id][2], each.forked_from is None, each.id))
         return said[-1:]
@@ -258,17 +259,15 @@ class Tools:
         forget: Annotated[
             Text | None,
             Field(
-                description="What to forget: the one message that has all of these words is erased "
-                "for good. Inflected forms count; words such as 'the' do not."
+                description="What to forget: every note and message of the user, in all "
+                "conversations, with all of these words is erased for good. Inflected forms count; "
+                "words such as 'the' do not."
             ),
         ] = None,
-        session: Annotated[
-            Name | None,
-            Field(
-                description="Id or title: forget in this conversation, not in what was "
-                "remembered. Not with text."
-            ),
-        ] = None,
+        authors: Annotated[
+            Authors,
+            Field(description="With forget: erase what others said of it, too."),
+        ] = "person",
         all_matches: Annotated[
             bool, Field(description="Forget each one that fits, if there are several.")
         ] = False,
@@ -276,37 +275,39 @@ class Tools:
         """Remember something the user asks you to remember, or forget it.
 
         With both, what is to be forgotten is looked up before the new text is stored, which is
-        stored in any case. Returns what was erased. If several messages fit, or none, nothing is
-        erased, and they are shown.
-        search_memory finds what was remembered, and select_context of session "remembered" has all.
+        stored in any case. Returns what was erased, and what is left of it in other words or by
+        others. If several fit, or none, nothing is erased, and they are shown.
         """
         if text is None and forget is None:
             raise UsageError("pass text to remember it, or forget to erase it")
-        if session is not None and (forget is None or text is not None):
-            raise UsageError("session requires forget; use append_messages to write to one")
         done = results.Remembered()
         if forget is not None:
-            place = self._memory.session(REMEMBERED)
-            if session is not None:
-                place = await self.found(session)
-            fitting, near = await _fitting(place, forget)
-            if len(fitting) == 1 or (fitting and all_matches):
-                done.erased = await _erased(place, forget, fitting)
-                if (count := len(done.erased)) > results.MOST_ITEMS:
-                    done.erased = done.erased[: results.MOST_ITEMS]
-                    done.note = f"{count:,} were erased; the first {results.MOST_ITEMS} are shown"
-            else:
-                done.fits = [each[: results.SHORT] for each in [*fitting.values(), *near][:_NAMED]]
-                several = "several fit: call again with all words of one, or with all_matches"
-                done.note = f"nothing was erased; {several if fitting else 'nothing has all words'}"
+            await self._forget(forget, authors, done, several=all_matches)
         if text is not None:
-            place = self._memory.session(REMEMBERED, title="Remembered")
-            known, _ = await _fitting(place, text) if await place.count() else ({}, [])
-            if _plain(text) not in map(_plain, known.values()):
-                # The assistant says it: as a user's message it would be a wish of that user's.
-                await place.append(Message.assistant(text))
+            known = map(_plain, [note.text for note in await self._space.notes()])
+            if _plain(text) not in known:
+                await self._space.note(text, agent=_NOTED_BY)
             done.remembered = text
         return done
+
+    async def _forget(
+        self, text: str, authors: Authors, done: results.Remembered, *, several: bool
+    ) -> None:
+        """Erase what holds all words of a text, if it is one thing or there may be ``several``."""
+        report = await self._space.forget(text, authors=authors, dry_run=True)
+        # A line of a file was made from notes, and goes with them.
+        single = sum(line.place != "file" for line in report.gone) <= 1
+        fits = bool(report.gone) and (single or several)
+        if fits:
+            report = await self._space.forget(text, authors=authors)
+        gone, left = ([line.text for line in lines] for lines in (report.gone, report.unproven))
+        done.erased, done.fits = (gone, []) if fits else ([], gone)
+        done.left = left[:_NAMED]
+        more = "several fit: call again with more words, or with all_matches"
+        if not fits:
+            done.note = f"nothing was erased; {more if gone else 'nothing has all words'}"
+        elif len(gone) > results.MOST_ITEMS:
+            done.note = f"{len(gone):,} were erased; the first {results.MOST_ITEMS} are shown"
 
     # -- Conversations
 
@@ -326,9 +327,10 @@ class Tools:
 
         Either all are stored or none. Keep a tool's call and its result in one call.
         """
-        indices = await self._memory.session(session, title=title).append(
-            each.message() for each in messages
-        )
+        place = self._memory.session(session, title=title, space=self._space.name)
+        with suppress(NotFoundError):  # the first call creates it
+            await place.join(self._space.name)
+        indices = await place.append(each.message() for each in messages)
         return results.Stored(session=session, first=indices[0], last=indices[-1])
 
     @tool("List conversations", reads=True)
@@ -372,10 +374,11 @@ class Tools:
         return results.Sessions(sessions=page, total=len(listed), next=ends)
 
     async def _records(self) -> list[SessionRecord]:
-        """Return the records of all sessions."""
+        """Return the records of the space's conversations."""
         found: dict[str, SessionRecord] = {}
         last: str | None = None
-        while page := await self._memory.sessions(after=last, limit=_RECORDS):
+        space = self._space.name
+        while page := await self._memory.sessions(after=last, limit=_RECORDS, space=space):
             last = page[-1].id
             if last in found:
                 break  # a session was erased meanwhile, and the list began again
@@ -415,6 +418,7 @@ class Tools:
     ) -> results.Selected:
         """Read a whole conversation, however long, within a token budget, to continue it.
 
+        It begins with what the user asked for and said in other conversations.
         The newest messages stand word for word, excerpts and summaries for the older ones. Not
         every message has a line: shown_messages counts those that have. With a query, the messages
         that answer it stand word for word, too.
@@ -440,8 +444,13 @@ class Tools:
         self,
         *,
         query: Annotated[
-            str, Field(min_length=1, max_length=10_000, description="A question or words.")
-        ],
+            str | None,
+            Field(
+                min_length=1,
+                max_length=10_000,
+                description="A question or words; omit it for all that is known.",
+            ),
+        ] = None,
         session: AnySession = None,
         limit: Annotated[int, Field(ge=1, le=50)] = 8,
         levels: Annotated[
@@ -458,21 +467,39 @@ class Tools:
     ) -> results.Passages:
         """Find what was said or remembered about something: messages word for word, best first.
 
-        Each has its conversation, date and speaker. With a session, its summaries are found too.
+        Each has its conversation, date and speaker; notes come first, the newest before the others.
+        With a session, its summaries are found too. Without a query, it says what is known about
+        the user: wishes, notes, and a line about each conversation.
         """
+        if query is None:
+            if session is not None:
+                raise UsageError("session requires a query; use select_context to read it whole")
+            return results.Passages(known=await self._known(None))
         if levels is not None and session is None:
             raise UsageError("levels requires a session; omit it to search all sessions")
         filters = {"levels": levels, "roles": roles, "since": since, "until": until}
         given: dict[str, Any] = {name: each for name, each in filters.items() if each is not None}
-        place = self._memory if session is None else await self.found(session, reads=True)
-        hits = await place.search(query, limit, **given)
+        known: list[results.Known] = []
+        if session is None:
+            hits = await self._memory.search(query, limit, space=self._space.name, **given)
+            lines = [] if given else await self._known(query)
+            known = [line for line in lines if line.place in ("file", "note")]
+        else:
+            hits = await (await self.found(session, reads=True)).search(query, limit, **given)
         titles: dict[str, str | None] = {}
         for each in {hit.session_id for hit in hits}:
             with suppress(NotFoundError):  # it may have been erased meanwhile
                 titles[each] = (await self._memory.session(each).status()).title
         return results.Passages(
-            passages=[results.Passage.of(hit, hit.session_id, titles) for hit in hits]
+            known=known[:limit],
+            passages=[results.Passage.of(hit, hit.session_id, titles) for hit in hits],
         )
+
+    async def _known(self, text: str | None) -> list[results.Known]:
+        """Return what the space knows; nothing if it is not made yet and cannot be."""
+        with suppress(NotFoundError):
+            return [*map(results.Known.of, await self._space.about(text))]
+        return []
 
     @tool("Open a summary or a message", reads=True)
     async def expand_summary(
@@ -648,8 +675,8 @@ class Tools:
     async def live_note(
         self,
         *,
-        space: SpaceName,
         text: Text,
+        space: SpaceName = None,
         agent: Annotated[str, Field(max_length=512, description="Who writes.")] = "",
         category: Annotated[
             str,
@@ -670,10 +697,7 @@ class Tools:
         ] = None,
     ) -> results.LiveNote:
         """Note a decision, a fact or a step of your work in a space, which the first note makes."""
-        spaces = await self._memory.spaces()
-        name = _spelled(space, spaces)
-        known = rules is not None or name in spaces
-        place = self._memory.space(name, rules=rules if known else RULES)
+        place = await self._named(space, rules, RULES)
         note = await place.note(text, agent=agent, category=category, tags=tags)
         return results.LiveNote.of(note)
 
@@ -681,7 +705,7 @@ class Tools:
     async def bank_read(
         self,
         *,
-        space: Annotated[Name | None, Field(description="Omit to list the spaces.")] = None,
+        space: Annotated[Name | None, Field(description="Omit for the user's own.")] = None,
         file: Annotated[
             Name | None,
             Field(description="Such as progress.md; omit for the list of files and the notes."),
@@ -689,14 +713,16 @@ class Tools:
         offset: Annotated[int, Field(ge=0, lt=2**53)] = 0,
         max_chars: Annotated[int, Field(ge=100, le=_MOST_IN_EXPANSION)] = 20_000,
     ) -> results.Bank:
-        """Read what a space knows: its files and the notes that no file has taken in yet."""
-        if space is None:
-            return results.Bank(spaces=await self._memory.spaces())
-        place = self._memory.space(_spelled(space, await self._memory.spaces()))
+        """Read what a space knows: its files and the notes that no file has taken in yet.
+
+        Without a space and a file, the names of all spaces come with it.
+        """
+        place = await self._named(space)
         if file is None:
             notes = await place.notes("live")
             return results.Bank(
-                space=space,
+                spaces=await self._memory.spaces() if space is None else [],
+                space=place.name,
                 rules=await place.rules(),
                 synthesis=await place.synthesis(),
                 files=await place.files(),
@@ -706,7 +732,7 @@ class Tools:
         text = await place.read(file)
         end = offset + max_chars
         return results.Bank(
-            space=space,
+            space=place.name,
             file=file,
             text=text[offset:end],
             characters=len(text),
@@ -717,15 +743,27 @@ class Tools:
     async def bank_consolidate(
         self,
         *,
-        space: SpaceName,
+        space: SpaceName = None,
         dry_run: Annotated[bool, Field(description="Ask the model, but change nothing.")] = False,
         max_calls: MaxCalls = None,
         max_tokens: MaxTokens = None,
     ) -> results.Consolidated:
         """Have the model write the notes of a space into its files; this may take long."""
-        place = self._memory.space(_spelled(space, await self._memory.spaces()))
+        place = await self._named(space)
         done = await place.consolidate(dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens)
         return results.Consolidated.model_validate(done)
+
+    async def _named(
+        self, name: str | None, rules: str | None = None, new_rules: str | None = None
+    ) -> AsyncSpace:
+        """Return a space, the served one by default; a new one may be made with ``new_rules``."""
+        if name is None and rules is None:
+            return self._space
+        spaces = await self._memory.spaces()
+        name = _spelled(name or self._space.name, spaces)
+        if name == self._space.name and rules is None:
+            return self._space
+        return self._memory.space(name, rules=rules if name in spaces else rules or new_rules)
 
     # -- Knowledge
 
@@ -867,45 +905,6 @@ def _sources(found: Iterable[SessionRecord]) -> list[SessionRecord]:
     """Return the sessions that are no forks; the forks, if they alone have been found."""
     forks = list(found)
     return [each for each in forks if each.forked_from is None] or forks
-
-
-async def _fitting(session: AsyncSession, said: str) -> tuple[dict[int, str], list[str]]:
-    """Return the messages that have all words of a text, by index, and the nearest others.
-
-    If some have these words and no others, it is these alone.
-    """
-    words = [word for word in said.split() if matched(word, word)]
-    hits = await session.search(said, _FITTING, levels=[0], semantic_dedup=False)
-    whole = {
-        hit.message.index: results.message_text(hit.message) for hit in hits if hit.message
-    }  # fmt: skip
-    fitting = {
-        index: text
-        for index, text in whole.items()
-        if words and all(matched(text, word) for word in words)
-    }
-    same = {index: text for index, text in fitting.items() if _plain(text) == _plain(said)}
-    near = [text for index, text in whole.items() if index not in fitting]
-    return same or fitting, near[:_NEAREST]
-
-
-async def _erased(session: AsyncSession, said: str, fitting: Mapping[int, str]) -> list[str]:
-    """Erase the messages that fit, and those that a search could not return beside them.
-
-    If these have the words of the text alone, the others must have too.
-    """
-    erased: list[str] = []
-    alone = all(_plain(text) == _plain(said) for text in fitting.values())
-    while fitting:
-        await session.erase(sorted(fitting))
-        erased += [text[: results.SHORT] for text in fitting.values()]
-        if len(fitting) == 1:
-            break
-        more, _ = await _fitting(session, said)
-        fitting = {
-            index: text for index, text in more.items() if not alone or _plain(text) == _plain(said)
-        }
-    return erased
 
 
 def _spelled(name: str, known: Iterable[str]) -> str:
