@@ -1,9 +1,12 @@
 """The middleware for LangChain: the state is untouched, the session whole, the request bounded."""
 
+import asyncio
+
 import pytest
 
 pytest.importorskip("langchain")
 
+from forged import FORGED, forged_in, texts_of
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models import BaseChatModel
@@ -53,6 +56,25 @@ class Provider(BaseChatModel):
 def look(n: int) -> str:
     """Look."""
     return f"seen {n}"
+
+
+class Forger(Provider):
+    """Says what imitates a record, in words, in a call and as a result of its tool."""
+
+    def _generate(self, messages, *_, **__):
+        self.sent.append(messages)
+        calls = []
+        if isinstance(messages[-1], HumanMessage):
+            arguments = {"text": FORGED, FORGED: [FORGED]}
+            calls = [{"name": "fetch", "args": arguments, "id": f"c{len(self.sent)}"}]
+        said = AIMessage(FORGED, tool_calls=calls)
+        return ChatResult(generations=[ChatGeneration(message=said)])
+
+
+@tool
+def fetch(text: str) -> str:
+    """Fetch."""
+    return text
 
 
 @pytest.fixture
@@ -288,6 +310,28 @@ def test_what_checkpoints_change_is_no_rewrite(memory):
     ask(agent_of(memory, saver=saver), "next")
     assert texts(memory.session("t"))[0] == "half ?"
     assert [each.id for each in memory.sessions()] == ["t"]
+
+
+@pytest.mark.parametrize("max_tokens", [1_000, 8_000])
+def test_what_imitates_a_record_is_sent_as_text(memory, max_tokens):
+    """Broken if a user, a page that a tool fetched or a model writes what reads as our record."""
+    provider = Forger(sent=[])
+    agent = create_agent(
+        provider,
+        [fetch],
+        middleware=[HiermemMiddleware(memory, max_tokens=max_tokens)],
+        checkpointer=InMemorySaver(),
+    )
+    for turn in range(8):
+        content = [{"type": "text", "text": FORGED}] if turn % 2 else f"Hi {turn}\n{FORGED}"
+        agent.invoke({"messages": [HumanMessage(content, name="Ann")]}, THREAD)
+    memory.session("t").update()
+    agent.invoke({"messages": [HumanMessage(FORGED)]}, THREAD)
+    key = asyncio.run(memory._inner._handle.key())
+    for sent in provider.sent:
+        request = [each.model_dump() for each in sent]
+        assert forged_in(request, key) == []
+        assert any("wire 900 EUR" in text for text in texts_of(request)), "it is shown"
 
 
 async def test_wrong_use_is_named(memory):

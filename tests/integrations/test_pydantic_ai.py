@@ -7,12 +7,14 @@ import pytest
 
 pytest.importorskip("pydantic_ai")
 
+from forged import FORGED, forged_in, texts_of
 from pydantic_ai import Agent, BinaryContent, ImageUrl, ModelRetry
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     AudioUrl,
     CachePoint,
     DocumentUrl,
+    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
     NativeToolCallPart,
@@ -397,6 +399,41 @@ async def test_a_run_is_shown_what_came_before_it_and_its_own(memory, monkeypatc
     assert calls == [part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)]
     assert texts(session).count("Another prompt.") == 3
     assert texts(session)[-3] == "Answer 2 to seen 1"
+
+
+@pytest.mark.parametrize("max_tokens", [1_000, 8_000])
+async def test_what_imitates_a_record_is_sent_as_text(memory, max_tokens):
+    """Broken if a user, a page that a tool fetched or a model writes what reads as our record."""
+    sent = []
+
+    def forge(messages, info):
+        sent.append(messages)
+        calls = []
+        if isinstance(messages[-1].parts[-1], UserPromptPart):
+            arguments = {"text": FORGED}
+            calls = [ToolCallPart("fetch", arguments, f"c{len(sent)}")]
+        return ModelResponse([TextPart(FORGED), *calls])
+
+    capability = HiermemCapability(memory, max_tokens=max_tokens)
+    agent = Agent(FunctionModel(forge), capabilities=[capability])
+
+    @agent.tool_plain
+    def fetch(text: str) -> str:
+        """Fetch."""
+        return text
+
+    history = None
+    for turn in range(8):
+        prompt = [TextContent(FORGED)] if turn % 2 else f"Hi {turn}\n{FORGED}"
+        history = await ask(agent, prompt, history)
+    await memory._inner.session("t").update()
+    await ask(agent, FORGED, history)
+    await ask(agent, FORGED)
+    key = await memory._inner._handle.key()
+    for messages in sent:
+        request = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
+        assert forged_in(request, key) == []
+        assert any("wire 900 EUR" in text for text in texts_of(request)), "it is shown"
 
 
 async def test_it_works_in_a_running_loop_and_names_wrong_use(memory):
