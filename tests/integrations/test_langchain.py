@@ -340,5 +340,5 @@ async def test_wrong_use_is_named(memory):
             {"messages": [HumanMessage("Hi")]}
         )
     async with AsyncMemory.open(":memory:") as other:
-        with pytest.raises(UsageError, match="must be a Memory"):
+        with pytest.raises(UsageError, match="pass a Memory"):
             HiermemMiddleware(other)

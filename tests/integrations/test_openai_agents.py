@@ -259,5 +259,5 @@ async def test_a_call_that_a_server_did_not_name_does_not_end_a_run():
 
 async def test_a_memory_of_the_wrong_kind_is_named():
     async with AsyncMemory.open(":memory:") as memory:
-        with pytest.raises(UsageError, match="must be a Memory"):
+        with pytest.raises(UsageError, match="pass a Memory"):
             HiermemSession(memory, "s")

@@ -441,5 +441,5 @@ async def test_it_works_in_a_running_loop_and_names_wrong_use(memory):
     await agent.run("Hi", conversation_id="t")
     assert memory.session("t").count() == 2
     async with AsyncMemory.open(":memory:") as other:
-        with pytest.raises(UsageError, match="must be a Memory"):
+        with pytest.raises(UsageError, match="pass a Memory"):
             HiermemCapability(other)

@@ -60,6 +60,15 @@ BEHIND = {
     "labels": "Thought: {}.\nAction: none\nFinal answer: {}",
     "headings": "## Thought process\n{}\n\n## Final summary\n\n{}",
     "Chinese labels": "**思考：** {}\n\n**总结：**\n{}",
+    "comment": "<!-- thinking: {} -->\n{}",
+    "italics": "*Thinking: {}.*\n\n{}",
+    "quotation": "> **Thought process**\n> {}\n\n{}",
+    "curly": "{{think}}{}{{/think}}{}",
+    "element": '<div class="reasoning">{}</div>\n{}',
+    "element in a line": '<span class="thinking">{}</span>{}',
+    "tokens without a name": "<unused94>thought\n{}<unused95>{}",
+    "channel of thoughts": "<|channel>thought\n{}<channel|>{}",
+    "boxed": "<think>{}</think>\n\\boxed{{{}}}",
     "German labels": "Überlegung: {}\nZusammenfassung:\n{}",
 }
 #: It ends in a letter, as thoughts do that break off for the answer.

@@ -28,9 +28,10 @@ _RIGHT: Final = r"\\?(?:[>＞〉⟩›▷】]|&(?:amp;)?(?:gt|#62|#x3e);|\\u003e
 #: What may be a mark. A span of code is matched first, so that no mark is found in it.
 _CANDIDATE: Final = re.compile(
     r"(?P<code>(?<!`)`(?![\s`])[^`\n]{1,200}(?<!\s)`(?!`))"
+    rf"|(?P<comment><!--[\w\s]{{0,20}}?{_NAME}|-->)"
     rf"|(?P<bold>(?:\*\*)?){_LEFT}(?P<tag>(?:(?!&(?:amp;)?(?:[lg]t|#)|\\u003)[^<>＜＞〈〉⟨⟩‹›◁▷【】\n])"
     rf"{{1,120}}?){_RIGHT}(?P=bold)"
-    r"|\[(?P<square>/?[^\W\d][^\[\]\n]{2,40})\](?!\()"
+    r"|[\[{](?P<square>/?[^\W\d][^\[\]{}\n]{2,40})[\]}](?!\()"
     r"|^[ \t]*(?P<fence>`{3,}|~{3,})(?P<info>[^`\n]*)$",
     re.MULTILINE | re.IGNORECASE,
 )
@@ -38,7 +39,11 @@ _TAG: Final = re.compile(
     rf"[|\s]*(?P<closes>/\s*|end_)?[\w:.-]{{0,20}}?{_NAME}[\w-]{{0,16}}(?:\s[^=]{{1,40}}=.*?)?"
     r"\s*(?P<void>/)?\s*\|?\s*"
 )
-_DETAILS: Final = re.compile(rf"details\b.*?{_NAME}|details\b")
+_ELEMENTS: Final = ("details", "div", "span", "section", "aside")
+_ELEMENT: Final = re.compile(rf"({either(_ELEMENTS)})\b.*?{_NAME}|details\b")
+#: Tokens without a name of their own; reasoning begins with its name behind one.
+_SPECIAL: Final = re.compile(r"unused\d+|\|channel|channel\|")
+_NAMED: Final = re.compile(rf"\s*\w{{0,20}}?{_NAME}", re.IGNORECASE)
 _TITLED: Final = re.compile(rf"\s*<summary>[^<>\n]{{0,80}}?{_NAME}", re.IGNORECASE)
 #: What a sentence goes on with behind a mark: a word in lower case, or a mark of punctuation.
 _GOES_ON: Final = re.compile(
@@ -88,6 +93,12 @@ _ANSWER_LABEL: Final = re.compile(
 )
 
 
+#: What some models put the answer in.
+_BOXED: Final = re.compile(r"\A\\boxed\{(.+)\}\Z", re.DOTALL)
+#: A quotation, or a line in italics, before the answer.
+_ASIDE: Final = re.compile(r"\s*(?:(?:>[^\n]*\n)+|([*_])(?!\1)[^\n]*[^*_\n]\1\n)\s*(?=\S)")
+
+
 class AnswerParts(NamedTuple):
     """The places of an answer in a text, and whether reasoning behind them has no end."""
 
@@ -119,12 +130,13 @@ def without_reasoning(text: str, *, spoken: bool = False) -> str:
     """
     places, is_unclosed = answer_parts(text, spoken=spoken)
     if is_unclosed:
-        begin, _ = places.pop()
-        places.append((begin, len(text)))
+        places[-1] = (places[-1][0], len(text))
     answer = _joined([text[start:stop] for start, stop in places]).strip(_EDGE)
     label = _REASONING_LABEL.match(answer)
+    if label and (aside := _ASIDE.match(answer)):
+        return answer[aside.end() :]
     final = _ANSWER_LABEL.search(answer, label.end()) if label else None
-    return (final and answer[final.end() :].strip()) or answer
+    return _BOXED.sub(r"\1", (final and answer[final.end() :].strip()) or answer)
 
 
 def _joined(parts: list[str]) -> str:
@@ -188,6 +200,9 @@ def _marks(text: str) -> Iterator[_Mark]:
         if match["code"]:
             for mark in _marks(match["code"][1:-1]):
                 yield mark._replace(start=start + 1, stop=stop - 1, is_quoted=True)
+        elif match["comment"]:
+            opens = text[start] == "<"
+            yield _Mark(start, stop, "comment", opens=opens, closes=not opens)
         elif match["fence"]:
             info = _folded(match["info"])
             if not info or re.fullmatch(rf"{_NAME}\w{{0,16}}", info):
@@ -205,12 +220,13 @@ def _marks(text: str) -> Iterator[_Mark]:
                 is_quoted=_is_quoted(text, start, stop),
                 is_weak=not capital if match["square"] else text[start] == "【",
             )
-        elif inside == "/details":
-            yield _Mark(start, stop, "details", opens=False, closes=True)
-        elif (details := _DETAILS.match(inside)) and (
-            details.end() > len("details") or _TITLED.match(text, stop)
-        ):
-            yield _Mark(start, stop, "details", opens=True, closes=False)
+        elif _SPECIAL.fullmatch(inside):
+            opens = _NAMED.match(text, stop) is not None
+            yield _Mark(start, stop, "special", opens=opens, closes=not opens)
+        elif inside[1:] in _ELEMENTS and inside[0] == "/":
+            yield _Mark(start, stop, inside[1:], opens=False, closes=True)
+        elif (element := _ELEMENT.match(inside)) and (element[1] or _TITLED.match(text, stop)):
+            yield _Mark(start, stop, element[1] or "details", opens=True, closes=False)
 
 
 def _folded(inside: str) -> str:
@@ -227,11 +243,8 @@ def _folded(inside: str) -> str:
 def _is_spoken_of(text: str, opening: _Mark, closing: _Mark, *, spoken: bool) -> bool:
     """Return whether a sentence speaks of a pair of marks."""
     within = text[opening.stop : closing.start].strip()
-    if (
-        text[opening.start - 1 : opening.start] in _QUOTES
-        and text[closing.stop : closing.stop + 1] in _QUOTES
-    ):
-        return opening.start > 0 and closing.stop < len(text)
+    if _is_quoted(text, opening.start, closing.stop):
+        return True
     short = len(within) <= (_SPOKEN if within.isascii() else 3) and len(within.split()) < 4
     if not _is_in_sentence(text, closing):
         return False
