@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem import Memory, Message, UsageError
+from hiermem import Memory, Message, SpaceBusyError, UsageError
 
 
 @pytest.fixture
@@ -114,3 +114,31 @@ def test_every_message_with_the_word_goes_and_no_other(texts, asked):
         ]
         assert sorted(left) == sorted(f"{text} x" for text in texts if asked not in text.split())
         assert len(report.gone) == len(texts) - len(left)
+
+
+def test_messages_that_share_a_rare_word_are_named(memory):
+    """Broken, another wording of a forgotten matter stays, and nobody is told."""
+    say(memory, "s", "Mirelle keeps bees in Harrogate.", "Bees are nice.", *map(str, range(60)))
+    others = [f"Mirelle came on day {number}." for number in range(45)]
+    say(memory, "t", *others)
+    report = memory.space("ada").forget("Mirelle bees Harrogate", dry_run=True)
+    assert [line.text for line in report.gone] == ["Mirelle keeps bees in Harrogate."]
+    assert {line.text for line in report.unproven} == {"Bees are nice.", *others}
+
+
+def test_a_preview_waits_for_nobody(tmp_path):
+    """Broken, nobody can look at what would go while the bank is being written."""
+    seen = []
+
+    def answer(request):
+        ada = memory.space("ada")
+        seen.append(ada.forget("Zanzibar", dry_run=True))
+        with pytest.raises(SpaceBusyError):
+            ada.forget("Zanzibar")
+        raise RuntimeError("the model is gone")
+
+    with Memory.open(tmp_path / "chat.db", llm=answer) as memory:
+        memory.space("ada", person="Ada").note("Ada drinks tea.", agent="kitchen")
+        say(memory, "s", "I love Zanzibar.")
+        memory.space("ada").consolidate()
+    assert [line.text for line in seen[0].gone] == ["I love Zanzibar."]

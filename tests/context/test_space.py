@@ -171,3 +171,77 @@ def test_recall_reaches_every_conversation_of_the_space(memory):
     assert question not in recalled
     assert "[2026-04-03, session april]" in recalled
     assert context.shown.messages == (0, 1)
+
+
+def test_a_wish_that_was_withdrawn_anywhere_is_in_no_other_record(memory):
+    """Broken, a wish that was taken back in one conversation is followed in the next."""
+    wish = "Always answer in metric units."
+    january = say(memory, "january", wish, "Hello.")
+    say(memory, "april", f"{wish[:-1]}!", day=31)
+    july = say(memory, "july", "Which events are on?", day=120)
+    assert record_of(july.context(4_000)).count("metric units") == 1
+    january.unpin(0)
+    assert "Ada asked" not in record_of(july.context(4_000))
+    assert "Ada asked" not in record_of(say(memory, "new", "Hi.", day=130).context(4_000))
+    assert [line for line in memory.space("ada").about() if line.place == "wish"] == []
+
+
+def test_what_a_conversation_asks_itself_stands_once(memory):
+    say(memory, "january", "Always answer in metric units.")
+    july = say(memory, "july", "Always answer in metric units!", day=120)
+    assert july.context(4_000).to_text().count("answer in metric units") == 1
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "From now on, call me Captain in this story.",
+        "For the rest of this conversation, answer in one sentence.",
+        "From now on, you are the innkeeper and never leave the role.",
+        "Antworte in diesem Gespräch immer auf Englisch.",
+    ],
+)
+def test_a_wish_of_one_conversation_is_not_carried(memory, wish):
+    """Broken, the person is Captain in every conversation for good."""
+    story = say(memory, "story", wish)
+    assert [pin.reason for pin in story.pins()] == ["wish"]
+    say(memory, "january", "Always answer in metric units.")
+    text = record_of(say(memory, "july", "Hello.", day=120).context(4_000))
+    asked = [line for line in text.splitlines() if line.startswith("Ada asked")]
+    assert [line.partition(": ")[2] for line in asked] == ["Always answer in metric units."]
+
+
+def test_a_conversation_has_the_record_before_its_first_message(memory):
+    """Broken, an application that asks for the context first begins without the wishes."""
+    say(memory, "january", "Always answer in metric units.")
+    july = memory.session("july", space="ada")
+    assert "metric units" in record_of(july.context(4_000))
+    assert memory.count_sessions(space="ada") == 1
+
+
+def test_a_conversation_without_summaries_has_a_line(memory):
+    """Broken, a long conversation is unknown to the next one until a model has read it."""
+    texts = [f"Message {number} about the harbour. {'It was long. ' * 40}" for number in range(40)]
+    long = say(memory, "long", "We plan the harbour fair.", *texts)
+    assert long.status().queue
+    text = record_of(say(memory, "july", "Hello.", day=120).context(4_000))
+    assert "] We plan the harbour fair." in text
+
+
+def test_recalled_messages_of_others_are_no_messages_of_the_session(memory):
+    """Broken, what is drawn or counted of a session has places of other conversations."""
+    say(memory, "january", "The plumber's number is 0117 4960.", "Hello.", "Bye.")
+    question = "What is the plumber's number?"
+    july = say(memory, "july", question, day=120)
+    context = july.context(4_000, query=question)
+    assert {hit.session_id for hit in context.evidence} == {"january"}
+    assert context.recall == ()
+    assert context.shown.messages == (0, 1)
+
+
+def test_a_message_that_the_record_holds_whole_is_not_recalled(memory):
+    """Broken, a wish stands twice, and less is found beside it."""
+    say(memory, "january", "Always name the plumber's number.", "The plumber is Bob.")
+    context = say(memory, "july", "Hi.", day=120).context(4_000, query="the plumber's number")
+    assert context.to_text().count("Always name the plumber") == 1
+    assert "The plumber is Bob." in context.to_text()

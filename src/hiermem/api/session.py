@@ -15,7 +15,6 @@ from typing import Any, Literal, Unpack, cast, overload
 
 import hiermem
 from hiermem import arguments
-from hiermem.api import manager
 from hiermem.api.resources import Resources
 from hiermem.calls.limits import Prices
 from hiermem.changes.receipts import EditReport, ForkHandling, Receipt
@@ -423,8 +422,7 @@ class AsyncSession(Brief):
             system=system,
             tools=arguments.tool_schemas(tools),
         )
-        return await manager.manager_over(self._handle).select_optimal_context(
-            self.id,
+        request = select.Request(
             budget,
             strategy=strategy,
             view=view,
@@ -434,7 +432,9 @@ class AsyncSession(Brief):
             query=query,
             recall_tokens=recall_tokens,
             profile=profile,
+            space=self._about.space,
         )
+        return await select.context(self._handle, self.id, request)
 
     async def search(
         self, query: str, limit: int = 10, **filters: Unpack[SearchFilters]

@@ -7,6 +7,7 @@ nothing depends on a ranking.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
@@ -16,17 +17,16 @@ from hiermem.bank.store import SpaceContext
 from hiermem.calls.retry import shielded
 from hiermem.changes import change
 from hiermem.context import shared
-from hiermem.context.space import conversation_lines
+from hiermem.context.space import conversation_lines, flag_needs
 from hiermem.errors import UsageError
 from hiermem.handle import Handle, every_session
 from hiermem.search import tenant
 from hiermem.search.search import Question
 from hiermem.text.measure import body
 from hiermem.text.terms import FIRST_PERSON, STOP_WORDS, spellings, stem, terms, words
-from hiermem.text.wishes import WISH
 from hiermem.types import StoredMessage
 from hiermem.types.bank import ForgetReport, KnownLine, Note
-from hiermem.types.transaction import NeedFlagged, Record, RecordWrite
+from hiermem.types.transaction import Record, RecordWrite
 from hiermem.types.tree import SessionFilter, member_of
 
 Authors: TypeAlias = Literal["person", "all"]
@@ -35,24 +35,26 @@ _PAGE: Final = 500
 _ALL: Final = 2**31 - 1
 #: The passages of conversations that are found for a text.
 _PASSAGES: Final = 20
-#: Passages in which other wordings of a forgotten matter are looked for.
+#: The passages that are found as other wordings of a forgotten matter.
 _WORDINGS: Final = 50
+#: A word that no more messages hold is rare; each of these may speak of a forgotten matter.
+_RARE: Final = 50
 
 
 async def about(space: SpaceContext, text: str | None = None) -> list[KnownLine]:
     """Return what the space knows: wishes, files, notes, conversations; of a matter if given."""
     rules = await space.rules()
     handle = space.handle
-    (flagged,) = await handle.store.read([("", NeedFlagged(WISH, _ALL, space.name))])
+    flagged, withdrawn = await handle.store.read(flag_needs(space.name, _ALL))
     wishes = [
         KnownLine(
             line.text.partition(": ")[2],
             "wish",
-            stored.created_at,
-            sources=((session_id, stored.index),),
+            said[line.origin.name, line.origin.index],
+            sources=((line.origin.name, line.origin.index),),
         )
-        for session_id, stored in flagged
-        if (line := shared.wish_line(session_id, stored, rules.person))
+        for said in [{(name, stored.index): stored.created_at for name, stored in flagged}]
+        for line in shared.wish_lines(flagged, withdrawn, rules.person)
     ]
     state = await space.state()
     files = [
@@ -68,21 +70,24 @@ async def about(space: SpaceContext, text: str | None = None) -> list[KnownLine]
         return lines + [_of_line(line) for line in await conversation_lines(handle, spoken)]
     wanted = {term for term in terms(text) if term not in FIRST_PERSON}
     found = [line for line in lines if wanted & set(terms(line.text))]
-    hits = await tenant.search(handle, _question(space.name, text), _PASSAGES)
-    known = {source for line in found for source in line.sources}
-    return found + [
+    return found + await _found(space, text, _PASSAGES, besides=found)
+
+
+async def _found(
+    space: SpaceContext, text: str, limit: int, *, besides: Iterable[KnownLine]
+) -> list[KnownLine]:
+    """Return the passages of the space's conversations that answer a text best."""
+    question = Question("", text, sessions=_members(space.name))
+    known = {source for line in besides for source in line.sources}
+    return [
         KnownLine(hit.text, "conversation", hit.created_at, sources=((hit.session_id, hit.index),))
-        for hit in hits
+        for hit in await tenant.search(space.handle, question, limit)
         if hit.index is not None and (hit.session_id, hit.index) not in known
     ]
 
 
 def _members(space: str) -> SessionFilter:
     return SessionFilter(member_of(space))
-
-
-def _question(space: str, text: str) -> Question:
-    return Question("", text, sessions=_members(space))
 
 
 def _of_note(note: Note) -> KnownLine:
@@ -101,6 +106,9 @@ async def forget(
 ) -> ForgetReport:
     """Forget every message, note and line of a space that holds all content words of ``text``.
 
+    ``unproven`` are messages of others that hold them, those of anybody that share a rare word with
+    ``text``, and passages that a search finds.
+
     Raises UsageError if it has no such word, NotFoundError, and SpaceBusyError.
     """
     wanted = content_words(text)
@@ -110,19 +118,23 @@ async def forget(
     gone: list[KnownLine] = []
     unproven: list[KnownLine] = []
     taken: dict[str, list[int]] = {}
+    sharing: dict[frozenset[str], list[KnownLine]] = {word: [] for word in wanted}
     async for session_id, stored in _messages(handle, space.name):
-        if not holds(body(stored.message), wanted):
-            continue
-        if authors == "all" or shared.speaks_as(stored, rules.person):
+        message_terms = set(terms(body(stored.message)))
+        shared_words = [word for word in wanted if word & message_terms]
+        if len(shared_words) < len(wanted):
+            for word in shared_words:
+                # Of a frequent word, one more than the limit is kept, to know it by.
+                if len(sharing[word]) <= _RARE:
+                    sharing[word].append(_of_message(session_id, stored))
+        elif authors == "all" or shared.speaks_as(stored, rules.person):
             gone.append(_of_message(session_id, stored))
             taken.setdefault(session_id, []).append(stored.index)
         else:
             unproven.append(_of_message(session_id, stored))
-    known = {source for line in (*gone, *unproven) for source in line.sources}
-    for hit in await tenant.search(handle, _question(space.name, text), _WORDINGS):
-        if hit.index is not None and (hit.session_id, hit.index) not in known:
-            source = (hit.session_id, hit.index)
-            unproven.append(KnownLine(hit.text, "conversation", hit.created_at, sources=(source,)))
+    rare = [line for lines in sharing.values() if len(lines) <= _RARE for line in lines]
+    unproven += {line.sources: line for line in rare}.values()
+    unproven += await _found(space, text, _WORDINGS, besides=(*gone, *unproven))
     lines = await _forget_bank(space, wanted, dry_run=dry_run)
     exports = tuple(record.key for record in await space.of_kind(records.EXPORT))
     scrubbed = True
@@ -171,7 +183,7 @@ async def _forget_bank(
     space: SpaceContext, wanted: Sequence[frozenset[str]], *, dry_run: bool
 ) -> list[KnownLine]:
     """Remove notes, and lines of files and synthesis in all revisions; return what went."""
-    async with bank_claim_of(space) as claim:
+    async with nullcontext() if dry_run else bank_claim_of(space) as claim:
         gone: list[KnownLine] = []
         writes: list[RecordWrite] = []
         notes = [*await space.live_notes(), *await space.consumed_notes()]
@@ -197,7 +209,7 @@ async def _forget_bank(
         for record in await space.of_kind(records.REVISION):
             rest_of = records.without_lines(record, lambda text: _without(text, wanted)[0])
             writes += [_write(space, records.REVISION, record, rest_of)] if rest_of else []
-        if writes and not dry_run and not await shielded(claim.commit(writes)):
+        if claim and writes and not await shielded(claim.commit(writes)):
             raise await space.refused()
     return gone
 

@@ -83,6 +83,8 @@ class Request:
     query: str | None = None
     recall_tokens: int | None = None
     profile: ContextProfile | None = None
+    #: The space that a session joins with its first message.
+    space: str | None = None
     #: Without it, the cut goes on from the stored one and is not stored: nothing is written.
     keep: bool = True
     #: The tokens of the system prompt and of the tools by counter name, a cache.
@@ -205,7 +207,7 @@ class Decided:
     cut: Cut
     name: str = ""
     seen: Seen | None = None
-    space: Block | None = None
+    space: SpaceRecord | None = None
 
 
 async def situation_of(
@@ -364,7 +366,7 @@ async def _planned(
     found = await handle.answer(record.id, deciding, prefetched=prefetched)
     if space is None:
         found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
-    return Decided(record, situation, found, space=space.block if space else None)
+    return Decided(record, situation, found, space=space)
 
 
 async def _compared(
@@ -381,7 +383,7 @@ async def _compared(
         shared = min(shared, now_seen.tokens + sum(tokens for _, tokens in now_seen.blocks))
     is_kept = request.keep and request.sticky and decided.record.messages and not found.omitted
     if is_kept and decided.name and now_seen != seen:
-        beside = (*found.lead, *((decided.space,) if decided.space else ()))
+        beside = (*found.lead, *((decided.space.block,) if decided.space else ()))
         rendered = found.tokens + sum(each.tokens for each in beside)
         counted = now_seen.after(seen, rendered=rendered, shared=shared)
         await _keep(handle, decided.record, decided.name + SEEN, counted)
@@ -450,7 +452,10 @@ async def _recalled(handle: Handle, request: Request, decided: Decided) -> Recal
         async def find(tokens: int) -> Evidence:
             if space is None:
                 return await search.recall(handle, question, tokens, shown=spans)
-            return await tenant.recall(handle, question, tokens, shown={session_id: spans})
+            stated = decided.space.stated if decided.space else {}
+            return await tenant.recall(
+                handle, question, tokens, shown={**stated, session_id: spans}
+            )
 
         last = decided.record.messages
         found = Recalled(*await in_record(handle, find, room, messages=last))
@@ -536,6 +541,8 @@ async def _known(
         needs.append(transaction.NeedViews((name, name + SEEN)))
     found = await handle.store.read([(session_id, need) for need in needs])
     record, first = handle.checked_or_new(session_id, found.pop(0)), found.pop(0)
+    if request.space and not record.messages:
+        record = replace(record, space=request.space)
     held: tuple[Pin, ...] = ()
     if has_pins:
         pinned = {
@@ -558,7 +565,7 @@ async def _known(
 
 def _seen(decided: Decided, count: int | None) -> Seen:
     """Describe a rendered cut with its first ``count`` verbatim blocks, or with all of them."""
-    blocks, space = decided.cut.blocks, decided.space
+    blocks, space = decided.cut.blocks, decided.space.block if decided.space else None
     lead = [(f"{b.name} {b.message.hash}", b.tokens) for b in decided.cut.lead if b.message]
     if space:
         hashed = hashlib.sha256(space.text.encode()).hexdigest()[:16]
@@ -621,7 +628,7 @@ def chosen(
         place = raw_from + cut.before_turn(shown)
         blocks = (*blocks[:place], block, *blocks[place:])
     blocks = (*blocks, pinned) if pinned else blocks
-    blocks = (decided.space, *blocks) if decided.space else blocks
+    blocks = (decided.space.block, *blocks) if decided.space else blocks
     blocks = (*shown.lead, *noticed(blocks, handle.counter.count))
     rendered = sum(each.tokens for each in blocks)
     system_tokens, tool_tokens = request.overhead(handle.counter)
@@ -636,7 +643,7 @@ def chosen(
         trimmed=tuple(node for piece in shown.view.pieces for node in piece.trimmed),
         recent_messages=tuple(item.message for item in shown.shown),
         summaries=_by_level(shown.view.pieces),
-        recall=evidence.sources if evidence else (),
+        recall=replace(evidence, hits=tuple(hits)).sources if evidence else (),
         evidence=evidence,
         verbatim=verbatim,
         shared_prefix_tokens=shared,

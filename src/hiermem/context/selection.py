@@ -191,8 +191,9 @@ class ContextSelection(Brief):
     ``coverage`` is the share of messages that are represented, each under one block, whether or not
     the block says anything about the message; it is 1.0 unless ``omitted`` has entries. ``shown``
     lists the messages that the selection shows something of. ``trimmed`` names the nodes that a
-    view shows in part. ``recall`` are the older messages that are verbatim because of a question,
-    in whole or in part; ``evidence`` contains the parts. ``verbatim`` are the spans of all verbatim
+    view shows in part. ``recall`` are the session's older messages that are verbatim because of a
+    question, in whole or in part; ``evidence`` contains the parts, and those of its space's other
+    sessions. ``verbatim`` are the spans of all verbatim
     text, recalled text included. A message of which an excerpt stands has no such span; its entry
     in ``recent_messages`` holds the excerpt and the flag "excerpt". ``shared_prefix_tokens`` is the
     number of tokens at the beginning that are unchanged from the previous selection of the same

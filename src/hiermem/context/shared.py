@@ -8,13 +8,14 @@ at once, and the bytes stay the same while the sources do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from hiermem.context.render import Block, Frame, Writer
-from hiermem.text.measure import day
-from hiermem.text.wishes import WISH, wishes_in
+from hiermem.text.measure import body, day
+from hiermem.text.wishes import WISH, lasting_wishes, wishes_in
 from hiermem.types import Span, StoredMessage
 
 Place: TypeAlias = Literal["wish", "file", "conversation"]
@@ -22,11 +23,14 @@ Place: TypeAlias = Literal["wish", "file", "conversation"]
 NAME: Final = "space"
 #: The most tokens of the wishes, and of one line about a conversation.
 _WISHES: Final = 300
-_LINE: Final = 240
+_LINE: Final = 110
 #: The least tokens of the record in budgets of ``_MIDDLE`` and more; below ``_SMALL`` it has none.
 _LEAST: Final = 300
 _MIDDLE: Final = 2_000
 _SMALL: Final = 1_000
+#: The most words besides its wishes of a message whose line says all of it.
+_BESIDES: Final = 3
+_WORD: Final = re.compile(r"\w+")
 _KNOWN: Final = "What is known:"
 _EARLIER: Final = "Earlier conversations, the newest first:"
 
@@ -61,10 +65,11 @@ class SharedState:
 
 @dataclass(frozen=True, slots=True)
 class SharedLine:
-    """A line of the record."""
+    """A line of the record; ``is_whole`` if it says all that its message says."""
 
     origin: Origin
     text: str
+    is_whole: bool = False
 
 
 def room_of(share: float, budget: int) -> int:
@@ -88,14 +93,49 @@ def is_wish_of(stored: StoredMessage, person: str) -> bool:
     return speaks_as(stored, person) and stored.state == "live" and WISH in stored.flags
 
 
-def wish_line(session_id: str, stored: StoredMessage, person: str) -> SharedLine | None:
-    """Return the line of a message's wishes; None if it has none any more."""
-    text = " ".join(wishes_in(stored.message)) if is_wish_of(stored, person) else ""
-    if not text:
-        return None
-    date = day(stored.created_at)
-    origin = Origin("wish", session_id, stored.index, day=date)
-    return SharedLine(origin, _one_line(f"{person or 'The user'} asked on {date}: {text}"))
+def wish_lines(
+    flagged: Iterable[tuple[str, StoredMessage]],
+    withdrawn: Iterable[tuple[str, StoredMessage]],
+    person: str,
+    *,
+    own: str = "",
+) -> list[SharedLine]:
+    """Return the lines of wishes that hold in other conversations, of equal ones the first.
+
+    What was ``withdrawn`` in any conversation is left out, and what session ``own`` states itself.
+    """
+    stated = [item for item in flagged if is_wish_of(item[1], person)]
+    said = {
+        _words(wish) for name, each in stated if name == own for wish in wishes_in(each.message)
+    }
+    left_out = {
+        _words(wish)
+        for _, each in withdrawn
+        if speaks_as(each, person)
+        for wish in wishes_in(each.message)
+    }
+    lines: list[SharedLine] = []
+    for name, stored in stated:
+        wishes = {_words(wish): wish for wish in lasting_wishes(stored.message)}
+        new = wishes.keys() - left_out
+        if name == own or new <= said:
+            continue
+        left_out |= new
+        date = day(stored.created_at)
+        text = " ".join(wish for words, wish in wishes.items() if words in new)
+        besides = len(_words(body(stored.message))) - len(_words(text))
+        lines.append(
+            SharedLine(
+                Origin("wish", name, stored.index, day=date),
+                _one_line(f"{person or 'The user'} asked on {date}: {text}"),
+                is_whole=besides <= _BESIDES,
+            )
+        )
+    return lines
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(text.casefold()))
 
 
 def file_lines(name: str, text: str, revision: int) -> list[SharedLine]:
@@ -128,18 +168,12 @@ def choose(
 
     Each list begins with what matters most. The synthesis stands for the files if they do not fit.
     """
-    chosen = _fitting(_distinct(wishes), min(room, _WISHES), count)
+    chosen = _fitting(wishes, min(room, _WISHES), count)
     left = room - _tokens(chosen, count)
     known = [*files] if _tokens(files, count) + count(_KNOWN) <= left else [*(synthesis or files)]
     chosen += _fitting(known, left - count(_KNOWN), count)
     left = room - _tokens(chosen, count) - count(_KNOWN) - count(_EARLIER)
     return [*chosen, *_fitting(conversations, left, count)]
-
-
-def _distinct(lines: Iterable[SharedLine]) -> list[SharedLine]:
-    """Return the lines without those that ask what an earlier one of the list asks."""
-    distinct = {line.text.partition(": ")[2].casefold(): line for line in reversed([*lines])}
-    return [*distinct.values()][::-1]
 
 
 def _tokens(lines: Iterable[SharedLine], count: Callable[[str], int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,8 +16,8 @@ from hiermem.context.zone import MOST
 from hiermem.handle import Handle, session_state
 from hiermem.text.measure import body, day
 from hiermem.text.slices import excerpt
-from hiermem.text.wishes import WISH
-from hiermem.types import Node, SessionRecord, StoredMessage
+from hiermem.text.wishes import WISH, WITHDRAWN
+from hiermem.types import Node, SessionRecord, Span, StoredMessage
 from hiermem.types.transaction import (
     NeedFlagged,
     NeedMessages,
@@ -34,19 +34,21 @@ from hiermem.types.tree import member_of
 _CONVERSATIONS: Final = 40
 #: The first messages of a conversation, of which one says what it is about.
 _FIRST: Final = 4
-_EXCERPT: Final = 60
+_EXCERPT: Final = 25
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceRecord:
     """The rendered record of a space, the state that names the origins of its lines.
 
-    ``wish_tokens`` are those of its wishes, which share a limit with the session's own.
+    ``wish_tokens`` are those of its wishes, which share a limit with the session's own. ``stated``
+    are the messages, by session, that it says all of.
     """
 
     state: SharedState
     block: Block
     wish_tokens: int
+    stated: Mapping[str, Sequence[Span]]
 
 
 async def space_of(
@@ -72,33 +74,33 @@ async def space_of(
         return None
     (block,) = noticed([block], handle.counter.count)
     state = replace(state, origins=tuple(line.origin for line in lines))
-    return SpaceRecord(state, block, shared.wish_tokens(lines, handle.counter.count))
+    stated: dict[str, list[Span]] = {}
+    for line in lines:
+        if line.is_whole:
+            span = Span(line.origin.index, line.origin.index + 1)
+            stated.setdefault(line.origin.name, []).append(span)
+    return SpaceRecord(state, block, shared.wish_tokens(lines, handle.counter.count), stated)
 
 
 async def _lines_anew(
     handle: Handle, record: SessionRecord, space: str, room: int
 ) -> tuple[SharedState, list[SharedLine]]:
     """Return the lines that a session's record begins with if it is planned now."""
-    headers, members, (flagged, *bank) = await asyncio.gather(
+    headers, members, (flagged, withdrawn, *bank) = await asyncio.gather(
         handle.store.records(bank_records.SPACE, scope=bank_records.SPACE_SCOPE, key=space),
         handle.store.sessions(
             metadata=member_of(space), order_by="last_activity", limit=_CONVERSATIONS
         ),
-        handle.store.read([("", NeedFlagged(WISH, MOST, space)), *_bank_needs(space)]),
+        handle.store.read([*flag_needs(space, MOST), *_bank_needs(space)]),
     )
     today = day(handle.clock())
     if not headers:  # the space was erased a moment ago
         return SharedState(space, "", today), []
     rules, _ = bank_records.read_space(headers[0])
     others = [member for member in members if member.id != record.id and member.messages]
-    wishes = [
-        shared.wish_line(session_id, stored, rules.person)
-        for session_id, stored in flagged
-        if session_id != record.id
-    ]
     bank_state = bank_records.read_state(space, rules, dict(zip(_KINDS, bank, strict=True)))
     lines = shared.choose(
-        [line for line in wishes if line],
+        shared.wish_lines(flagged, withdrawn, rules.person, own=record.id),
         _file_lines(bank_state),
         shared.file_lines("", bank_state.synthesis, bank_state.meta.revision),
         await conversation_lines(handle, others),
@@ -116,13 +118,24 @@ async def _lines_again(handle: Handle, state: SharedState) -> tuple[SharedState,
         places.append(len(needs))
         needs += _needs_of(origin)
     bank = _bank_needs(state.space) if any(o.place == "file" for o in state.origins) else []
-    answers = await handle.store.read([*needs, *bank])
+    *answers, withdrawn = await handle.store.read([*needs, *bank, flag_needs(state.space, MOST)[1]])
     files = await _files_at(handle, state, answers[len(needs) :]) if bank else {}
-    lines = [
-        _line_again(state, origin, answers[place:], files, handle)
-        for place, origin in zip(places, state.origins, strict=True)
-    ]
-    return state, [line for line in lines if line]
+    flagged: list[tuple[str, StoredMessage]] = []
+    others: list[SharedLine | None] = []
+    for place, origin in zip(places, state.origins, strict=True):
+        if origin.place == "wish":
+            record, messages = answers[place : place + 2]
+            if record is not None and record.space == state.space:
+                flagged += ((origin.name, stored) for stored in messages)
+        else:
+            others.append(_line_again(state, origin, answers[place:], files, handle))
+    wishes = shared.wish_lines(flagged, withdrawn, state.person)
+    return state, [*wishes, *filter(None, others)]
+
+
+def flag_needs(space: str, limit: int) -> list[SessionNeed]:
+    """Return what the wishes of a space are read from: those stated, and those withdrawn."""
+    return [("", NeedFlagged(flag, limit, space)) for flag in (WISH, WITHDRAWN)]
 
 
 _KINDS: Final = (bank_records.BANK, bank_records.SYNTHESIS, bank_records.META)
@@ -149,7 +162,7 @@ async def conversation_lines(handle: Handle, records: Sequence[SessionRecord]) -
     wanted: list[SessionNeed] = []
     for record, root in zip(records, roots, strict=True):
         newest = NeedMessages(record.messages - 1, record.messages)
-        first = NeedMessages(0, 0 if root or record.title else _FIRST)
+        first = NeedMessages(0, 0 if record.title else _FIRST)
         wanted += (
             (record.id, need) for need in (newest, NeedNodes((root,) if root else ()), first)
         )
@@ -194,7 +207,9 @@ def _origin(
 
 
 def _speaks(stored: StoredMessage) -> bool:
-    return stored.role == "user" and stored.state == "live" and bool(body(stored.message).strip())
+    """Return whether a message may say what its conversation is about; wishes have own lines."""
+    is_own = stored.role == "user" and stored.state == "live" and WISH not in stored.flags
+    return is_own and bool(body(stored.message).strip())
 
 
 def _text_of(messages: Sequence[StoredMessage], origin: Origin, handle: Handle) -> str:
@@ -234,9 +249,6 @@ def _line_again(
     record: SessionRecord | None = answers[0]
     if record is None or record.space != state.space:
         return None
-    if origin.place == "wish":
-        messages: list[StoredMessage] = answers[1]
-        return shared.wish_line(origin.name, messages[0], state.person) if messages else None
     read = answers[1]
     of_root = "".join(first_line(revision.text) for revision in read if origin.node)
     said = of_root if origin.node else _text_of(read, origin, handle)

@@ -46,6 +46,10 @@ _FEW_SESSIONS: Final = 256
 _NOTHING: Final[Mapping[str, Sequence[Span]]] = MappingProxyType({})
 
 
+def _every(_: Member) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ranked:
     """The scored index of the ranked blocks, and the records of their sessions.
@@ -121,6 +125,17 @@ async def recall(
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
 
+    whole = {
+        session_id: {
+            index for part in parts if not part.sliced for index in range(part.start, part.stop)
+        }
+        for session_id, parts in shown.items()
+    }
+
+    def admits(member: Member) -> bool:
+        # A block that is shown whole, such as one with the question alone, is no candidate.
+        return not whole.get(member.session_id, set()).issuperset(range(member.start, member.stop))
+
     def enough(ranked: _Ranked) -> bool:
         return select.matter(ranked.scored, question.filters) >= _CHOICE * max_tokens
 
@@ -150,7 +165,7 @@ async def recall(
         )
 
     many = max(_BLOCKS, max_tokens // _TOKENS)
-    return await _asked(handle, question, many, enough, answer)
+    return await _asked(handle, question, many, enough, answer, admits=admits)
 
 
 async def _asked(
@@ -159,13 +174,15 @@ async def _asked(
     many: int,
     enough: Callable[[_Ranked], bool],
     answer: Callable[[_Ranked], Awaitable[Answer]],
+    *,
+    admits: Callable[[Member], bool] = _every,
 ) -> Answer:
     """Rank the best ``many`` blocks, more until there is ``enough``, and read the answer."""
     query = read_query(question.text)
     with span("search") as note:
         for _ in range(_TRIES):
             try:
-                ranked = await _ranked(handle, question, query, many, enough)
+                ranked = await _ranked(handle, question, query, many, enough, admits=admits)
             except SessionChangedError:
                 continue
             result = await answer(ranked)
@@ -185,6 +202,8 @@ async def _ranked(
     query: Query,
     many: int,
     enough: Callable[[_Ranked], bool],
+    *,
+    admits: Callable[[Member], bool],
 ) -> _Ranked:
     """Read ``many`` blocks, best first, and more until they hold enough.
 
@@ -202,7 +221,7 @@ async def _ranked(
         part = ranking[read : max(many, 2 * read)]
         read += len(part)
         for record, member, content in await placed_blocks(handle, in_memory, part):
-            if question.sessions.admits(record):
+            if question.sessions.admits(record) and admits(member):
                 blocks.append((member, content))
                 records[record.id] = record
 

@@ -125,6 +125,15 @@ def wishes_in(message: Message) -> tuple[str, ...]:
     return tuple(found)
 
 
+def lasting_wishes(message: Message) -> tuple[str, ...]:
+    """Return the wishes in a user's message that hold in other conversations too.
+
+    >>> lasting_wishes(Message.user("Always answer in metric. Call me Captain in this story."))
+    ('Always answer in metric.',)
+    """
+    return tuple(wish for wish in wishes_in(message) if not _bound().search(_plain(wish)))
+
+
 def _texts(parts: Iterable[object]) -> list[str]:
     return [part.text for part in parts if isinstance(part, TextPart)]
 
@@ -255,6 +264,11 @@ def _any(name: str) -> str:
     found = [rf"(?<!\w){either(spaced)}(?!\w|'\w)"] if spaced else []
     unspaced = either(phrases.difference(spaced))
     return f"(?:{'|'.join([*found, unspaced] if unspaced else found)})"
+
+
+@cache
+def _bound() -> re.Pattern[str]:
+    return re.compile(_any("bound"))
 
 
 @cache
