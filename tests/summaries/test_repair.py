@@ -3,6 +3,7 @@
 
 import itertools
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -196,6 +197,49 @@ def test_what_is_a_little_too_long_loses_its_last_lines_and_costs_one_call(over,
         assert short.splitlines()[-1] in lines
     else:
         assert short == text
+
+
+def test_what_is_too_long_loses_lines_of_its_longest_section():
+    """Broken, a summary that is a little too long loses what is open, its only section after."""
+    fact = "- Ruth and Nadia speak of the kiln class and of bowl"
+    lines = ["## Key points", "[2024-05-06]", *(f"{fact} {n}." for n in range(9))]
+    end = ["## Decisions", "[2024-05-06]", "- Ruth pays.", "", "## Open", "- Not yet known: who."]
+    asked = replace(request("friends"), max_tokens=COUNTER.count("\n".join([*lines, *end])) - 20)
+    short = repair(LLMResponse("\n".join([*lines, *end])), request=asked).text
+    assert COUNTER.count(short) <= asked.max_tokens
+    assert short.splitlines() == [*lines[:-2], *end]
+
+
+@pytest.mark.parametrize("over", [0, 12])
+async def test_a_report_counts_the_summaries_that_are_shortened_answers(over):
+    """Broken, nobody learns that a model writes too long summaries and loses their lines."""
+
+    def too_long(request):
+        """Repeat the first three sentences of each message, in more tokens than the limit."""
+        said = [each for source in request.inputs for each in source.text.rstrip(".").split(". ")]
+        lines = [
+            "## Key points",
+            *(f"- {each}." for each in said if "hall" not in each or "Carla" in each),
+        ]
+        while request.counter.count("\n".join(lines)) > request.max_tokens + over:
+            lines.pop()
+        return "\n".join(lines)
+
+    store = MemoryStore()
+    policy = UpdatePolicy(batch_delay=0)
+    llm = ScriptedLLM(script=too_long, remote=True)
+    async with AsyncMemory(store=store, llm=llm, update_policy=policy) as memory:
+        said = [
+            f"Pump {n} leaks at valve {n + 40}. Carla closed hall {n + 80}. The meter says {n + 90}."
+            " I write it down for all of us in the hall."
+            for n in range(20)
+        ]
+        await memory.session("s").append(*map(Message.user, said))
+        report = await memory.update_all()
+        assert (report.made, report.shortened) == (2, 2 if over else 0)
+        copy = await memory.session("s").fork("t", at=10)
+        await copy.append(*map(Message.user, said[:2]))
+        assert (await copy.update()).shortened == 0, "no answer was shortened by this update"
 
 
 PUMP = (

@@ -65,7 +65,7 @@ _MOST_FACTS: Final = Facts(
     _MOST,
 )
 #: A summary line that contains only a day; more lines than any summary has.
-_DAY: Final = re.compile(r"\[(\d{4}-\d\d-\d\d)\]")
+_DAY: Final = re.compile(r"\[(?:\w{3} )?(\d{4}-\d\d-\d\d)\]")
 _LINES: Final = 10_000
 
 

@@ -12,13 +12,15 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from hiermem.errors import ConfigError
 from hiermem.protocols import ChatMessage, SourceText
 from hiermem.text import language
+from hiermem.text.policy import words
 from hiermem.text.units import prose
 
 if TYPE_CHECKING:
@@ -28,32 +30,20 @@ _TIME: Final = "%Y-%m-%d %H:%M"
 _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
 #: A heading of a summary that is an input of another one.
 _HEADING: Final = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*:?[ \t]*#*$", re.MULTILINE)
-_PLACES: Final = frozenset(
-    {
-        "title",
-        "participants",
-        "period",
-        "start",
-        "end",
-        "duration",
-        "count",
-        "message_count",
-        "language",
-        "length",
-        "most",
-        "overlap",
-        "record",
-    }
+#: The line that dates the lines below it, in a summary.
+_DAY: Final = re.compile(r"^\[(\d{4}-\d\d-\d\d)\]$", re.MULTILINE)
+_PLACES: Final = words(
+    "title participants period start end duration count message_count language length most overlap"
+    " record"
 )
 #: The places of a consolidation prompt, whose name begins with this word.
 _BANK: Final = "consolidate"
-_BANK_PLACES: Final = frozenset(
-    {"rules", "files", "append_only", "missing", "synthesis", "count", "period", "record"}
-)
-#: Words per token of a dated line, by language; the dates take the most. Models count words better
-#: than tokens.
-_WORDS: Final = {"English": 0.6}
-_OTHER_WORDS: Final = 0.45
+_BANK_PLACES: Final = words("rules files append_only missing synthesis count period record")
+#: Words per token of a line under its day, by language. Models count words better than tokens.
+_WORDS: Final = {"English": 0.7}
+_OTHER_WORDS: Final = 0.5
+#: The share of these from level 3 on, where names, figures and days stand closer together.
+_DENSE: Final = 0.7
 #: The share of its allotted length by which a text may be longer before it is too long for what is
 #: stated; the hard limit is half as much again.
 _STATED: Final = 1.1
@@ -140,6 +130,7 @@ class Facts:
     last_at: datetime
     messages: int
     summaries: int = 0
+    level: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +157,7 @@ def render(
     spoken = language_of(inputs)
     values = fact_values(facts) | {
         "language": spoken,
-        "length": _length(length, spoken, ratio),
+        "length": _length(length, spoken, ratio, dense=facts.level > 2),
         "overlap": marked("earlier", overlap) if overlap else "",
         "record": marked("record", plain(inputs)),
     }
@@ -192,9 +183,8 @@ def fill(template: PromptTemplate, values: Mapping[str, str]) -> tuple[ChatMessa
     lines: list[str] = []
     for line in template.user.splitlines():
         places = _PLACE.findall(line)
-        if places and not any(values.get(place) for place in places):
-            continue
-        lines.append(_PLACE.sub(lambda match: values.get(match.group(1), ""), line))
+        if not places or any(values.get(place) for place in places):
+            lines.append(_PLACE.sub(lambda match: values.get(match.group(1), ""), line))
     return (ChatMessage("system", template.system), ChatMessage("user", "\n".join(lines)))
 
 
@@ -221,7 +211,7 @@ def plain(inputs: Sequence[SourceText]) -> str:
 
     Further lines of a message are indented, so the text itself cannot invent a speaker at the
     margin. A summary's headings are plain lines, so that they are not taken for those of the
-    answer.
+    answer. Days have their weekday, from which a model reckons "last Friday".
     """
     lines: list[str] = []
     shown = ""
@@ -230,9 +220,10 @@ def plain(inputs: Sequence[SourceText]) -> str:
     for source in inputs:
         if source.index is None:
             number += 1
-            day = f", {source.date}" if source.date else ""
+            text, days = _DAY.subn(lambda day: day_line(day[1]), source.text)
+            day = f", {source.date}" if source.date and not days else ""
             lines.append(f"({_line(source.speaker)} {number} of {summaries}{day})")
-            lines.append(_HEADING.sub(r"\1:", source.text))
+            lines.append(_HEADING.sub(r"\1:", text))
             continue
         if source.date and source.date != shown:
             lines.append(day_line(source.date))
@@ -241,9 +232,16 @@ def plain(inputs: Sequence[SourceText]) -> str:
     return "\n".join(lines)
 
 
-def day_line(date: str) -> str:
-    """Return the line that dates the messages below it."""
-    return f"[{date}]"
+def day_line(day: str) -> str:
+    """Return the line that dates the lines below it; a day of the calendar has its weekday.
+
+    >>> day_line("2023-07-27")
+    '[Thu 2023-07-27]'
+    """
+    with suppress(ValueError):
+        # The name does not depend on a locale.
+        return f"[{date.fromisoformat(day).ctime()[:3]} {day}]"
+    return f"[{day}]"
 
 
 def said(source: SourceText) -> str:
@@ -283,10 +281,8 @@ def marked(kind: str, text: str, *, name: str = "") -> str:
 
 def language_of(inputs: Sequence[SourceText]) -> str:
     """Return the name of the language of the inputs, "" where it is not clear."""
-    if not inputs:
-        return ""
     # Each input gets a share, so that one long input does not decide.
-    share = max(200, _SAMPLE // len(inputs))
+    share = max(200, _SAMPLE // max(1, len(inputs)))
     sample = "\n".join(prose(source.text[:_SAMPLE])[:share] for source in inputs)
     return language.name(sample) or ""
 
@@ -323,15 +319,15 @@ def _count(facts: Facts) -> str:
     return f"{facts.summaries} summaries that cover {messages}"
 
 
-def _length(length: Length, spoken: str, ratio: float | None) -> str:
+def _length(length: Length, spoken: str, ratio: float | None, *, dense: bool) -> str:
     """State the one limit of a text, in what a model can count."""
     if ratio is not None:
         return f"about {ratio:.0%} of the length of the record"
-    tokens = min(_STATED * length.target, length.limit)
+    tokens = min(_STATED * length.target, length.limit) * (_DENSE if dense else 1)
     if characters := _CHARACTERS.get(spoken):
-        return f"at most {max(1, int(tokens * characters))} characters, headings and dates included"
+        return f"at most {max(1, int(tokens * characters))} characters, all included"
     words = max(1, int(tokens * _WORDS.get(spoken, _OTHER_WORDS)))
-    return f"at most {_some(words, 'word')}, headings and dates included"
+    return f"at most {_some(words, 'word')}, all included"
 
 
 def _some(number: int, what: str) -> str:

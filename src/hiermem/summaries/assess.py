@@ -72,6 +72,9 @@ _REMARK: Final = 400
 #: An answer of up to this many times its limit is cut instead of asked for again.
 MOST_OVER: Final = 1.2
 _HEADING: Final = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]+\*\*:?\s*$)")
+_SECTION: Final = re.compile(rf"^(?={_HEADING.pattern})", re.MULTILINE)
+#: What stands above lines: a heading, or a day.
+_ABOVE: Final = (_HEADING, re.compile(r"\s*\[(?:\w{3} )?\d{4}-\d\d-\d\d\]\s*$"))
 _ITEM: Final = re.compile(r"\s*(?:[-*•+]|\(?\d{1,3}[.)])\s")
 _ROW: Final = re.compile(r"\s*\|")
 _CODE: Final = re.compile(r"\s*```")
@@ -162,22 +165,28 @@ def _without_offer(text: str) -> str:
 
 
 def _shortened(text: str, request: LLMRequest) -> str:
-    """Return an answer that is at most a fifth too long without its last lines.
+    """Return an answer that is at most a fifth too long without last lines of longest sections.
 
-    One that is as long as the record stays as it is, to be refused: it may be a copy of it.
+    So what is open, at the end, stays. One that is as long as the record stays as it is, to be
+    refused: it may be a copy of it.
     """
     count, limit = request.counter.count, request.max_tokens
     tokens = count(text)
-    if not limit < tokens <= MOST_OVER * limit:
+    is_mendable = limit < tokens <= MOST_OVER * limit
+    if not is_mendable or tokens >= sum(count(each.text) for each in request.inputs):
         return text
-    if tokens >= sum(count(each.text) for each in request.inputs):
-        return text
-    lines = text.splitlines()
-    while lines and count("\n".join(lines)) > limit:
+    sections = [section.splitlines() for section in _SECTION.split(text)]
+    while count(shorter := "\n".join(line for lines in sections for line in lines)) > limit:
+        longest = max(sections, key=lambda lines: sum(map(len, lines)))
+        longest.pop()
+        _strip_end(longest)
+    return shorter or text
+
+
+def _strip_end(lines: list[str]) -> None:
+    """Remove blank lines, and headings and days without lines, from the end."""
+    while lines and (not lines[-1].strip() or any(form.match(lines[-1]) for form in _ABOVE)):
         lines.pop()
-        while lines and (not lines[-1].strip() or _HEADING.match(lines[-1])):
-            lines.pop()
-    return "\n".join(lines) or text
 
 
 def _whole_lines(text: str, *, flagged: bool) -> str:
@@ -192,8 +201,7 @@ def _whole_lines(text: str, *, flagged: bool) -> str:
         ends = list(_SENTENCE_END.finditer(last))
         if ends and not (_ITEM.match(last) or _ROW.match(last) or _HEADING.match(last)):
             lines.append(last[: ends[-1].end()])
-    while lines and (not lines[-1].strip() or _HEADING.match(lines[-1])):
-        lines.pop()
+    _strip_end(lines)
     return "\n".join(lines).strip()
 
 
@@ -300,7 +308,7 @@ class Draft:
 
     ``units`` are () if the text was written and not extracted; ``anchors`` are the text's own.
     ``fidelity`` is the share of the inputs' weightiest anchors that it keeps, None if there are
-    none.
+    none. ``shortened``: lines of the answer were left out.
     """
 
     text: str
@@ -311,6 +319,7 @@ class Draft:
     unsupported: tuple[str, ...] = ()
     model: str = ""
     anchors: tuple[str, ...] = ()
+    shortened: bool = False
 
     @property
     def fit(self) -> bool:
@@ -372,6 +381,7 @@ def assess(request: LLMRequest, standard: Standard, response: LLMResponse) -> Dr
 
 def assess_written(request: LLMRequest, standard: Standard, response: LLMResponse) -> Draft:
     """Repair and check one written answer."""
+    whole = unwrapped(response.text, spoken=speaks_of_marks(request))
     response = repair(response, request=request)
     text = policy.check(
         response.text.strip()[: policy.MAX_CONTENT],
@@ -399,6 +409,7 @@ def assess_written(request: LLMRequest, standard: Standard, response: LLMRespons
         unsupported=facts.unsupported[:MOST_ANCHORS],
         model=response.model,
         anchors=facts.anchors[:MOST_ANCHORS],
+        shortened=len(response.text.strip()) < len(whole),
     )
 
 

@@ -373,7 +373,7 @@ def _adds_nothing(terms: Sequence[frozenset[str]], text: str) -> bool:
 _ROLES: Final = "user|assistant|tool|system"
 #: A line of the record as prompts render it.
 _RECORD_LINE: Final = re.compile(rf"\*{{0,2}}[^\s:#*-][^\n:]{{0,60}} \((?:{_ROLES})\)\*{{0,2}} ?:")
-_DAY_LINE: Final = re.compile(r"\[\d{4}-\d\d-\d\d\]")
+_DAY_LINE: Final = re.compile(r"\[(?:\w{3} )?\d{4}-\d\d-\d\d\]")
 _FEWEST_TURNS: Final = 3
 #: Words of somebody who speaks or is spoken to.
 _TALK: Final = re.compile(
@@ -477,7 +477,7 @@ _WORK_NAMED: Final = re.compile(rf"\b(?:{_WORK})\b|{_HAN_WORK}", re.IGNORECASE)
 _REPORTED: Final = re.compile(
     r"^(?:\S+ ){0,2}\S+:"
     r"|^[^.!?]{1,60}?\b(?:said|says|told|asked|wrote|replied|sagte|sagt|dit|dijo)\b"
-    r"|\b(?:said|says|replied|sagte|dijo) (?:the|der|die|el|la|[A-Z])",
+    r"|\b(?:said|says|replied|sagte|dijo) (?:the|der|die|el|la|[A-Z])"
 )
 #: Courtesies, and the praise and the offers of somebody who answers.
 _COURTESY: Final = re.compile(

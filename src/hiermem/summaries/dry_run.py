@@ -29,7 +29,7 @@ from hiermem.tree import status
 from hiermem.types import Node
 
 #: Tokens of the line above a summary in a request.
-_HEAD: Final = 14
+_HEAD: Final = 9
 
 
 async def plan_update(
@@ -66,8 +66,7 @@ async def plan_update(
             reused[node.level] += 1
             texts[node.id] = (reusable.output_hash, reusable.tokens)
             continue
-        asked = plan.asked_tokens(node, run.config)
-        texts[node.id] = (wanted, asked)
+        texts[node.id] = (wanted, length.target)
         if wanted in run.shared.planned and not node.forced:
             reused[node.level] += 1
             continue
@@ -75,7 +74,7 @@ async def plan_update(
         if not making.prompts_due(node, await count_attempts(run, wanted), run):
             continue
         calls += 1
-        tokens_out += asked
+        tokens_out += length.target
         if run.is_deterministic:
             tokens_in += inputs.tokens
             continue

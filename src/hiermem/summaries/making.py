@@ -367,5 +367,7 @@ def _revision(
         unsupported=draft.unsupported,
         trust=task.inputs.trust,
         degraded=degraded,
-        extras={"base": node.span.start} | ({"target": length.target} if length else {}),
+        extras={"base": node.span.start}
+        | ({"target": length.target} if length else {})
+        | ({"shortened": True} if draft.shortened else {}),
     )

@@ -179,11 +179,7 @@ class _NodeTask:
                 calls=state.calls,
                 duration_ms=max(0, math.ceil((end - started).total_seconds() * 1000)),
             )
-        return replace(
-            outcome,
-            revision=revision,
-            attempts=tuple(state.ended),
-        )
+        return replace(outcome, revision=revision, attempts=tuple(state.ended))
 
     async def _ask(self, ask: Ask) -> Draft:
         """Return a draft of the model that passed; inputs that exceed a request become excerpts.

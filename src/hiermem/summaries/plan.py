@@ -26,6 +26,8 @@ _LEAST_ROOM: Final = 64
 _GOOD_WINDOW: Final = 8_192
 #: The hard limit of an answer, as a multiple of the requested length.
 _HARD_RATIO: Final = 1.5
+#: The most that a text of texts keeps of them.
+_MOST_OF_TEXTS: Final = 0.5
 #: The fewest tokens by which an answer may be longer than requested.
 _HEADINGS_ROOM: Final = 80
 #: The share of the allotted length that a style asks for, if not all of it.
@@ -64,7 +66,8 @@ class UpdateReport(Brief):
 
     ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each node once: it got a new
     text, an earlier text, the extractive stand-in, or no new text. A stand-in that stays after
-    another try is degraded too. ``by_level`` counts the first three by level.
+    another try is degraded too. ``by_level`` counts the first three by level. ``shortened`` counts
+    the made texts that are an answer without some of its lines, as it was too long or cut off.
     ``calls`` are requests to the model, ``tokens_in`` and ``tokens_out`` their tokens, ``cost``
     their cost if the model has prices. ``unknown`` are requests cut off or timed out; whether they
     were charged is not known. ``stopped`` names the cap that ended the run. It is "model_down" if
@@ -90,6 +93,7 @@ class UpdateReport(Brief):
     cost: float | None = None
     retry_after: float | None = None
     more: bool = False
+    shortened: int = 0
 
     @property
     def tokens(self) -> int:
@@ -127,12 +131,7 @@ class LevelPlan:
 
 
 def level_plan(
-    level: int,
-    template: PromptTemplate,
-    *,
-    config: HierarchyConfig,
-    model: str,
-    counter: str,
+    level: int, template: PromptTemplate, *, config: HierarchyConfig, model: str, counter: str
 ) -> LevelPlan:
     """Return the plan by which nodes of ``level`` are made.
 
@@ -198,24 +197,21 @@ def is_stand_in_of(serving: Revision | None, level: int, inputs: Inputs) -> bool
 def lengths(node: Node, tokens: int, config: HierarchyConfig) -> Length:
     """Return the length to request and the hard limit, for inputs of ``tokens``.
 
-    The length is that of ``asked_tokens``, but less than the actual inputs (P8): a child's text may
-    be shorter than its allotted size. Inputs of at most ``verbatim_tokens`` may keep their length.
-    The limit leaves a short text room for its headings.
+    The length is the allotted one; 0.6 of it if the text is concise, whose node weighs as much as a
+    detailed one: the structure does not depend on a style. It is less than the actual inputs (P8).
+    Of children's texts, which may be much shorter than their allotted size, at most half is kept,
+    unless the ratio is higher. Inputs of at most ``verbatim_tokens`` may keep their length. The
+    limit leaves a short text room for its headings.
     """
-    most = tokens - 1 if tokens > config.verbatim_tokens else tokens
-    target = max(1, min(asked_tokens(node, config), most))
+    level, most = config.level(node.level), tokens
+    if tokens > config.verbatim_tokens:
+        most = (
+            int(max(_MOST_OF_TEXTS, level.target_ratio) * tokens) if node.children else tokens - 1
+        )
+    target = int(_OF_ALLOTTED.get(level.style, 1.0) * _allotted(node, config))
+    target = max(1, min(target, most))
     limit = max(math.ceil(_HARD_RATIO * target), target + _HEADINGS_ROOM)
     return Length(target, max(1, min(limit, most)))
-
-
-def asked_tokens(node: Node, config: HierarchyConfig) -> int:
-    """Return the requested length of a node's text: its allotted tokens, or a share of them.
-
-    A concise text has 0.6 of the detailed length. Its node weighs as much as a detailed
-    one: the structure does not depend on a style.
-    """
-    share = _OF_ALLOTTED.get(config.level(node.level).style, 1.0)
-    return max(1, int(share * _allotted(node, config)))
 
 
 def _allotted(node: Node, config: HierarchyConfig) -> int:

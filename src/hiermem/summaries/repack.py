@@ -63,11 +63,7 @@ async def repack(
 
 
 async def plan_repack(
-    store: TenantStore,
-    record: SessionRecord,
-    config: str,
-    open_run: OpenRun,
-    counter: TokenCounter,
+    store: TenantStore, record: SessionRecord, config: str, open_run: OpenRun, counter: TokenCounter
 ) -> UpdatePlan:
     """Plan a re-pack under ``config``: fold the log to its end, and write nothing."""
     build = Build.from_json(record.build)

@@ -60,6 +60,7 @@ class BatchReport(Brief):
     tokens_in: int = 0
     tokens_out: int = 0
     unknown: int = 0
+    shortened: int = 0
     failures: Mapping[str, str] = field(default_factory=dict[str, str])
     stopped: str | None = None
     cost: float | None = None
@@ -112,6 +113,7 @@ def add_report(total: BatchReport, report: UpdateReport) -> BatchReport:
         tokens_in=total.tokens_in + report.tokens_in,
         tokens_out=total.tokens_out + report.tokens_out,
         unknown=total.unknown + report.unknown,
+        shortened=total.shortened + report.shortened,
         cost=add_costs(total.cost, report.cost),
         retry_after=report.retry_after or total.retry_after,
     )

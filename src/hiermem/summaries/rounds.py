@@ -70,7 +70,7 @@ class UpdateRounds:
         self._counts_by_kind = dict.fromkeys(("made", "reused", "failed", "degraded"), 0)
         self._by_level: dict[int, int] = {}
         self._totals: dict[int, int] = {}
-        self._settled = 0
+        self._settled = self._shortened = 0
         self._uncounted: set[str] = set()
 
     @property
@@ -154,8 +154,7 @@ class UpdateRounds:
         """Begin the agenda: read all levels at once, and skip those without work."""
         self._agenda = Agenda(self._counts, self._tried)
         levels = self._agenda.unread
-        tree = self._run.tree
-        pages = await asyncio.gather(*(tree.unfinished(level, -1, 1) for level in levels))
+        pages = await asyncio.gather(*(self._run.tree.unfinished(level, -1, 1) for level in levels))
         for level, page in zip(levels, pages, strict=True):
             if not page:
                 self._agenda.add(level, page)
@@ -268,6 +267,8 @@ class UpdateRounds:
             # A kept stand-in counts as a made one, since the model was asked for the node.
             kind = "degraded" if kind == "kept" else kind
             self._counts_by_kind[kind] += 1
+            if kind == "made" and outcome.revision and "shortened" in outcome.revision.extras:
+                self._shortened += 1
             self._by_level[node.level] = self._by_level.get(node.level, 0) + 1
             if kind == "degraded":
                 self._tried.add(node.id)
@@ -365,6 +366,7 @@ class UpdateRounds:
             reused=self._counts_by_kind["reused"],
             failed=self._counts_by_kind["failed"],
             degraded=self._counts_by_kind["degraded"],
+            shortened=self._shortened,
         )
 
     def _detail(self, _: str) -> dict[str, Any]:

@@ -250,6 +250,7 @@ class UpdateRun(Run[Node]):
             last_at=node.last_at,
             messages=node.messages,
             summaries=summaries,
+            level=node.level,
         )
         return render(
             level_plan.template,
@@ -317,10 +318,7 @@ async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
     overlap: tuple[str, int | None] = ("", None)
     if run.config.overlap:
         before = await run.store.messages(
-            run.session_id,
-            max(0, span.start - OVERLAP_REACH),
-            span.start + 1,
-            thread=node.thread,
+            run.session_id, max(0, span.start - OVERLAP_REACH), span.start + 1, thread=node.thread
         )
         overlap = overlap_before(node, before, run.config.overlap)
     messages = await run.store.messages(run.session_id, span.start, span.stop, thread=node.thread)
