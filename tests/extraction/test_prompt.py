@@ -60,8 +60,8 @@ def test_a_day_is_written_once_above_its_messages() -> None:
     user = render(TEMPLATE, said, facts=FACTS)[1].content
     record = user.partition(">>\n")[2].partition("\n<<end")[0]
     assert record.split("\n")[:-1] == [
-        "[2024-03-15]", "#0 Ada: x", "#1 Ada: x", "[2024-03-16]", "#2 Ada: x", "#3 Ada: x",
-        "[2024-03-16]", "#4 Ada: x",
+        "[Fri 2024-03-15]", "#0 Ada: x", "#1 Ada: x", "[Sat 2024-03-16]", "#2 Ada: x", "#3 Ada: x",
+        "[Sat 2024-03-16]", "#4 Ada: x",
     ]  # fmt: skip
 
 
@@ -148,7 +148,7 @@ async def test_the_parts_of_a_joined_summary_are_nobody_who_speaks() -> None:
          "[2024-03-16]\nAda: The port is 8443 now.", "no day, no speaker"],
         facts=FACTS, counter=COUNTER, target=200, max_tokens=300,
     )  # fmt: skip
-    assert "(Part 2 of 3)\n[2024-03-16]" in made.messages[1].content
+    assert "(Part 2 of 3)\n[Sat 2024-03-16]" in made.messages[1].content
     said = (await ExtractiveLLM().complete(made)).text
     assert said == (
         "[2024-03-15]\nAda: The port is 8080.\nBob: It was 9090 before.\n"
