@@ -47,7 +47,7 @@ def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     assert "2 conversations, 7 messages" in skipped.stdout
     of_tenant = run("import", chat_files.transcript(tmp_path), "--db", db, "--tenant", "a b")
     assert "hiermem update --db" in of_tenant.stderr
-    assert of_tenant.stderr.count("--tenant 'a b'") == 3
+    assert of_tenant.stderr.count("--tenant 'a b'") == 4
     (name,) = re.findall(r"hiermem context (.+) --db", of_tenant.stderr)
     assert name != "@last", "the one imported session is named; it may not hold the newest message"
     assert "Ada" in run("context", *shlex.split(name), "--db", db, "--tenant", "a b").stdout

@@ -424,10 +424,10 @@ of_bank = typer.Typer(
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Start": [demo.demo, import_cmd.import_, update.update, mcp],
     "Read": [
-        *(sessions.sessions, search_cmd.search, search_cmd.context, show.show, view),
+        *(sessions.sessions, search_cmd.search, search_cmd.context, bank.about, show.show, view),
         *(sessions.export, extract.extract),
     ],
-    "Change": [sessions.rename, sessions.pin, erase, sessions.delete],
+    "Change": [sessions.rename, sessions.pin, bank.join, bank.forget, erase, sessions.delete],
     "Operate": [
         *(update.work, runs, metrics, check),
         *(backup, copy, scrub, migrate),

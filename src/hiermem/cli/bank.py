@@ -1,4 +1,4 @@
-"""The commands ``bank …``: notes, consolidation, the bank's files and history, export and load.
+"""The commands of a space: ``about``, ``forget``, ``join``, and ``bank …`` of its notes and files.
 
 Only the result goes to standard output, so that it can be piped. Text of notes and files is cleaned
 and never moves the cursor.
@@ -7,11 +7,11 @@ and never moves the cursor.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 from rich.console import Group
@@ -19,8 +19,8 @@ from rich.text import Text
 from typer import Argument, Option
 
 import hiermem
-from hiermem.cli.options import Caps, Model, Place, Yes
-from hiermem.cli.output import Code, confirm, echo, result
+from hiermem.cli.options import Caps, InSpace, Model, Place, Yes, session_of, sessions_of
+from hiermem.cli.output import Code, confirm, echo, result, wants_json
 from hiermem.cli.screen import clean, named, one_line, plural, say, spelled, table
 from hiermem.cli.tables import print_receipt
 
@@ -28,6 +28,10 @@ from hiermem.cli.tables import print_receipt
 _MOST_READ: Final = 8 * 1024 * 1024
 #: The characters of a note shown in a list.
 _WIDTH: Final = 72
+#: The characters of a line of what is known.
+_KNOWN: Final = 300
+#: The lines that a forgetting leaves and names.
+_LEFT: Final = 10
 #: The notes named in a line.
 _SHOWN: Final = 4
 
@@ -83,6 +87,76 @@ class OneSpace(Place):
         raise hiermem.UsageError(
             f"there are {len(names):,} spaces; choose one with --space: {first}"
         )
+
+
+def about(
+    place: InSpace,
+    words: Annotated[
+        list[str] | None, Argument(metavar="TEXT", help="What it is about; all by default.")
+    ] = None,
+) -> None:
+    """Print what is known: wishes, notes, lines of the bank, and a line for each conversation."""
+    with place.open() as memory:
+        found = place.space_of(memory).about(" ".join(words) if words else None)
+    result({"known": found}, _known(found), whole=True, empty="nothing is known")
+
+
+def _known(lines: Iterable[hiermem.KnownLine]) -> str:
+    return "\n".join(
+        f"{line.since:%Y-%m-%d} {line.place}: {one_line(line.text, _KNOWN)}"
+        if line.since
+        else f"{line.place}: {one_line(line.text, _KNOWN)}"
+        for line in lines
+    )
+
+
+def forget(
+    place: InSpace,
+    words: Annotated[list[str], Argument(metavar="TEXT", help="The words, in any form.")],
+    *,
+    everyone: Annotated[
+        bool, Option("--everyone", help="Forget also what other people and assistants said.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Erase each message, note and line of a space that holds all words; it is shown first."""
+    text = " ".join(words)
+    authors: Literal["person", "all"] = "all" if everyone else "person"
+    with place.open() as memory:
+        space = place.space_of(memory)
+        report = space.forget(text, authors=authors, dry_run=True)
+        if report.gone:
+            if not wants_json():
+                say(_known(report.gone))
+            what = plural(len(report.gone), "line")
+            confirm(f"Erase {what} with all that was made from them?", yes=yes)
+            report = space.forget(text, authors=authors)
+    left = ""
+    if count := len(report.unproven):
+        left = f"\nleft, {count:,} that may say the same:\n{_known(report.unproven[:_LEFT])}"
+    result(report, f"erased: {plural(len(report.gone), 'line')}{left}")
+
+
+def join(
+    place: InSpace,
+    names: Annotated[
+        list[str] | None, Argument(metavar="SESSION", help="The sessions, by title or id.")
+    ] = None,
+    *,
+    every: Annotated[bool, Option("--all", help="Each session that is in no space.")] = False,
+) -> None:
+    """Make sessions members of a space, which share what is known."""
+    if every == bool(names):
+        raise hiermem.UsageError("name the sessions that join, or pass --all")
+    with place.open() as memory:
+        joining = [session_of(memory, name).id for name in names or ()]
+        joining += [record.id for record in sessions_of(memory, space=None) if every]
+        if (space := place.made_space(memory)) is None:
+            raise hiermem.UsageError("--no-space names no space to join; pass --space")
+        memory.join(space, joining)
+    result(
+        {"space": space, "joined": joining}, f"in {clean(space)}: {plural(len(joining), 'session')}"
+    )
 
 
 def note(

@@ -7,7 +7,7 @@ and then to append it. Until the first reading is done, no memory is opened or m
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 import typer
 from typer import Argument, Option
 
-from hiermem import ImportReport, Memory, UsageError
-from hiermem.cli.options import Place, beside, session_of, shown
+from hiermem import ImportReport, Memory, NotFoundError, UsageError
+from hiermem.cli.options import InSpace, Place, beside, session_of, shown
 from hiermem.cli.output import Code, hint, progress, result, wants_json
 from hiermem.cli.screen import LAST, clean, date_range, named, plural, say
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
@@ -102,7 +102,7 @@ def _paths(given: str) -> dict[str, str]:
 
 def import_(
     source: File,
-    place: Place,
+    place: InSpace,
     *,
     session: Annotated[
         str | None,
@@ -144,12 +144,28 @@ def import_(
         result({"found": found, "imported": None}, lambda: None)
         _end(found)
     with place.made() as memory:
-        report = _imported(memory, read(), found, source.file)
+        ids: list[str] = []
+        report = _imported(memory, _noted(read(), ids), found, source.file)
+        if space := place.made_space(memory):
+            _join(memory, space, (*ids, *report.sessions))
         name = _name_of(memory, report)
     result({"found": found, "imported": report}, lambda: _print_report(report))
     if report.new:
         _suggest(place, name)
     _end(found)
+
+
+def _noted(chats: Iterator[Conversation], ids: list[str]) -> Iterator[Conversation]:
+    for each in chats:
+        ids.append(each.id)
+        yield each
+
+
+def _join(memory: Memory, space: str, ids: Iterable[str]) -> None:
+    """Make sessions members: also those that an earlier import left in no space."""
+    for session in dict.fromkeys(ids):
+        with suppress(NotFoundError):  # a file without its id may go on under another one
+            memory.join(space, [session])
 
 
 def _name_of(memory: Memory, report: ImportReport) -> str:
@@ -169,7 +185,7 @@ def _suggest(place: Place, name: str) -> None:
     if place.tenant != "default":
         of += f" --tenant {shlex.quote(clean(place.tenant))}"
     hint("Next:")
-    for words in ("sessions", "update", f"context {shlex.quote(clean(name))}"):
+    for words in ("sessions", "update", f"context {shlex.quote(clean(name))}", "about"):
         hint(f"  hiermem {words} {of}")
 
 

@@ -163,6 +163,68 @@ class Place:
         return hiermem.Memory.open(self.db, tenant=self.tenant, create=create)
 
 
+#: The space of a command line that names none, and the person of one that an import makes.
+ME: Final = "me"
+_PERSON: Final = "the user"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InSpace(Place):
+    """A memory, and the space whose conversations a command is about."""
+
+    space: Annotated[
+        str | None, Option("--space", metavar="NAME", help=f"The space; {ME} by default.")
+    ] = None
+    no_space: Annotated[
+        bool, Option("--no-space", help="The conversations that are in no space.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.no_space and self.space is not None:
+            raise typer.BadParameter("--space and --no-space exclude each other; pass one")
+
+    @property
+    def is_named(self) -> bool:
+        """Return whether the command line says which conversations it is about."""
+        return self.no_space or self.space is not None
+
+    def chosen(self, memory: hiermem.Memory) -> str | None:
+        """Return the name of the space; None for the conversations in no space.
+
+        Raises NotFoundError for a space that does not exist, UsageError where one must be named.
+        """
+        known = memory.spaces()
+        name = names.spelled(self.space or ME, known)
+        if self.no_space or (self.space is None and name not in known):
+            inside = memory.count_sessions() - memory.count_sessions(space=None)
+            if inside and not self.no_space:
+                listed = ", ".join(map(clean, known[: names.NAMED]))
+                raise hiermem.UsageError(
+                    f"conversations are in spaces; pass --space or --no-space; there is {listed}"
+                )
+            return None
+        if name not in known:
+            raise hiermem.NotFoundError(f"space {name!r} does not exist; 'hiermem import' makes it")
+        return name
+
+    def space_of(self, memory: hiermem.Memory) -> hiermem.Space:
+        """Return the space, which must exist."""
+        name = self.chosen(memory)
+        if name is None:
+            raise hiermem.NotFoundError("this memory has no such space; 'hiermem import' makes it")
+        return memory.space(name)
+
+    def made_space(self, memory: hiermem.Memory) -> str | None:
+        """Return the name of the space, which is made if there is none; None with --no-space."""
+        if self.no_space:
+            return None
+        known = memory.spaces()
+        name = names.spelled(self.space or ME, known)
+        if name not in known:
+            memory.space(name, person=_PERSON).files()
+        return name
+
+
 #: The session of a command that takes other words first.
 Session = Annotated[
     str | None, Option("--session", "-s", help="The session: its title, its id, or @last.")

@@ -17,7 +17,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from hiermem import ContextProfile, ContextSelection, Hit, matched
-from hiermem.cli.options import OneSession, Place, Session, counted, session_of
+from hiermem.cli.options import InSpace, OneSession, Session, counted, session_of
 from hiermem.cli.output import echo, hint, picked, print_json, wants_json
 from hiermem.cli.screen import clean, date_range, out, print_indented, title_of
 from hiermem.cli.show import level_style
@@ -126,7 +126,7 @@ def search(
     question: Annotated[
         list[str], Argument(metavar="QUESTION", help="The question, in plain words.")
     ],
-    place: Place,
+    place: InSpace,
     *,
     session: Session = None,
     limit: Annotated[int, Option("--limit", "-n", min=1, help="The number of hits.")] = 10,
@@ -149,7 +149,7 @@ def search(
         int | None, counted(1, "Print verbatim messages that fit this many tokens instead.")
     ] = None,
 ) -> None:
-    """Find messages of all sessions that answer a question, best first; of one, summaries too."""
+    """Find messages of a space's sessions that answer a question; of one session, summaries too."""
     query = " ".join(question)
     if tokens is not None and level:
         raise typer.BadParameter("--tokens returns messages only; omit --level")
@@ -169,6 +169,8 @@ def search(
         only = session is not None or bool(level or tag) or len(memory.sessions(limit=2)) == 1
         one = session_of(memory, session) if only else None
         target = one or memory
+        if one is None:
+            given["space"] = place.chosen(memory)
         if tokens is not None:
             found = target.recall(query, tokens, **given)
             if not wants_json():

@@ -24,7 +24,7 @@ from hiermem.importers import LIKE_OWN
 
 #: What is printed of a session as JSON.
 _FIELDS = ("id", "title", "participants", "messages", "created_at", "last_activity", "closed",
-           "forked_from", "metadata")  # fmt: skip
+           "forked_from", "space", "metadata")  # fmt: skip
 
 #: Where a line of a text looks like one of an export. What is printed has no other line ends.
 _LIKE_OWN = re.compile(LIKE_OWN, re.MULTILINE)
@@ -42,7 +42,7 @@ def sessions(
         Argument(metavar="TEXT", help="Only those whose title or id holds these words."),
     ] = None,
     *,
-    place: options.Place,
+    place: options.InSpace,
     metadata: Annotated[
         list[str] | None, Option(metavar="KEY=VALUE", help="Only sessions labelled so.")
     ] = None,
@@ -56,20 +56,25 @@ def sessions(
         int | None, Option("--limit", "-n", min=1, help="The number of sessions; all by default.")
     ] = None,
 ) -> None:
-    """List the sessions, that with the newest message first."""
+    """List the sessions, of all spaces if none is named, that with the newest message first."""
     labels = _labels(metadata or []) | ({"source": source} if source else {})
+    which: dict[str, Any] = {"metadata": labels or None, "order_by": "last_activity"}
     with place.open() as memory:
-        every = list(options.sessions_of(memory, metadata=labels or None, order_by="last_activity"))
+        if place.is_named:
+            which["space"] = place.chosen(memory)
+        every = list(options.sessions_of(memory, **which))
         found = [each for each in every if names.holds(each, text or ())]
         groups = [[each] for each in found] if forks else names.families(found, every)
         listed = list(islice(_dated(memory, found, groups), limit))
     short = names.short_ids(every) if out().is_terminal else {}
+    several = len({each.space for each in every}) > 1
     rows: list[dict[str, str | int]] = [
         {
             "session": names.title_of(root),
             "messages": root.messages,
             "when": "" if days is None else date_range(*days),
             "source": root.metadata.get("source", ""),
+            **({"space": root.space or ""} if several else {}),
             "forks": more or "",
             "id": short.get(root.id, root.id) if root.title else "",
         }
@@ -84,7 +89,7 @@ def sessions(
         }
         for root, more, days in listed
     ]
-    shown = table(rows, left=("session", "when", "source", "id")) if listed else ""
+    shown = table(rows, left=("session", "when", "source", "space", "id")) if listed else ""
     what = "no session fits" if every else "no session is labelled so" if labels else ""
     output.result({"sessions": data}, shown, whole=True, empty=what or "no sessions yet")
 

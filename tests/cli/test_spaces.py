@@ -1,0 +1,104 @@
+"""The space of a command line: what imports join, what is known, and what is forgotten."""
+
+import json
+
+from commands import run
+
+from hiermem import Memory, Message
+
+TALK = [
+    ("user", "I live in Leeds. Always answer in metric units."),
+    ("assistant", "Noted: you live in Leeds."),
+    ("user", "My ex phoned about the flat."),
+]
+LATER = [("user", "I moved, and now I live in Bristol."), ("assistant", "Good to know.")]
+
+
+def chat(folder, name, lines, month):
+    """Write a conversation to a file."""
+    path = folder / f"{name}.jsonl"
+    rows = [
+        {"role": role, "content": text, "created_at": f"2026-{month:02}-0{n + 1}T10:00:00Z"}
+        for n, (role, text) in enumerate(lines)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def test_what_is_known_after_two_imports(tmp_path):
+    """Broken, a person who imports chats still has as many memories as chats."""
+    db = tmp_path / "m.db"
+    for name, lines, month in (("march", TALK, 3), ("july", LATER, 7)):
+        run("import", chat(tmp_path, name, lines, month), "--db", db)
+    every = run("about", "--db", db).stdout.splitlines()
+    assert every == [
+        "2026-03-01 wish: Always answer in metric units.",
+        "2026-07-02 conversation: july",
+        "2026-03-03 conversation: march",
+    ]
+    of = run("about", "Where do I live?", "--db", db).stdout
+    assert "Bristol" in of
+    assert "Leeds" in of
+    hits = run("search", "Where do I live?", "--db", db).stdout
+    assert hits.index("Bristol") < hits.index("Leeds")
+    context = run("context", "july", "--db", db).stdout
+    assert "the user asked on 2026-03-01: Always answer in metric units." in context
+
+
+def test_what_is_forgotten_is_shown_and_asked_for_first(tmp_path):
+    """Broken, a word too few erases what nobody wanted to lose."""
+    db = tmp_path / "m.db"
+    run("import", chat(tmp_path, "march", TALK, 3), "--db", db)
+    asked = run("forget", "leeds", "--db", db, code=2)
+    assert "Always answer in metric units." in asked.stdout
+    assert "--yes" in asked.stderr
+    assert "Leeds" in run("search", "Leeds", "--db", db).stdout
+    done = run("forget", "leeds", "--db", db, "--yes").stdout
+    assert "erased: 1 line" in done
+    assert "Noted: you live in Leeds." in done.partition("left, 1 ")[2]
+    assert "wish" not in run("about", "--db", db).stdout
+    run("forget", "leeds", "--db", db, "--yes", "--everyone")
+    assert "Leeds" not in run("search", "Leeds", "--db", db).output
+    assert "flat" in run("search", "flat", "--db", db).stdout
+    assert "no word to search by" in run("forget", "the", "--db", db, "--yes", code=2).stderr
+
+
+def test_nobody_reads_across_by_leaving_something_out(tmp_path):
+    """Broken, one person's question is answered from another one's conversations."""
+    db = tmp_path / "m.db"
+    with Memory.open(db) as memory:
+        for name in ("ada", "ben"):
+            memory.space(name, person=name).files()
+            memory.session(f"of {name}", space=name).append(
+                Message.user(f"The PIN of {name} is 47{len(name)}1{name}.")
+            )
+        memory.session("old").append(Message.user("No PIN here."))
+    for words in (["search", "PIN"], ["about"], ["forget", "PIN", "--yes"]):
+        said = run(*words, "--db", db, code=2).output
+        assert "pass --space or --no-space; there is ada, ben" in said
+    assert "471ben" not in run("search", "PIN", "--db", db, "--space", "ada").stdout
+    assert run("search", "PIN", "--db", db, "--no-space").stdout.count("PIN") == 1
+    listed = run("sessions", "--db", db, "--space", "ada", "--json").stdout
+    assert [each["id"] for each in json.loads(listed)["sessions"]] == ["of ada"]
+    assert len(json.loads(run("sessions", "--db", db, "--json").stdout)["sessions"]) == 3
+    assert (
+        "exclude" in run("search", "x", "--db", db, "--space", "ada", "--no-space", code=2).output
+    )
+    assert "space 'eve' does not exist" in run("about", "--db", db, "--space", "eve", code=1).output
+    run("join", "--all", "--db", db, "--space", "ada")
+    assert "No *PIN* here." in run("search", "PIN", "--db", db, "--space", "ada").stdout
+    assert "in space 'ben'" in run("join", "of ben", "--db", db, "--space", "ada", code=2).output
+    run("join", "--db", db, code=2)
+
+
+def test_an_import_names_its_space_or_none(tmp_path):
+    """Broken, everybody's chats join one person, or a second import leaves the space."""
+    db = tmp_path / "m.db"
+    run("import", chat(tmp_path, "a", TALK, 3), "--db", db, "--no-space")
+    run("import", chat(tmp_path, "b", LATER, 7), "--db", db, "--space", "ada")
+    with Memory.open(db) as memory:
+        assert [record.space for record in memory.sessions()] == [None, "ada"]
+    run("import", chat(tmp_path, "a", TALK, 3), "--db", db)
+    with Memory.open(db) as memory:
+        assert [record.space for record in memory.sessions()] == ["me", "ada"]
+        assert memory.check().ok
