@@ -483,6 +483,11 @@ class HierarchyConfig(_Policy):
         return cls.model_validate_json(text)
 
 
+def ageless(config: HierarchyConfig) -> HierarchyConfig:
+    """Return a configuration without ``max_age``, as for an import: its clock has long passed."""
+    return config if config.seal_policy == "time" else config.model_copy(update={"max_age": None})
+
+
 def _base_of(names: list[str], base: HierarchyConfig | None) -> HierarchyConfig:
     """Return the configuration that published keys change. Raises ConfigError for mixed units."""
     keys = published_keys.keys()

@@ -22,7 +22,7 @@ from hiermem import errors
 from hiermem.calls.budget import Budget
 from hiermem.calls.claim import COMPARED_AFTER, moved_too_far
 from hiermem.calls.retry import retry_store
-from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
+from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy, ageless
 from hiermem.errors import ClockMovedError
 from hiermem.index_cache import IndexCache
 from hiermem.needs import Reading
@@ -288,7 +288,7 @@ class Handle:
         self.check_counter(record)
         if not self.configured or record.id in self._warned:
             return
-        if config_from(record.config) != self.config:
+        if config_from(record.config) != self._config_like(config_from(record.config)):
             self._warned.add(record.id)
             _log.warning(
                 "session %r keeps the configuration stored with it, which differs from the one "
@@ -317,8 +317,12 @@ class Handle:
         if repack and self.configured:
             events = await self.store.events(record.id)
             if not any(event.kind == "reconfigure" for event in events):
-                return self.config
+                return self._config_like(config_from(record.config))
         return config_from(record.config)
+
+    def _config_like(self, stored: HierarchyConfig) -> HierarchyConfig:
+        """Return this handle's configuration, ageless if that of a session is, as of an import."""
+        return self.config if stored.max_age else ageless(self.config)
 
     async def answer(
         self, session_id: str, reading: Reading[T], *, prefetched: Iterable[Node] = ()

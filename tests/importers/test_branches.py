@@ -1,5 +1,6 @@
 """Branches become forks; a newer export adds what is new, wherever in the tree it was added."""
 
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from unicodedata import normalize
 
@@ -9,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem import Memory
-from hiermem.importers import read_chats
+from hiermem import HierarchyConfig, Memory, Message
+from hiermem.importers import Conversation, read_chats
 from hiermem.importers.tree import paths_of, without_circles
 from hiermem.log.alignment import branch_id, place
 
 NOON = chat_files.NOON
+NOON_AT = datetime.fromtimestamp(NOON, UTC)
 
 
 def keys(session):
@@ -29,6 +31,29 @@ def test_a_branch_is_a_fork_that_shares_what_came_before(tmp_path):
         assert keys(fork) == ["u1", "call", "ran", "a1", "u2", "a2a"]
         record = next(r for r in memory.sessions() if r.id == fork.id)
         assert (record.forked_from, record.forked_at) == ("conv-1", 5)
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_messages_hours_apart_share_a_window(configured, caplog, tmp_path):
+    """Broken, a sparse conversation becomes a summary for every message; a re-pack does it, too."""
+    said = [
+        Message.user(
+            f"The pump ran {n} days.", key=f"k{n}", created_at=NOON_AT + n * timedelta(hours=5)
+        )
+        for n in range(40)
+    ]
+    config = HierarchyConfig.by_tokens() if configured else None
+    with Memory.open(tmp_path / "m.db", config=config) as memory:
+        for session_id in ("a", "b"):
+            memory.import_chats([Conversation(session_id, None, tuple(said[:30]), format="text")])
+            memory.import_chats([Conversation(session_id, None, tuple(said), format="text")])
+            session = memory.session(session_id)
+            session.update(strategy="full" if session_id == "b" else "incremental")
+            assert len(session.summaries(level=1)) == 4
+        live = memory.session("live")
+        live.append(said)
+        assert len(live.summaries(level=1)) >= 30, "the published limit holds for live ones"
+    assert not caplog.records
 
 
 def test_a_changed_current_branch_becomes_a_new_fork(tmp_path):

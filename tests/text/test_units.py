@@ -97,6 +97,8 @@ def test_sentences_lines_and_closing_quotes_are_kept_apart_rightly():
         "Die Pumpe Nr. 1 läuft heiß, ca. 91 Grad",
         "See Fig. 3, and No. 7 on Jan. 5",
         "St. Louis is far",
+        "I read J.K. Rowling and George R.R. Martin",
+        "N.K. Jemisin writes, he is in the U.S. Navy",
     ],
 )
 def test_a_dot_that_ends_no_sentence_does_not_part_it(text):
@@ -105,6 +107,7 @@ def test_a_dot_that_ends_no_sentence_does_not_part_it(text):
 
 def test_a_sentence_may_end_in_a_single_letter():
     assert pieces("It was I. Then she left.") == ["It was I.", "Then she left."]
+    assert pieces("We left the U.S. It was late.") == ["We left the U.S.", "It was late."]
     assert pieces("It is 6 ft. Dive in.") == ["It is 6 ft.", "Dive in."]
     assert pieces("It is rich in vitamin c. Eat it.") == ["It is rich in vitamin c.", "Eat it."]
 

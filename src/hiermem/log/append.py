@@ -43,7 +43,9 @@ Messages: TypeAlias = Message | Mapping[str, Any] | Iterable[Message | Mapping[s
 
 @dataclass(slots=True)
 class About:
-    """An application's description of a session; ``metadata`` is that of a new session.
+    """An application's description of a session.
+
+    ``metadata`` and ``config`` are those of a new session, which has the memory's without one.
 
     ``space`` is what the application calls the session's space, None if it says nothing of it;
     ``space_known`` says that it was compared. ``last_config`` and ``last_state`` are the stored
@@ -57,6 +59,7 @@ class About:
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     space: str | None = None
     on_bad_text: Literal["refuse", "replace"] = "refuse"
+    config: HierarchyConfig | None = None
     space_known: bool = field(default=False, compare=False, repr=False)
     last_config: str | None = field(default=None, compare=False, repr=False)
     last_state: tuple[str, SessionState] | None = field(default=None, compare=False, repr=False)
@@ -138,7 +141,7 @@ async def append(
         handle.check(record)
         stored = record.config
     while True:
-        config = handle.config if stored is None else config_from(stored)
+        config = (about.config or handle.config) if stored is None else config_from(stored)
         decide = _Append(handle, about, key, config, stored, at)
         if sum(len(m.content) for m in given) > LONG:
             await asyncio.to_thread(decide.prepare, given)

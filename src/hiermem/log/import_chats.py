@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import replace
 
+from hiermem.config import ageless
 from hiermem.errors import MessageConflictError, SessionExistsError, UsageError
 from hiermem.handle import Handle, every_session
 from hiermem.log.alignment import ImportReport, alike, base_of, lost_id, place, whole_of
@@ -244,11 +245,13 @@ class _Import:
         """Append messages and count them; return the index of each, None where it was changed.
 
         ``before`` is the number of messages that the session holds. A session that holds some keeps
-        its title, which a person may have given it. The label ``source`` names the format.
+        its title, which a person may have given it. The label ``source`` names the format. No time
+        limit closes windows: messages hours apart would each make a summary.
         """
         handle = self._handle
         title = None if before else source.title
-        about = About(id=session_id, title=title, metadata={"source": source.format})
+        labels, config = {"source": source.format}, ageless(handle.config)
+        about = About(id=session_id, title=title, metadata=labels, config=config)
         indices: list[int | None] = []
         for start in range(0, len(messages), _BATCH):
             batch = messages[start : start + _BATCH]

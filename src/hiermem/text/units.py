@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from hiermem.errors import StoreCorruptError
 from hiermem.protocols import SourceText
-from hiermem.text.policy import is_back_channel, strip_fillers, words
+from hiermem.text.policy import is_back_channel, strip_fillers, terms_of, words
 from hiermem.types import Role, Unit
 
 #: The longest unit, in code points; a sentence above 480 is cut at clause marks to 320 or fewer.
@@ -191,7 +191,9 @@ def _is_unfinished(line: str, *, start: int, end: int) -> bool:
     last = word.lstrip("(").lower()
     if end - start <= 5 and (last.isdigit() or len(last) == 1 or last == "no"):
         return True
-    if len(last) == 1 and word.isupper():
+    if word.isupper() and all(len(part) == 1 for part in last.split(".")):
+        if "." in last:  # "J.K. Rowling", "U.S. Navy"; but a sentence may end in "the U.S.".
+            return bool(terms_of(line[end:].lstrip().partition(" ")[0]))
         return word != "I" and bool(before) and before[0][0].isupper()
     if last in _BEFORE_FIGURES:
         return line[end:].lstrip()[:1].isdigit()
