@@ -203,12 +203,10 @@ def lengths(node: Node, tokens: int, config: HierarchyConfig) -> Length:
     unless the ratio is higher. Inputs of at most ``verbatim_tokens`` may keep their length. The
     limit leaves a short text room for its headings.
     """
-    level, most = config.level(node.level), tokens
-    if tokens > config.verbatim_tokens:
-        most = (
-            int(max(_MOST_OF_TEXTS, level.target_ratio) * tokens) if node.children else tokens - 1
-        )
+    level, most = config.level(node.level), tokens - (tokens > config.verbatim_tokens)
     target = int(_OF_ALLOTTED.get(level.style, 1.0) * _allotted(node, config))
+    if node.children and most < tokens:
+        target = min(target, int(max(_MOST_OF_TEXTS, level.target_ratio) * tokens))
     target = max(1, min(target, most))
     limit = max(math.ceil(_HARD_RATIO * target), target + _HEADINGS_ROOM)
     return Length(target, max(1, min(limit, most)))
