@@ -33,10 +33,10 @@ from hiermem.calls.answers import Accepted
 from hiermem.errors import StoreCorruptError
 from hiermem.stores.memory import MemoryStore
 from hiermem.types.bank import Note, SpaceMeta
-from hiermem.types.transaction import Record, RecordWrite
+from hiermem.types.transaction import Cost, Record, RecordWrite
 
 TOOK: Any = {
-    "run_id": "run", "model": "model-2026", "calls": 2, "tokens_in": 300, "tokens_out": 40,
+    "run_id": "run", "model": "model-2026", "spent": Cost(2, 300, 40),
     "llm": "model",
 }  # fmt: skip
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)

@@ -19,7 +19,7 @@ from hiermem.config import UpdatePolicy
 from hiermem.errors import SpendLimitError
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
-from hiermem.types.transaction import Attempt
+from hiermem.types.transaction import Attempt, Cost
 
 AT = datetime(2024, 3, 1, tzinfo=UTC)
 
@@ -56,11 +56,11 @@ async def test_a_call_has_to_fit_every_budget_around_it():
         await second.reserve(10)
     assert (second.stopped, outer.stopped) == ("max_calls", None)
     for _ in range(2):
-        (await first.reserve(10)).settle(tokens_in=1, tokens_out=2)
+        (await first.reserve(10)).settle(Cost(1, 1, 2))
     with pytest.raises(SpendLimitError):
         await first.reserve(10)
     assert first.stopped == outer.stopped == "max_calls"
-    assert (first.calls, outer.calls, first.tokens_in, outer.tokens_in) == (2, 3, 2, 2)
+    assert (first.spent, outer.spent) == (Cost(2, 2, 4), Cost(3, 2, 4))
 
 
 async def test_what_one_budget_refuses_costs_the_others_nothing():
@@ -69,7 +69,7 @@ async def test_what_one_budget_refuses_costs_the_others_nothing():
     inner = budget(clock, parents=[outer])
     with pytest.raises(SpendLimitError):
         await inner.reserve(51)
-    assert (inner.calls, outer.calls) == (0, 0)
+    assert inner.spent == outer.spent == Cost()
     other = budget(clock, parents=[outer])
     assert other.stopped == "max_tokens"
 
@@ -230,7 +230,7 @@ def test_what_is_set_aside_and_what_is_journalled_never_pass_the_cap(data):
                     entry[2] = True
                 elif step == "end":
                     took = data.draw(st.integers(0, each.tokens_in))
-                    hold.settle(tokens_in=took, tokens_out=0)
+                    hold.settle(Cost(1, took))
                     ended = Attempt(
                         each.id, "r", "s", "L1.0", 1, "m", AT, "ok", tokens_in=took, ended_at=AT
                     )
@@ -272,7 +272,7 @@ async def test_a_call_counts_while_its_end_is_written_whatever_a_read_shows(begu
     if begun:
         await book.write([started])
     asked = True
-    held.settle(tokens_in=40, tokens_out=0)
+    held.settle(Cost(1, 40))
     asking = asyncio.create_task(Budget(parents=[whole]).reserve(61))
 
     async def write():

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import Memory, Prices, UsageError
-from hiermem.calls.limits import PER, add_costs
+from hiermem.calls.limits import PER
 from hiermem.testing.llms import ScriptedLLM
+from hiermem.types.transaction import NO_COST, Cost
 
 tokens = st.integers(0, 10**9)
 price = st.floats(0, 1_000, allow_nan=False)
@@ -28,7 +29,9 @@ def test_tokens_from_the_cache_cost_their_own_price_and_the_rest_the_full_one(
 @given(st.lists(st.none() | price))
 def test_what_is_unknown_adds_nothing_and_is_not_taken_for_free(costs):
     known = [cost for cost in costs if cost is not None]
-    assert add_costs(*costs) == (pytest.approx(sum(known)) if known else None)
+    total = sum((Cost(1, 2, 3, cost) for cost in costs), NO_COST)
+    assert (total.calls, total.tokens) == (len(costs), 5 * len(costs))
+    assert total.cost == (pytest.approx(sum(known)) if known else None)
 
 
 @pytest.mark.parametrize("wrong", ["1", None, True, -1, float("nan"), float("inf")])

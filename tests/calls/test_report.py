@@ -72,7 +72,7 @@ def test_the_calls_of_one_summary_are_one_item():
         ],
         NOON,
     )
-    states = {item.id: (item.state, item.attempts, item.reasons) for item in found.items}
+    states = {item.id: (item.state, item.calls, item.reasons) for item in found.items}
     assert states == {
         "L1.0": ("ok", 2, ("too_long",)),
         "L1.1": ("ok", 1, ()),

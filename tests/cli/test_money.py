@@ -47,7 +47,7 @@ def test_runs_and_metrics_show_what_was_spent(store):
 
 def test_a_report_tells_its_cost_and_when_to_ask_again():
     report = UpdateReport(
-        "r", made=3, calls=4, tokens_in=900, tokens_out=100, cost=0.1234,
+        run_id="r", made=3, calls=4, tokens_in=900, tokens_out=100, cost=0.1234,
         stopped="model_down", retry_after=14.6, unknown=2,
     )  # fmt: skip
     told = update._made("talk", report)

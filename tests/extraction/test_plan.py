@@ -157,9 +157,11 @@ def test_a_records_detail_is_json():
     chunk = ChunkReport("s:chunk:0", Span(0, 2), "failed", 1, 2, 9, 99, oversized=False,
                         input_hash="h", reason="timeout", detail="d")  # fmt: skip
     report = ExtractionReport(
-        "s", "run", "error", None, (chunk,), (Failure("s:chunk:0", "map", "timeout", 2),),
-        PhaseReport("failed", 2, 3, 4, 0.5), PhaseReport(), chunked=False,
-        chunking="unknown_window", estimate=9, threshold=None, model="m", live=False,
+        calls=2, tokens_in=3, tokens_out=4, session_id="s", run_id="run", outcome="error",
+        tri_vector=None, chunks=(chunk,), failures=(Failure("s:chunk:0", "map", "timeout", 2),),
+        map=PhaseReport(calls=2, tokens_in=3, tokens_out=4, state="failed", seconds=0.5),
+        reduce=PhaseReport(), chunked=False, chunking="unknown_window", estimate=9,
+        threshold=None, model="m", live=False,
     )  # fmt: skip
     detail = json.loads(json.dumps(plan.detail(report)))
     assert detail["chunks"][0] | {"reason": "timeout", "span": [0, 2]} == detail["chunks"][0]

@@ -27,7 +27,7 @@ reports = st.builds(
 
 @given(st.lists(reports, max_size=6))
 def test_a_batch_is_the_sum_of_its_sessions(given_):
-    total = BatchReport("b")
+    total = BatchReport(run_id="b")
     for report in given_:
         total = add_report(total, report)
     for name in ("made", "reused", "failed", "degraded", "calls", "tokens", "unknown"):

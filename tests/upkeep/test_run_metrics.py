@@ -148,7 +148,7 @@ async def test_a_run_is_told_item_by_item():
     assert (told.queue, told.dirty_share) == (sealed, 0.0)
     assert told.calls == report.calls
     assert {item.id for item in told.items} <= {s.id for s in await session.summaries(1)}
-    assert any(item.attempts == 2 and item.reasons for item in told.items)
+    assert any(item.calls == 2 and item.reasons for item in told.items)
     with pytest.raises(NotFoundError):
         await whole.run("nothing")
 

@@ -48,7 +48,7 @@ from hiermem.bank import records
 from hiermem.bank.files import Applied
 from hiermem.bank.records import BankState, write_of
 from hiermem.types.bank import BankRevision, BlockedNote, Note, RevisionKind
-from hiermem.types.transaction import RecordWrite
+from hiermem.types.transaction import NO_COST, Cost, RecordWrite
 
 #: How often a note is left out before it waits behind the others.
 LEFT_OUT: Final = 2
@@ -82,9 +82,7 @@ def commit(
     run_id: str,
     model: str,
     llm: str = "",
-    calls: int = 0,
-    tokens_in: int = 0,
-    tokens_out: int = 0,
+    spent: Cost = NO_COST,
 ) -> Change:
     """Return the change that adds an answer to the bank, with its notes, journal and figures.
 
@@ -114,9 +112,9 @@ def commit(
         created=applied.created,
         updated=applied.updated,
         model=model,
-        calls=calls,
-        tokens_in=tokens_in,
-        tokens_out=tokens_out,
+        calls=spent.calls,
+        tokens_in=spent.tokens_in,
+        tokens_out=spent.tokens_out,
     )
     after, revised = _revise(
         replace(state, meta=meta),

@@ -247,9 +247,7 @@ class _Consolidation(Run[NoteBatch]):
         try:
             applied, model = await self._ask_model(state)
         finally:
-            tally.calls += state.calls
-            tally.tokens_in += state.tokens_in
-            tally.tokens_out += state.tokens_out
+            tally.spent += state.spent
         await self.journal.write(state.ended)
         if applied is None:
             return
@@ -260,9 +258,7 @@ class _Consolidation(Run[NoteBatch]):
             run_id=self.run_id,
             model=model,
             llm=self.llm.name,
-            calls=state.calls,
-            tokens_in=state.tokens_in,
-            tokens_out=state.tokens_out,
+            spent=state.spent,
         )
         # Shielded, so that a cancellation loses nothing that was paid for.
         if await shielded(self._commit(*writes)):

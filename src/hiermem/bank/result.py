@@ -22,7 +22,7 @@ from hiermem.bank.files import Applied, diff
 from hiermem.bank.records import SPACE, SPACE_SCOPE, BankState
 from hiermem.types import bank
 from hiermem.types.brief import FrozenDict
-from hiermem.types.transaction import Batch, Deciding, NeedRecords, Record, RunRecord
+from hiermem.types.transaction import NO_COST, Batch, Cost, Deciding, NeedRecords, Record, RunRecord
 
 #: Why a run of an erased space ended.
 ERASED: Final = "the space was erased; nothing of it was kept"
@@ -49,9 +49,7 @@ class ConsolidationTally:
     unplaced: tuple[bank.Note, ...] = ()
     blocked: list[bank.BlockedNote] = field(default_factory=list[bank.BlockedNote])
     stopped: str = ""
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
+    spent: Cost = NO_COST
 
     @property
     def processed(self) -> int:
@@ -83,8 +81,8 @@ def result_of(
         status = "partial" if tally.processed else "error"
     numbers = (
         tally.processed, remaining, len(updated), len(created), len(unchanged),
-        len(tally.state.synthesis), tally.tokens_in + tally.tokens_out, tally.tokens_in,
-        tally.tokens_out, round(seconds, 3),
+        len(tally.state.synthesis), tally.spent.tokens, tally.spent.tokens_in,
+        tally.spent.tokens_out, round(seconds, 3),
     )  # fmt: skip
     return bank.ConsolidationResult(
         tally.state.space,

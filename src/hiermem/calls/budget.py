@@ -24,11 +24,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, NoReturn
 
-from hiermem.calls.limits import add_costs
 from hiermem.calls.report import cut_off
 from hiermem.calls.retry import retry_write
 from hiermem.errors import (
@@ -36,7 +35,7 @@ from hiermem.errors import (
     SpendLimitError,
 )
 from hiermem.protocols import TreeStore
-from hiermem.types.transaction import Attempt, DueSession, NodeWrite, Spent
+from hiermem.types.transaction import Attempt, Cost, DueSession, NodeWrite, Spent
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +54,7 @@ class Reservation:
     def release(self) -> None:
         """Cancel the reservation; the call was not made."""
         for budget in self.budgets:
-            budget.calls -= 1
+            budget.spent += Cost(calls=-1)
             budget.drop(self)
 
     def journal(self, *, ended: bool) -> None:
@@ -64,13 +63,11 @@ class Reservation:
         for budget in self.budgets if ended else ():
             budget.drop(self)
 
-    def settle(self, *, tokens_in: int, tokens_out: int, cost: float | None = None) -> None:
-        """Replace the reservation by what the call took, and its cost where known."""
-        self.used = tokens_in + tokens_out
+    def settle(self, took: Cost) -> None:
+        """Replace the reservation, which counted the call, by the tokens and the price it took."""
+        self.used = took.tokens
         for budget in self.budgets:
-            budget.tokens_in += tokens_in
-            budget.tokens_out += tokens_out
-            budget.cost = add_costs(budget.cost, cost)
+            budget.spent += replace(took, calls=0)
             budget.settled(self)
 
 
@@ -80,8 +77,8 @@ class Budget:
     ``max_calls`` and ``max_tokens`` (in and out together) are caps; so is ``deadline``, in seconds
     from now by ``clock``. None means no cap. ``parents`` are the budgets around this one, and
     ``chain`` is the budget with all that are around it. ``retry_after`` is set where an unavailable
-    provider ended the run: the seconds until it may be asked again. ``cost`` is what the calls
-    cost, None where no call had a price. ``account`` reads what was spent in all, from the journal;
+    provider ended the run: the seconds until it may be asked again. ``spent`` is what the calls
+    took. ``account`` reads what was spent in all, from the journal;
     without it, the calls of this budget are counted. ``scope`` begins the names of the caps.
     """
 
@@ -96,10 +93,7 @@ class Budget:
         account: Callable[[], Awaitable[Spent]] | None = None,
         scope: str = "max",
     ) -> None:
-        self.calls = 0
-        self.tokens_in = 0
-        self.tokens_out = 0
-        self.cost: float | None = None
+        self.spent = Cost()
         self.retry_after: float | None = None
         self._max_calls, self._max_tokens = max_calls, max_tokens
         self._deadline = None if deadline is None else clock() + deadline
@@ -158,8 +152,8 @@ class Budget:
         if self._account is None:
             self.stop(cap)
         raise SpendLimitError(
-            f"{cap} was reached after {self.calls} calls and "
-            f"{self.tokens_in + self.tokens_out} tokens; raise the cap, or update again"
+            f"{cap} was reached after {self.spent.calls} calls and "
+            f"{self.spent.tokens} tokens; raise the cap, or update again"
         )
 
     async def reserve(self, tokens: int) -> Reservation:
@@ -202,7 +196,7 @@ class Budget:
                     return cap
                 await self.changed.wait()
             self._open.add(reservation)
-            self.calls += 1
+            self.spent += Cost(calls=1)
             reservation.budgets.append(self)
         return None
 
@@ -221,14 +215,12 @@ class Budget:
             for each in self._open
             if self._account is None or not each.journalled
         ]
-        if self._account is None:
-            calls, spent, more = self.calls, self.tokens_in + self.tokens_out, 0
-        else:
-            found = await self._account()
-            calls, spent, more = found.calls, found.tokens_in + found.tokens_out, len(unseen)
-        if self._max_calls is not None and calls + more >= self._max_calls:
-            return f"{self._scope}_calls", calls >= self._max_calls or not waits
-        if self._max_tokens is None or spent + sum(unseen) + tokens <= self._max_tokens:
+        spent, more = self.spent, 0
+        if self._account is not None:
+            spent, more = await self._account(), len(unseen)
+        if self._max_calls is not None and spent.calls + more >= self._max_calls:
+            return f"{self._scope}_calls", spent.calls >= self._max_calls or not waits
+        if self._max_tokens is None or spent.tokens + sum(unseen) + tokens <= self._max_tokens:
             return None, True
         return f"{self._scope}_tokens", not waits
 

@@ -16,13 +16,13 @@ from hiermem import errors, tracing
 from hiermem.calls.budget import Reservation
 from hiermem.calls.claim import ClaimLostError
 from hiermem.calls.failures import described, places
-from hiermem.calls.limits import FRAME, Prices, add_costs, plausible_usage, reported_model
+from hiermem.calls.limits import FRAME, Prices, plausible_usage, reported_model
 from hiermem.calls.run import CallState, N, Run
 from hiermem.protocols import Finish, LLMRequest, LLMResponse
 from hiermem.text.policy import MAX_CONTENT, check
 from hiermem.tokens import tokens_of
 from hiermem.types import Unit
-from hiermem.types.transaction import Attempt
+from hiermem.types.transaction import Attempt, Cost
 
 _log = logging.getLogger("hiermem.calls")
 
@@ -288,18 +288,15 @@ class _SentCall(Generic[N]):
     def _end(self, attempt: Attempt) -> None:
         """Journal how the call ended and what it took; note the end everywhere else."""
         state, ended = self.state, replace(attempt, ended_at=self.run.now())
-        state.tokens_in += ended.tokens_in
-        state.tokens_out += ended.tokens_out
-        state.cost = add_costs(state.cost, ended.cost)
+        # The call itself was counted when it began.
+        state.spent += replace(ended.spent, calls=0)
         self.run.journal.note(ended)
         state.ended.append(ended)
         self._settle(ended)
 
     def _settle(self, took: Attempt) -> None:
         """Charge the budgets with what the call took."""
-        self.reservation.settle(
-            tokens_in=took.tokens_in, tokens_out=took.tokens_out, cost=took.cost
-        )
+        self.reservation.settle(took.spent)
 
 
 def _free(attempt: Attempt, reason: str) -> Attempt:
@@ -344,13 +341,13 @@ async def _claim_and_journal(
     Until the call is settled the journal shows its upper bound; so the calls of a run that is
     killed count as spent. Raises ClaimLostError.
     """
-    state.calls += 1
+    state.spent += Cost(calls=1)
     attempt = Attempt(
-        id=f"{run.run_id}/{state.node.id}/{state.calls}",
+        id=f"{run.run_id}/{state.node.id}/{state.spent.calls}",
         run_id=run.run_id,
         session_id=run.subject,
         node_id=state.node.id,
-        number=state.calls,
+        number=state.spent.calls,
         model=run.llm.name,
         started_at=run.now(),
         tokens_in=tokens_in,
@@ -368,7 +365,7 @@ async def _claim_and_journal(
             raise
         if not begun:
             run.journal.forget(attempt)
-            state.calls -= 1
+            state.spent += Cost(calls=-1)
             raise ClaimLostError
         state.ended.clear()
     return attempt

@@ -113,7 +113,7 @@ def reported_model(value: object, *, asked: str) -> str:
     return str(value) if fit else asked
 
 
-__all__ = ["PER", "Prices", "add_costs"]
+__all__ = ["PER", "Prices"]
 
 #: Prices are quoted for this many tokens.
 PER: Final = 1_000_000
@@ -154,9 +154,3 @@ class Prices:
         held = min(max(0, cached), tokens_in)
         fresh = tokens_in - held
         return (fresh * self.input + held * cheaper + tokens_out * self.output) / PER
-
-
-def add_costs(*costs: float | None) -> float | None:
-    """Add up costs, of which some may be unknown; None if all are."""
-    known = [cost for cost in costs if cost is not None]
-    return math.fsum(known) if known else None

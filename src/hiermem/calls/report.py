@@ -12,37 +12,31 @@ from datetime import datetime
 from typing import Any, Literal
 
 from hiermem.calls.claim import is_believed
-from hiermem.calls.limits import add_costs
 from hiermem.types import transaction
-from hiermem.types.brief import Brief
+from hiermem.types.transaction import NO_COST, Cost
 
 #: The state of one item: made, being made, failed, or unknown.
 ItemState = Literal["ok", "running", "failed", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class RunItem(Brief):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RunItem(Cost):
     """One summary, chunk or batch that a run called a model for.
 
-    ``attempts`` counts the calls; ``reasons`` says, in order, why each unsuccessful one failed. An
-    answer that may be used is not among them, nor one that was taken after a further call.
-    ``seconds`` is what they took together, ``cost`` what they cost, None without prices.
+    ``reasons`` says, in order, why each unsuccessful call failed. An answer that may be used is not
+    among them, nor one that was taken after a further call. ``seconds`` is what they took together.
     """
 
     id: str
     session_id: str
     state: ItemState
-    attempts: int
     reasons: tuple[str, ...]
-    tokens_in: int
-    tokens_out: int
     seconds: float
     model: str
-    cost: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunReport(Brief):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RunReport(Cost):
     """A journalled run with the items it called a model for; ``record`` holds the run as a whole.
 
     What was made without a call (copied verbatim, reused) is counted in ``record.detail`` only.
@@ -75,26 +69,6 @@ class RunReport(Brief):
         if self.record.ended_at is None:
             return None
         return max(0.0, (self.record.ended_at - self.record.started_at).total_seconds())
-
-    @property
-    def calls(self) -> int:
-        """The number of journalled calls."""
-        return sum(item.attempts for item in self.items)
-
-    @property
-    def tokens_in(self) -> int:
-        """The input tokens of all calls."""
-        return sum(item.tokens_in for item in self.items)
-
-    @property
-    def tokens_out(self) -> int:
-        """The output tokens of all calls."""
-        return sum(item.tokens_out for item in self.items)
-
-    @property
-    def cost(self) -> float | None:
-        """What the calls cost, or None where none of them had a price."""
-        return add_costs(*(item.cost for item in self.items))
 
     @property
     def latency(self) -> float | None:
@@ -166,24 +140,21 @@ def report(
         grouped.setdefault((attempt.session_id, attempt.node_id), []).append(attempt)
     alive = record.outcome == "running"
     items = tuple(_item(*place, calls, alive=alive) for place, calls in grouped.items())
-    return RunReport(record, items)
+    return RunReport(record=record, items=items) + sum(items, NO_COST)
 
 
 def _item(
     session_id: str, node_id: str, calls: Sequence[transaction.Attempt], *, alive: bool
 ) -> RunItem:
-    return RunItem(
+    item = RunItem(
         id=node_id,
         session_id=session_id,
         state=_state(calls, alive=alive),
-        attempts=len(calls),
         reasons=tuple(call.reason or call.outcome for call in calls if call.outcome != "ok"),
-        tokens_in=sum(call.tokens_in for call in calls),
-        tokens_out=sum(call.tokens_out for call in calls),
         seconds=sum(_seconds(call) for call in calls),
         model=calls[-1].model,
-        cost=add_costs(*(call.cost for call in calls)),
     )
+    return item + sum((call.spent for call in calls), NO_COST)
 
 
 def _state(calls: Sequence[transaction.Attempt], *, alive: bool) -> ItemState:

@@ -40,7 +40,15 @@ from hiermem.errors import HiermemError
 from hiermem.process import has_ended, process_mark
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
 from hiermem.types import Node
-from hiermem.types.transaction import NO_SESSION, Attempt, Record, RecordWrite, RunRecord
+from hiermem.types.transaction import (
+    NO_COST,
+    NO_SESSION,
+    Attempt,
+    Cost,
+    Record,
+    RecordWrite,
+    RunRecord,
+)
 
 RunKind: TypeAlias = Literal["update", "consolidation", "extraction", "embedding"]
 RunOutcome: TypeAlias = Literal["ok", "partial", "error"]
@@ -416,12 +424,9 @@ class CallState(Generic[N]):
 
     node: N
     input_tokens: int
-    calls: int = 0
+    spent: Cost = NO_COST
     attempts: int = 0
     unanswered: str = ""
-    tokens_in: int = 0
-    tokens_out: int = 0
-    cost: float | None = None
     ended: list[Attempt] = field(default_factory=list[Attempt])
 
 

@@ -157,7 +157,7 @@ def one_run(report: hiermem.RunReport) -> RenderableType:
             {
                 "item": item.id,
                 "state": item.state,
-                "calls": item.attempts,
+                "calls": item.calls,
                 "in": item.tokens_in,
                 "out": item.tokens_out,
                 **({"cost": "" if item.cost is None else f"{item.cost:,.4f}"} if priced else {}),

@@ -389,7 +389,7 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
         judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)
         verdict = await ask_for(run, result, request, judge, most=most)
         if isinstance(verdict, Rejected):
-            failure = Failure(chunk.id, "map", verdict.cause, result.calls, verdict.detail)
+            failure = Failure(chunk.id, "map", verdict.cause, result.spent.calls, verdict.detail)
             await run.fail(failure, result)
             result.failure = failure
             return
@@ -398,9 +398,9 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
         answer.model_dump_json(),
         run.strategy,
         model or run.llm.name,
-        result.calls,
-        result.tokens_in,
-        result.tokens_out,
+        result.spent.calls,
+        result.spent.tokens_in,
+        result.spent.tokens_out,
         dropped,
         tuple((span.start, span.stop) for span in chunk.spans),
     )

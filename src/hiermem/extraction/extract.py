@@ -39,6 +39,7 @@ from hiermem.extraction.reduce import Graph, finish, ground, reduce
 from hiermem.handle import Handle
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLM
+from hiermem.types.transaction import NO_COST
 from hiermem.types.trivector import TriVector
 
 Progress: TypeAlias = Callable[[plan.ExtractionProgress], object]
@@ -295,6 +296,8 @@ class _Extraction(chunk_steps.ExtractionRun):
         chunks = tuple(map(self._chunk_report, self.chunks))
         failures = sorted(self.failed_chunks, key=lambda each: chunk_number(each.id))
         failures += [summary.failure] if summary.failure else []
+        mapped = sum((each.spent for each in self.results.values()), NO_COST)
+        took = mapped + summary.spent
         chunked = self.room is not None and self.tokens > self.room
         chunking: Literal["under_threshold", "over_threshold", "unknown_window"] = (
             "over_threshold" if chunked else "under_threshold"
@@ -307,19 +310,12 @@ class _Extraction(chunk_steps.ExtractionRun):
             chunks=chunks,
             failures=tuple(self.failures if self.broken_off else failures),
             map=plan.PhaseReport(
-                "failed" if self.chunks_outcome == "error" else self.chunks_outcome,
-                calls=sum(each.calls for each in chunks),
-                tokens_in=sum(each.tokens_in for each in chunks),
-                tokens_out=sum(each.tokens_out for each in chunks),
+                state="failed" if self.chunks_outcome == "error" else self.chunks_outcome,
                 seconds=self.mapped,
-            ),
-            reduce=plan.PhaseReport(
-                reduced or "skipped",
-                calls=summary.calls,
-                tokens_in=summary.tokens_in,
-                tokens_out=summary.tokens_out,
-                seconds=self.reduced,
-            ),
+            )
+            + mapped,
+            reduce=plan.PhaseReport(state=reduced or "skipped", seconds=self.reduced)
+            + summary.spent,
             chunked=chunked,
             chunking="unknown_window" if self.limit is None else chunking,
             estimate=self.estimate,
@@ -334,7 +330,10 @@ class _Extraction(chunk_steps.ExtractionRun):
             degraded=summary.degraded,
             kept=self.kept,
             messages=self.record.messages,
-            cost=self.budget.cost,
+            calls=took.calls,
+            tokens_in=took.tokens_in,
+            tokens_out=took.tokens_out,
+            cost=self.budget.spent.cost,
             retry_after=self.budget.retry_after,
         )
 
@@ -353,9 +352,9 @@ class _Extraction(chunk_steps.ExtractionRun):
             input_hash=chunk.input_hash,
             reason=failure.reason if failure else None,
             detail=failure.detail if failure else "",
-            calls=result.calls,
-            tokens_in=result.tokens_in,
-            tokens_out=result.tokens_out,
+            calls=result.spent.calls,
+            tokens_in=result.spent.tokens_in,
+            tokens_out=result.spent.tokens_out,
             seconds=result.seconds,
             spans=chunk.spans,
         )

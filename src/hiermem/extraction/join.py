@@ -35,7 +35,7 @@ from hiermem.extraction.prompt import judge_joined
 from hiermem.protocols import LLMRequest
 from hiermem.summaries import salience
 from hiermem.summaries.inputs import Count
-from hiermem.types.transaction import RecordWrite
+from hiermem.types.transaction import NO_COST, Cost, RecordWrite
 from hiermem.types.trivector import TriVector
 
 #: The kinds of record that hold a session's result, and what it says about each name.
@@ -59,9 +59,7 @@ class SummaryReduction:
 
     run: ExtractionRun
     text: str = ""
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
+    spent: Cost = NO_COST
     asked: int = 0
     failure: Failure | None = None
     unfit: bool = False
@@ -164,9 +162,7 @@ class SummaryReduction:
         except ClaimLostError:
             run.budget.refuse("claim")
         finally:
-            self.calls += state.calls
-            self.tokens_in += state.tokens_in
-            self.tokens_out += state.tokens_out
+            self.spent += state.spent
 
     async def _ask(
         self, state: CallState[WorkItem], request: LLMRequest, prompt: int
@@ -188,13 +184,14 @@ class SummaryReduction:
         verdict = await ask_for(run, state, request, judge, most=most, prompt=prompt)
         if isinstance(verdict, Rejected):
             self.unfit = self.unfit or bool(verdict.reason)
-            failure = Failure(state.node.id, "reduce", verdict.cause, state.calls, verdict.detail)
+            calls, detail = state.spent.calls, verdict.detail
+            failure = Failure(state.node.id, "reduce", verdict.cause, calls, detail)
             self.failure, run.halted = failure, True
             await run.fail(failure, state)
             return failure
         stored = StoredAnswer(
             verdict.value, run.strategy, verdict.model or run.llm.name,
-            state.calls, state.tokens_in, state.tokens_out,
+            state.spent.calls, state.spent.tokens_in, state.spent.tokens_out,
         )  # fmt: skip
         # Shielded: what is paid for is not lost to a cancellation.
         return (await shielded(run.records.commit(state.node, stored, tuple(state.ended)))).answer

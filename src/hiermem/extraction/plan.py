@@ -56,6 +56,7 @@ from hiermem.prompts.template import PromptTemplate
 from hiermem.text import measure as hashes
 from hiermem.types import Span
 from hiermem.types.brief import Brief
+from hiermem.types.transaction import Cost
 from hiermem.types.trivector import (
     MOST_MENTIONS,
     Answer,
@@ -427,14 +428,11 @@ class ChunkReport(Brief):
     spans: tuple[Span, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PhaseReport(Cost):
     """The cost of one phase."""
 
     state: PhaseState = "skipped"
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
     seconds: float = 0.0
 
 
@@ -448,8 +446,8 @@ class ExtractionProgress(Brief):
     failed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ExtractionReport(Brief):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExtractionReport(Cost):
     """What an extraction did.
 
     ``tri_vector`` is None if the outcome is "error". ``chunked`` says whether the session was
@@ -488,28 +486,7 @@ class ExtractionReport(Brief):
     degraded: bool = False
     kept: bool = False
     messages: int = 0
-    cost: float | None = None
     retry_after: float | None = None
-
-    @property
-    def calls(self) -> int:
-        """Return the calls of both phases."""
-        return self.map.calls + self.reduce.calls
-
-    @property
-    def tokens_in(self) -> int:
-        """Return the tokens that went in, in both phases."""
-        return self.map.tokens_in + self.reduce.tokens_in
-
-    @property
-    def tokens_out(self) -> int:
-        """Return the tokens that came out, in both phases."""
-        return self.map.tokens_out + self.reduce.tokens_out
-
-    @property
-    def tokens(self) -> int:
-        """Return the tokens of both directions together."""
-        return self.tokens_in + self.tokens_out
 
     @property
     def reused(self) -> int:

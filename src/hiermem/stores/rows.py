@@ -371,10 +371,10 @@ def _sums(*columns: str) -> str:
 
 SPENT: Final = Format(
     "attempts",
-    f"count(*), {_sums('tokens_in', 'tokens_out')}, "
+    f"count(*), {_sums('tokens_in', 'tokens_out')}, sum(cost), "
     "count(*) FILTER (WHERE outcome IN ('started', 'unknown')), "
-    f"{_sums('cached_tokens', 'reasoning_tokens')}, sum(cost)",
-    "iiiiiiF",
+    f"{_sums('cached_tokens', 'reasoning_tokens')}",
+    "iiiFiii",
     tx.Spent,
     lambda _: (),
 )

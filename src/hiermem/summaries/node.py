@@ -174,9 +174,9 @@ class _NodeTask:
             started = min((attempt.started_at for attempt in state.ended), default=end)
             revision = replace(
                 revision,
-                tokens_in=state.tokens_in,
-                tokens_out=state.tokens_out,
-                calls=state.calls,
+                tokens_in=state.spent.tokens_in,
+                tokens_out=state.spent.tokens_out,
+                calls=state.spent.calls,
                 duration_ms=max(0, math.ceil((end - started).total_seconds() * 1000)),
             )
         return replace(outcome, revision=revision, attempts=tuple(state.ended))

@@ -19,6 +19,7 @@ from hiermem.text.measure import VERBATIM, input_hash, strategy_hash
 from hiermem.tree.levels import weigh
 from hiermem.types import Node, Revision
 from hiermem.types.brief import Brief
+from hiermem.types.transaction import Cost
 
 #: Inputs are not cut into smaller pieces than this, which would say nothing one by one.
 _LEAST_ROOM: Final = 64
@@ -37,8 +38,8 @@ _REMOTE_SECONDS: Final = 4.0
 _LOCAL_TOKENS: Final = 250_000
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatePlan(Brief):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UpdatePlan(Cost):
     """The work that an update would do; nothing was written and no model was called.
 
     ``calls`` and ``tokens_out`` are exact if every answer is fit and of the size that is asked for;
@@ -49,19 +50,33 @@ class UpdatePlan(Brief):
     the limits per minute.
     """
 
-    calls: int = 0
     calls_max: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
     by_level: Mapping[int, int] = field(default_factory=dict[int, int])
     reused: int = 0
     reused_by_level: Mapping[int, int] = field(default_factory=dict[int, int])
     seconds: float = 0.0
-    cost: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateReport(Brief):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UpdateCounts(Cost):
+    """The nodes that updates worked on, what their calls took, and what ended them, if anything."""
+
+    _added = (
+        "calls", "tokens_in", "tokens_out", "made", "reused", "failed", "degraded", "unknown",
+        "shortened",
+    )  # fmt: skip
+
+    made: int = 0
+    reused: int = 0
+    failed: int = 0
+    degraded: int = 0
+    unknown: int = 0
+    shortened: int = 0
+    stopped: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UpdateReport(UpdateCounts):
     """The work that an update did.
 
     ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each node once: it got a new
@@ -79,26 +94,10 @@ class UpdateReport(Brief):
     """
 
     run_id: str | None = None
-    made: int = 0
-    reused: int = 0
-    failed: int = 0
-    degraded: int = 0
     by_level: Mapping[int, int] = field(default_factory=dict[int, int])
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    unknown: int = 0
-    stopped: str | None = None
     swapped: bool = False
-    cost: float | None = None
     retry_after: float | None = None
     more: bool = False
-    shortened: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """Return the tokens in and out together."""
-        return self.tokens_in + self.tokens_out
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from hiermem.calls.limits import add_costs
-from hiermem.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.summaries.plan import UpdateCounts, UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.types.brief import Brief
 from hiermem.types.transaction import RunRecord
 
@@ -35,8 +34,8 @@ class BatchProgress(Brief):
     nodes: UpdateProgress | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchReport(Brief):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class BatchReport(UpdateCounts):
     """The work that an update of all sessions did.
 
     ``sessions`` is the number of sessions to update. ``updated`` of them are now as complete as
@@ -51,29 +50,13 @@ class BatchReport(Brief):
     sessions: int = 0
     updated: int = 0
     resumed: int = 0
-    made: int = 0
-    reused: int = 0
-    failed: int = 0
-    degraded: int = 0
     by_level: Mapping[int, int] = field(default_factory=dict[int, int])
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    unknown: int = 0
-    shortened: int = 0
     failures: Mapping[str, str] = field(default_factory=dict[str, str])
-    stopped: str | None = None
-    cost: float | None = None
     retry_after: float | None = None
 
-    @property
-    def tokens(self) -> int:
-        """Return the tokens in and out together."""
-        return self.tokens_in + self.tokens_out
 
-
-@dataclass(frozen=True, slots=True)
-class WorkerStatus(Brief):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class WorkerStatus(UpdateCounts):
     """The present work of a background worker, and its work since it was started.
 
     ``active`` sessions are being updated. ``resting`` ones wait for some time to pass: their last
@@ -87,34 +70,14 @@ class WorkerStatus(Brief):
     resting: int = 0
     in_flight: int = 0
     turns: int = 0
-    made: int = 0
-    reused: int = 0
-    failed: int = 0
-    degraded: int = 0
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    unknown: int = 0
-    stopped: str | None = None
     last_error: str | None = None
-    cost: float | None = None
 
 
 def add_report(total: BatchReport, report: UpdateReport) -> BatchReport:
     """Add one session's report."""
     return replace(
-        total,
-        made=total.made + report.made,
-        reused=total.reused + report.reused,
-        failed=total.failed + report.failed,
-        degraded=total.degraded + report.degraded,
+        total + report,
         by_level=_sum_of(total.by_level, report.by_level),
-        calls=total.calls + report.calls,
-        tokens_in=total.tokens_in + report.tokens_in,
-        tokens_out=total.tokens_out + report.tokens_out,
-        unknown=total.unknown + report.unknown,
-        shortened=total.shortened + report.shortened,
-        cost=add_costs(total.cost, report.cost),
         retry_after=report.retry_after or total.retry_after,
     )
 
@@ -124,16 +87,12 @@ def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
     total = UpdatePlan()
     for plan in plans:
         total = replace(
-            total,
-            calls=total.calls + plan.calls,
+            total + plan,
             calls_max=total.calls_max + plan.calls_max,
-            tokens_in=total.tokens_in + plan.tokens_in,
-            tokens_out=total.tokens_out + plan.tokens_out,
             by_level=_sum_of(total.by_level, plan.by_level),
             reused_by_level=_sum_of(total.reused_by_level, plan.reused_by_level),
             reused=total.reused + plan.reused,
             seconds=total.seconds + plan.seconds,
-            cost=add_costs(total.cost, plan.cost),
         )
     return total
 

@@ -351,16 +351,12 @@ class UpdateRounds:
 
     def _report(self) -> UpdateReport:
         budget = self._run.budget
-        return UpdateReport(
+        report = UpdateReport(
             run_id=self._run.run_id if self._run.begun else None,
             by_level=dict(sorted(self._by_level.items())),
-            calls=budget.calls,
-            tokens_in=budget.tokens_in,
-            tokens_out=budget.tokens_out,
             unknown=self._run.journal.unknown,
             stopped=budget.stopped,
             swapped=self.swapped,
-            cost=budget.cost,
             retry_after=budget.retry_after,
             made=self._counts_by_kind["made"],
             reused=self._counts_by_kind["reused"],
@@ -368,6 +364,7 @@ class UpdateRounds:
             degraded=self._counts_by_kind["degraded"],
             shortened=self._shortened,
         )
+        return report + budget.spent
 
     def _detail(self, _: str) -> dict[str, Any]:
         """Return the detail of the run's journal entry."""

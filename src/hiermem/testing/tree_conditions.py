@@ -454,14 +454,14 @@ class TreeConditions(Conditions):
         tries[3] = replace(tries[3], cost=0.0)
         tries[5] = replace(tries[5], cached_tokens=30, cost=0.5)
         await tenant.tree("none").write_nodes([], attempts=tries)
-        assert await tenant.spent() == Spent(6, 63, 6, 2, 31, 1, 0.75)
-        assert await tenant.spent("s") == Spent(2, 3, 2, 1, 1, 1, 0.25)
-        assert await tenant.spent("t") == Spent(1, 4, 1, 1)
-        assert await tenant.spent("S") == Spent(1, 8, 1, 0, cost=0.0)
+        assert await tenant.spent() == Spent(6, 63, 6, 0.75, 2, 31, 1)
+        assert await tenant.spent("s") == Spent(2, 3, 2, 0.25, 1, 1, 1)
+        assert await tenant.spent("t") == Spent(1, 4, 1, unknown=1)
+        assert await tenant.spent("S") == Spent(1, 8, 1, 0.0)
         assert await tenant.spent("none") == Spent()
         ended = replace(tries[1], outcome="ok", tokens_in=9)
         await tenant.tree("none").write_nodes([], attempts=[ended])
-        assert await tenant.spent("s") == Spent(2, 10, 2, 0, 1, 1, 0.25)
+        assert await tenant.spent("s") == Spent(2, 10, 2, 0.25, 0, 1, 1)
 
     @condition
     async def test_a_run_is_found_by_its_exact_id(self, tenant: TenantStore) -> None:

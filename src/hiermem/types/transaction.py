@@ -7,25 +7,12 @@ so, atomically, and decides nothing.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar
 
 from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
 from hiermem.types.brief import Brief
-
-__all__ = [
-    "NO_SESSION",
-    "TERMS",
-    "Asking", "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "Due", "DueSession",
-    "IndexState", "KeyEntry", "LogEvent", "Need",
-    "NeedCovering", "NeedEchoes", "NeedEvents", "NeedFlagged", "NeedForks", "NeedLevel",
-    "NeedMessages", "NeedNodes", "NeedRecords", "NeedRevisions", "NeedSession",
-    "NeedViews",
-    "NodeTally", "NodeWrite", "PlacedBlock", "Record", "RecordWrite", "Rewrite", "RunRecord",
-    "Scrubbed", "Segment", "SessionNeed", "SessionOrder", "Snapshot", "Spent",
-    "StoredRow", "ViewRecord",
-]  # fmt: skip
 
 T = TypeVar("T")
 #: The order of a list of sessions: as they were created, or the one last appended to first.
@@ -173,6 +160,36 @@ class NodeWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost(Brief):
+    """What calls of a model took: their number, their tokens, and their price.
+
+    ``cost`` is the sum over the calls with a price, None if none has one. ``+`` returns a copy of
+    the first operand with the figures of both.
+    """
+
+    _added: ClassVar[tuple[str, ...]] = ("calls", "tokens_in", "tokens_out")
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens in and out together."""
+        return self.tokens_in + self.tokens_out
+
+    def __add__(self, other: Cost) -> Self:
+        sums = {name: getattr(self, name) + getattr(other, name, 0) for name in self._added}
+        known = [cost for cost in (self.cost, other.cost) if cost is not None]
+        return replace(self, cost=sum(known) if known else None, **sums)
+
+
+#: The cost of no call.
+NO_COST: Final = Cost()
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One journalled model call, written before the call and again after it.
 
@@ -198,6 +215,11 @@ class Attempt:
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     cost: float | None = None
+
+    @property
+    def spent(self) -> Cost:
+        """Return the call with its tokens and its price."""
+        return Cost(1, self.tokens_in, self.tokens_out, self.cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,21 +360,16 @@ class NodeTally:
     since: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+@dataclass(frozen=True, slots=True, repr=False)
+class Spent(Cost):
     """The total cost of journalled attempts, including those with an unknown outcome.
 
-    ``unknown`` counts the latter, and those that have started and not ended. ``cost`` is the sum
-    over those with a price, None if none has one.
+    ``unknown`` counts the latter, and those that have started and not ended.
     """
 
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
     unknown: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
-    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,25 +97,16 @@ class AsyncWorker:
     @property
     def status(self) -> hiermem.WorkerStatus:
         """What the worker is doing, and has done."""
-        total = self._pool.total
-        return hiermem.WorkerStatus(
+        doing = hiermem.WorkerStatus(
             state=self._state,
             active=len(self._pool.updates),
             resting=len(self._in_row),
             in_flight=self._pool.limiter.in_flight,
             turns=self._turns,
-            made=total.made,
-            reused=total.reused,
-            failed=total.failed,
-            degraded=total.degraded,
-            calls=total.calls,
-            tokens_in=total.tokens_in,
-            tokens_out=total.tokens_out,
-            unknown=total.unknown,
             stopped=self._halted(),
             last_error=self._last_error,
-            cost=total.cost,
         )
+        return doing + self._pool.total
 
     async def start(self) -> None:
         """Begin. Raises UsageError where it was started before, and where its memory is closed."""

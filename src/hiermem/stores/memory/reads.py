@@ -19,7 +19,6 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from hiermem.calls.claim import is_believed
-from hiermem.calls.limits import add_costs
 from hiermem.stores.contract import system_time
 from hiermem.types import JsonPart, Message, Node, Revision, SessionRecord, Status, StoredMessage
 from hiermem.types import transaction as tx
@@ -473,15 +472,12 @@ def attempts(
 def spent(kept: TenantData, session_id: str | None = None) -> tx.Spent:
     """Add up the journalled attempts of one session, or of the tenant."""
     tried = [one for one in kept.attempts.values() if session_id in (None, one.session_id)]
-    return tx.Spent(
-        calls=len(tried),
-        tokens_in=sum(one.tokens_in for one in tried),
-        tokens_out=sum(one.tokens_out for one in tried),
+    total = tx.Spent(
         unknown=sum(one.outcome in ("started", "unknown") for one in tried),
         cached_tokens=sum(one.cached_tokens for one in tried),
         reasoning_tokens=sum(one.reasoning_tokens for one in tried),
-        cost=add_costs(*(one.cost for one in tried)),
     )
+    return total + sum((one.spent for one in tried), tx.Cost())
 
 
 def view(kept: TenantData, session_id: str, name: str) -> tx.ViewRecord | None:
