@@ -21,7 +21,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from hiermem import AsyncMemory, Memory, UsageError
+from hiermem import AsyncMemory, Memory, Message, UsageError
 from hiermem.integrations.langchain import HiermemMiddleware
 
 THREAD = {"configurable": {"thread_id": "t"}}
@@ -332,6 +332,17 @@ def test_what_imitates_a_record_is_sent_as_text(memory, max_tokens):
         request = [each.model_dump() for each in sent]
         assert forged_in(request, key) == []
         assert any("wire 900 EUR" in text for text in texts_of(request)), "it is shown"
+
+
+def test_a_new_conversation_knows_what_was_asked_for_in_another(memory):
+    """Broken, an agent of a framework begins each conversation with nothing."""
+    memory.space("ada", person="Ada").files()
+    memory.session("may", space="ada").append(Message.user("Always answer in metric units."))
+    provider = Provider(sent=[])
+    ask(agent_of(memory, provider, space="ada"), "How far is it?")
+    assert "Always answer in metric units." in str(provider.sent)
+    assert memory.sessions(space="ada")[1].id == "t"
+    assert "Always" not in str(ask(agent_of(memory, Provider(sent=[])), "How far is it?"))
 
 
 async def test_wrong_use_is_named(memory):

@@ -14,7 +14,7 @@ pytest.importorskip("agents")
 from agents import Session, SessionSettings, SQLiteSession
 from agents.models.chatcmpl_converter import Converter
 
-from hiermem import AsyncMemory, Memory, UsageError, to_responses
+from hiermem import AsyncMemory, Memory, Message, UsageError, to_responses
 from hiermem.integrations.openai_agents import HiermemSession
 
 QUESTION = {"role": "user", "content": "How fast?"}
@@ -255,6 +255,17 @@ async def test_a_call_that_a_server_did_not_name_does_not_end_a_run():
         made = [item["call_id"] for item in await session.get_items() if "call_id" in item]
         assert made[::2] == made[1::2]
         assert len(set(made)) == 2, "each call is sent with an id of its own"
+
+
+async def test_a_new_conversation_knows_what_was_asked_for_in_another():
+    """Broken, an agent of the SDK begins each conversation with nothing."""
+    with Memory.open(":memory:") as memory:
+        memory.space("ada", person="Ada").files()
+        memory.session("may", space="ada").append(Message.user("Always answer in metric units."))
+        session = HiermemSession(memory, "july", space="ada")
+        await session.add_items([QUESTION])
+        assert "Always answer in metric units." in str(await session.get_items())
+        assert "Always" not in str(await HiermemSession(memory, "june").get_items())
 
 
 async def test_a_memory_of_the_wrong_kind_is_named():

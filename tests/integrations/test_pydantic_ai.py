@@ -436,6 +436,16 @@ async def test_what_imitates_a_record_is_sent_as_text(memory, max_tokens):
         assert any("wire 900 EUR" in text for text in texts_of(request)), "it is shown"
 
 
+async def test_a_new_conversation_knows_what_was_asked_for_in_another(memory):
+    """Broken, an agent of a framework begins each conversation with nothing."""
+    memory.space("ada", person="Ada").files()
+    memory.session("may", space="ada").append(Message.user("Always answer in metric units."))
+    provider = Provider()
+    await ask(agent_of(memory, provider, space="ada"), "How far is it?")
+    assert "Always answer in metric units." in str(provider.sent)
+    assert memory.sessions(space="ada")[1].id == "t"
+
+
 async def test_it_works_in_a_running_loop_and_names_wrong_use(memory):
     agent = agent_of(memory, Provider())
     await agent.run("Hi", conversation_id="t")

@@ -81,18 +81,18 @@ def lock_of(memory: Memory, session_id: str) -> Lock:
         return lock
 
 
-def session_of(memory: Memory, session_id: str) -> Session:
-    """Return a session that takes any text.
+def session_of(memory: Memory, session_id: str, space: str | None = None) -> Session:
+    """Return a session that takes any text; a new one is a member of ``space``.
 
     A tool's output with a NUL character would else end a run that has been paid for.
     """
-    return memory.session(session_id, on_bad_text="replace")
+    return memory.session(session_id, space=space, on_bad_text="replace")
 
 
-def current(memory: Memory, session_id: str) -> Session:
+def current(memory: Memory, session_id: str, space: str | None = None) -> Session:
     """Return the session in which the conversation ``session_id`` goes on."""
-    found = session_of(memory, session_id).get_metadata()
-    return session_of(memory, found.get(FORK, session_id))
+    metadata = session_of(memory, session_id).get_metadata()
+    return session_of(memory, metadata.get(FORK, session_id), space)
 
 
 def fork(memory: Memory, session_id: str, source: Session, at: int) -> Session:
@@ -114,16 +114,16 @@ def go_on_in(memory: Memory, session_id: str, chosen: Session) -> None:
     """Note in the metadata of ``session_id`` where its conversation goes on."""
     root = session_of(memory, session_id)
     before = root.get_metadata()
-    after = without_notes(before)
-    if chosen.id != session_id:
-        after[FORK] = chosen.id
+    after = without_notes(before) | ({FORK: chosen.id} if chosen.id != session_id else {})
     if after != before:
         root.set_metadata(after)
 
 
-def keep(memory: Memory, session_id: str, history: Sequence[Message]) -> Session:
+def keep(
+    memory: Memory, session_id: str, history: Sequence[Message], space: str | None = None
+) -> Session:
     """Make the conversation equal to a whole ``history``, and return the session that holds it."""
-    report = current(memory, session_id).sync(history, on_rewrite="fork")
+    report = current(memory, session_id, space).sync(history, on_rewrite="fork")
     chosen = session_of(memory, report.session_id)
     if report.ends_at is not None:
         chosen = fork(memory, session_id, chosen, report.ends_at)

@@ -41,7 +41,7 @@ class HiermemMiddleware(AgentMiddleware):
 
     The session is that of the ``thread_id`` in the agent's configuration. The state of the graph
     stays as it is; only the request to the model is shorter. ``max_tokens`` counts the system
-    prompt, the tools and all messages.
+    prompt, the tools and all messages. A new session is a member of ``space``, which must exist.
 
     Where the state was rewound or edited, the conversation goes on in a fork at that message, and
     the metadata of the session ``thread_id`` name the fork as ``continues_in``. Messages that were
@@ -53,9 +53,11 @@ class HiermemMiddleware(AgentMiddleware):
     has no ``thread_id``.
     """
 
-    def __init__(self, memory: Memory, *, max_tokens: int = 8_000) -> None:
+    def __init__(
+        self, memory: Memory, *, max_tokens: int = 8_000, space: str | None = None
+    ) -> None:
         super().__init__()
-        self._memory = checked(memory)
+        self._memory, self._space = checked(memory), space
         self._max_tokens = max_tokens
         self._lock = Lock()
         self._seen: dict[str, tuple[list[Any], Session, int]] = {}
@@ -124,7 +126,7 @@ class HiermemMiddleware(AgentMiddleware):
             if session is not None and now[: len(before)] == before and session.count() == count:
                 session.append(_read(now[len(before) :]))
             else:
-                session = keep(self._memory, thread, _read(now))
+                session = keep(self._memory, thread, _read(now), self._space)
             self._seen[thread] = (now, session, session.count())
             if len(self._seen) > _REMEMBERED:
                 del self._seen[next(iter(self._seen))]

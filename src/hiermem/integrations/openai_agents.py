@@ -40,7 +40,8 @@ class HiermemSession:
     ``get_items`` without a limit gives a context of at most ``max_tokens`` that covers the whole
     conversation; with a limit, its own or that of ``session_settings``, it gives the newest items
     as they were added. The items that a run adds are not counted in it, nor are the agent's
-    instructions and tools. A call that is cancelled ends once its outcome is certain.
+    instructions and tools. A new session is a member of ``space``, which must exist. A call that is
+    cancelled ends once its outcome is certain.
 
     Nothing that was added is lost. ``pop_item`` and ``clear_session`` leave the messages where they
     are, and what is added next goes on in a fork. The metadata of the session ``session_id`` name
@@ -57,12 +58,13 @@ class HiermemSession:
         session_id: str,
         *,
         max_tokens: int = 8_000,
+        space: str | None = None,
         session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         self.session_id = session_of(checked(memory), session_id).id
         self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         self.max_tokens = max_tokens
-        self._memory = memory
+        self._memory, self._space = memory, space
         self._lock = lock_of(memory, self.session_id)
 
     def current(self) -> Session:
@@ -132,7 +134,7 @@ class HiermemSession:
         """
         # One reading: a place is of the session that was noted with it.
         found = session_of(self._memory, self.session_id).get_metadata()
-        session = session_of(self._memory, found.get(FORK, self.session_id))
+        session = session_of(self._memory, found.get(FORK, self.session_id), self._space)
         count = session.count()
         stop, _, part = found.get(CUT, f"{count}+0").partition("+")
         # Another process may have forked the session since its end was taken back here.

@@ -50,7 +50,7 @@ class HiermemCapability(AbstractCapability[Any]):
 
     The session is that of the run's ``conversation_id``. ``result.all_messages()`` stays whole;
     only the request to the model is shorter. ``max_tokens`` counts instructions, tools and all
-    messages.
+    messages. A new session is a member of ``space``, which must exist.
 
     A run without ``message_history`` continues the conversation that the session holds. With a
     history that was rewound or edited, the conversation goes on in a fork at that message, and the
@@ -61,8 +61,10 @@ class HiermemCapability(AbstractCapability[Any]):
     Raises UsageError where ``memory`` is not a Memory.
     """
 
-    def __init__(self, memory: Memory, *, max_tokens: int = 8_000) -> None:
-        self._memory = checked(memory)
+    def __init__(
+        self, memory: Memory, *, max_tokens: int = 8_000, space: str | None = None
+    ) -> None:
+        self._memory, self._space = checked(memory), space
         self._max_tokens = max_tokens
         self._forget()
 
@@ -140,11 +142,11 @@ class HiermemCapability(AbstractCapability[Any]):
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         rewritten = same < len(before)
         if self._whole and (self._session is None or rewritten):
-            session = keep(self._memory, name, now)
+            session = keep(self._memory, name, now, self._space)
             stop = session.count()
             self._places = list(range(stop - len(now), stop))
         else:
-            session = self._session or current(self._memory, name)
+            session = self._session or current(self._memory, name, self._space)
             if rewritten:
                 session = fork(self._memory, name, session, self._places[same])
                 go_on_in(self._memory, name, session)
