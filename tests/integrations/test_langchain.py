@@ -342,7 +342,11 @@ def test_a_new_conversation_knows_what_was_asked_for_in_another(memory):
     ask(agent_of(memory, provider, space="ada"), "How far is it?")
     assert "Always answer in metric units." in str(provider.sent)
     assert memory.sessions(space="ada")[1].id == "t"
-    assert "Always" not in str(ask(agent_of(memory, Provider(sent=[])), "How far is it?"))
+    nobody = Provider(sent=[])
+    elsewhere = {"configurable": {"thread_id": "u"}}
+    agent_of(memory, nobody).invoke({"messages": [HumanMessage("How far?")]}, elsewhere)
+    assert nobody.sent
+    assert "Always" not in str(nobody.sent), "no space, nothing of it"
 
 
 async def test_wrong_use_is_named(memory):

@@ -265,7 +265,9 @@ async def test_a_new_conversation_knows_what_was_asked_for_in_another():
         session = HiermemSession(memory, "july", space="ada")
         await session.add_items([QUESTION])
         assert "Always answer in metric units." in str(await session.get_items())
-        assert "Always" not in str(await HiermemSession(memory, "june").get_items())
+        nobody = HiermemSession(memory, "june")
+        await nobody.add_items([QUESTION])
+        assert "Always" not in str(await nobody.get_items()), "no space, nothing of it"
 
 
 async def test_a_memory_of_the_wrong_kind_is_named():

@@ -113,8 +113,7 @@ class HiermemMiddleware(AgentMiddleware):
 
     def _keep(self, messages: Sequence[Any], runtime: Any) -> Session:
         """Make the thread's session equal to the state, and return the session that holds it."""
-        info = runtime.execution_info
-        thread = None if info is None else info.thread_id
+        thread = getattr(runtime.execution_info, "thread_id", None)
         if thread is None:
             raise UsageError(
                 'the run has no thread_id; give one, as in config={"configurable": {"thread_id": '
