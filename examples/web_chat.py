@@ -1,7 +1,7 @@
 """A chat with several users and conversations, behind FastAPI.
 
 Each user is a space: a new conversation begins with what that user asked for and said in others,
-and with nothing of another user's. Here the header ``X-User`` says who asks; in your application it is
+and with nothing of another user's. The header ``X-User`` says who asks; in your application that is
 whoever has logged in. ``call_model`` stands in for your provider.
 
     pip install fastapi uvicorn
