@@ -50,6 +50,9 @@ No emojis, ever.
 Don't ever push to main.
 All new scripts must be POSIX sh.
 Leave the config files alone.
+Keep code comments out of your answers.
+You may only read the docs folder.
+Никогда не пушь в main.
 Raak de map payments niet aan.
 Noem me Kapitein.
 Gebruik alleen metrische eenheden.

@@ -191,7 +191,8 @@ def _read(lines: Sequence[str]) -> Iterator[str]:
 def _is_judged(text: str, wish: str) -> bool:
     """Return whether a text ends with a signature, or by asking about what stands before it."""
     end = _BREAK.split(text[-_PARAGRAPH:].rstrip())[-1]
-    sentences = [part[0] for part in _SENTENCE.finditer(end.splitlines()[-1])] if end else []
+    sentences = [part[0] for part in _SENTENCE.finditer(end.splitlines()[-1] if end else "")]
+    sentences = [each for each in sentences if any(map(str.isalnum, each))]
     last, patterns = " ".join(sentences[-1].split()) if sentences else "", _patterns()
     asks = patterns.task.search(_plain(last)) or patterns.reported.search(_plain(last))
     return bool(patterns.signed.search(f"\n{end}") or (last not in wish and asks))
@@ -286,6 +287,7 @@ def _patterns() -> Patterns:
     prefers = rf"(?P<wish>{_any('am')} ?{_any('being')}|{_any('prefer')}{once})"
     name = r"\W+(?-i:[A-Z\u00c0-\u00de\u0410-\u042f])[\w.-]*(?: [\w.-]+)?\W*"
     greeted = rf"{_any('hello')},? (?!{_any('assistant')})\w+(?:[ -]\w+)?"
+    office = r"(?: ?[|\u00b7\u2022] ?[^\n.!?]{0,60})?"
     order = (
         rf"{_any('start')}{unless}{vague}",
         rf"{_any('always')}{unless}[^\n,;]*?{verb}",
@@ -307,6 +309,7 @@ def _patterns() -> Patterns:
         "letter": rf"(?i)\s*(?:{_any('greeting')}|{greeted}\s*(?:[,!:.-]|\n|$))",
         "signed": rf"(?im)\n\s*{_any('closing')}[^\n]{{0,40}}(?:\n[^\n]{{0,40}}){{0,2}}\Z"
         rf"|(?:[.!?\u3002,]\s+|\n\s*)(?:{_any('closing')}|{_any('named_closing')},?){name}\Z"
-        r"|^\s*-- ?$|(?-i:\s[-\u2013\u2014]+ ?[A-Z]\w+(?: \w+)?\W*\Z|\n[A-Z]\w+(?: [A-Z]\w+)?\Z)",
+        rf"|^\s*-- ?$|(?-i:\s[-\u2013\u2014]+ ?[A-Z]\w+(?: \w+)?(?:,[^\n.!?]{{0,60}})?{office}\W*\Z"
+        rf"|\n[A-Z]\w+(?: [A-Z]\w+)?{office}\Z)",
     }
     return Patterns(*(re.compile(found.get(each) or _any(each)) for each in Patterns._fields))
