@@ -69,11 +69,11 @@ LINES = (
     "Good. Let us talk about the filter on Monday, when the new gauge has come in.",
 )
 SUMMARY = (
-    "## Overview\n- Pump 2 ran hot and was stopped before midnight.\n## Key points\n"
-    "- 2024-03-15: Caroline found the bearing at 84 degrees; the seal was dry.\n"
-    "- 2024-03-15: The larger bearing costs 340 euros and comes within nine days.\n"
-    "## Decisions\n- 2024-03-15: Nobody may run the pump above 1,200 rpm until then.\n"
-    "## Action items\n- Caroline sends the readings of the week to Melanie."
+    "## Key points\n[2024-03-15]\n- Pump 2 ran hot and was stopped before midnight (2024-03-14).\n"
+    "- Caroline found the bearing at 84 degrees; the seal was dry.\n"
+    "- The larger bearing costs 340 euros and comes within nine days.\n"
+    "## Decisions\n- Decided: nobody may run the pump above 1,200 rpm until then.\n"
+    "## Open\n- Planned: Caroline sends the readings of the week to Melanie."
 )
 RULES = (
     "- pumps.md: what runs, and how fast\n- people.md: who does what\n"
