@@ -91,6 +91,19 @@ def test_nobody_reads_across_by_leaving_something_out(tmp_path):
     run("join", "--db", db, code=2)
 
 
+def test_a_space_that_is_named_is_meant(tmp_path):
+    """Broken, the only conversation answers for a space that it is not in, or a note is lost."""
+    db = tmp_path / "m.db"
+    run("import", chat(tmp_path, "march", TALK, 3), "--db", db)
+    with Memory.open(db) as memory:
+        memory.space("ada", person="Ada").files()
+    assert "Leeds" not in run("search", "Leeds", "--db", db, "--space", "ada").output
+    assert "Leeds" in run("search", "Leeds", "--db", db).output
+    run("bank", "note", "I like green tea.", "--db", db)
+    assert "note: I like green tea." in run("about", "--db", db).stdout
+    assert "tea" not in run("about", "--db", db, "--space", "ada").stdout
+
+
 def test_an_import_names_its_space_or_none(tmp_path):
     """Broken, everybody's chats join one person, or a second import leaves the space."""
     db = tmp_path / "m.db"

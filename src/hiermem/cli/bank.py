@@ -19,7 +19,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 import hiermem
-from hiermem.cli.options import Caps, InSpace, Model, Place, Yes, session_of, sessions_of
+from hiermem.cli.options import ME, Caps, InSpace, Model, Place, Yes, session_of, sessions_of
 from hiermem.cli.output import Code, confirm, echo, result, wants_json
 from hiermem.cli.screen import clean, named, one_line, plural, say, spelled, table
 from hiermem.cli.tables import print_receipt
@@ -56,7 +56,7 @@ StorageOption = Annotated[
 class OneSpace(Place):
     """A space of a memory."""
 
-    space: Annotated[str | None, Option(help="The space; optional if there is only one.")] = None
+    space: Annotated[str | None, Option(help=f"The space; {ME} or the only one.")] = None
 
     @contextmanager
     def opened(self) -> Iterator[hiermem.Space]:
@@ -65,7 +65,7 @@ class OneSpace(Place):
             yield self.of(memory)
 
     def of(self, memory: hiermem.Memory, rules: Path | None = None) -> hiermem.Space:
-        """Return the named space, or the only one if none is named."""
+        """Return the named space; if none is named, that of the imports, or the only one."""
         text = None
         if rules is not None:
             try:
@@ -76,8 +76,8 @@ class OneSpace(Place):
         if self.space is not None:
             return memory.space(spelled(self.space, memory.spaces()), rules=text)
         names = memory.spaces()
-        if len(names) == 1:
-            return memory.space(names[0], rules=text)
+        if len(names) == 1 or ME in names:
+            return memory.space(ME if ME in names else names[0], rules=text)
         if not names:
             raise hiermem.NotFoundError(
                 "this memory holds no space yet; 'hiermem bank note TEXT --space NAME "

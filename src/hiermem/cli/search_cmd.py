@@ -166,8 +166,8 @@ def search(
     given = {name: value for name, value in filters.items() if value}
     more: dict[str, Any] = {}
     with place.open() as memory:
-        only = session is not None or bool(level or tag) or len(memory.sessions(limit=2)) == 1
-        one = session_of(memory, session) if only else None
+        alone = not place.is_named and len(memory.sessions(limit=2)) == 1
+        one = session_of(memory, session) if session is not None or level or tag or alone else None
         target = one or memory
         if one is None:
             given["space"] = place.chosen(memory)
