@@ -123,7 +123,9 @@ TABLES = {
     budget=st.integers(900, 20_000),
     after=st.integers(0, 3),
     live=st.booleans(),
-    options=st.sampled_from([{}, {"sticky": False}, {"reserve_for_messages": 300}]),
+    options=st.sampled_from(
+        [{}, {"sticky": False}, {"reserve_for_messages": 300}, {"query": "zebra quantum"}]
+    ),
 )
 async def test_an_excerpt_counts_as_one_and_takes_the_room_that_is_free(
     kind, budget, after, live, options

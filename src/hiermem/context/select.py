@@ -190,6 +190,9 @@ async def _select(handle: Handle, session_id: str, request: Request) -> ContextS
                 # What grows with the budget must not count in the minimum that the error states.
                 least = True
     recall = await _recalled(handle, request, decided)
+    if room and recall.block is None and any(item.is_excerpt for item in decided.cut.shown):
+        # Nothing was found for the room, and no message is left to fill it: excerpts take it.
+        decided = await _decide(handle, session_id, request, 0, least=least, has_space=has_space)
     shared = await _compared(handle, request, decided, recall.block) if decided.name else 0
     return chosen(handle, request, decided, recall, shared=shared)
 
