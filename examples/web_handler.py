@@ -2,8 +2,8 @@
 
 ``handle`` is what a framework would call. One AsyncMemory serves all requests of a process. The
 message key is the request's id, so that a client may send a request again after a lost answer.
-Level 1 is made before the answer goes out, the rest in the background. In one session, one request
-is answered at a time, as in a chat.
+A worker makes the summaries beside the requests, so that none waits for them. In one session, one
+request is answered at a time, as in a chat.
 
     python examples/web_handler.py
 """
@@ -55,13 +55,12 @@ async def handle(memory: AsyncMemory, request: Request) -> Response:
         return Response(413, f"the message needs a budget of {error.minimum} tokens")
     answer = await call_provider(context.to_text())
     await session.append(Message.assistant(answer, key=f"{request.id}/answer"))
-    await session.update(wait=False)
     return Response(200, answer)
 
 
 async def main() -> None:
     """Serve three users at once, with a request sent twice and one that is refused."""
-    async with AsyncMemory.open(":memory:") as memory:
+    async with AsyncMemory.open(":memory:") as memory, memory.worker() as worker:
 
         async def visit(user: str) -> None:
             for turn in range(25):
@@ -74,6 +73,7 @@ async def main() -> None:
         print("the same answer to a repeated request:", once == twice)
         refused = await handle(memory, Request("ada", "bad", "a NUL: \x00"))
         print(refused.status, refused.body)
+        await worker.drain()
         for record in await memory.sessions():
             status = await memory.session(record.id).status()
             print(record.id, status.messages, "messages,", status.nodes, "summaries by level")

@@ -278,13 +278,17 @@ class SpendLimitError(HiermemError):
 
 
 class ModelDownError(SpendLimitError):
-    """A model failed too often in a row and is not called for ``retry_after`` seconds."""
+    """A model failed too often in a row and is not called for ``retry_after`` seconds.
+
+    ``reason`` says why its last call failed, "" if that is not known.
+    """
 
     retryable = True
 
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(f"the model keeps failing; call again in {retry_after:.0f} seconds")
-        self.retry_after = retry_after
+    def __init__(self, retry_after: float, reason: str = "") -> None:
+        why = f": {reason}" if reason else ""
+        super().__init__(f"the model keeps failing{why}; call again in {retry_after:.0f} seconds")
+        self.retry_after, self.reason = retry_after, reason
 
 
 class StoreError(HiermemError):

@@ -1,5 +1,7 @@
 """The published calls, as written: names, arguments and results that applications rely on."""
 
+import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,6 +12,7 @@ from hiermem import (
     ContextWindowManager,
     HierarchyConfig,
     LLMRequest,
+    LLMResponse,
     Memory,
     Message,
     SessionClosedError,
@@ -208,3 +211,27 @@ async def test_the_manager_on_its_own_as_published():
     assert selection.coverage == 1.0
     assert isinstance(memory.manager, ContextWindowManager)
     assert isinstance(await manager.expand("L1.0", session_id="support-42"), tuple)
+
+
+async def test_an_update_that_does_not_wait_returns_before_a_remote_model_answers(tmp_path):
+    """Broken, a web handler waits for a slow provider before it sends its answer."""
+    may_answer, asked = asyncio.Event(), []
+
+    class Slow:
+        name, context_window, remote = "slow", 32_000, True
+
+        async def complete(self, request):
+            asked.append(request)
+            await may_answer.wait()
+            return LLMResponse("Ada set pump 7 to 70 rpm; it leaked, and she phoned the vet.")
+
+    async with AsyncMemory.open(tmp_path / "chat.db", llm=Slow()) as memory:
+        session = memory.session("pumps")
+        await session.append(Message.user(f"Pump {n} leaks, says Ada. " * 60) for n in range(24))
+        report = await asyncio.wait_for(session.update(wait=False), 2)
+        assert (report.calls, report.run_id) == (0, None)
+        may_answer.set()
+        until = time.monotonic() + 20
+        while not (asked and not sum((await session.status()).queue.values())):
+            assert time.monotonic() < until, "the rest follows in the background"
+            await asyncio.sleep(0.02)

@@ -14,9 +14,16 @@ from sampling import params
 
 typer = pytest.importorskip("typer")
 
-from hiermem import Memory, Message, UpdateReport, WorkerStatus  # noqa: E402
+from hiermem import (  # noqa: E402
+    Memory,
+    Message,
+    UpdatePolicy,
+    UpdateReport,
+    WorkerStatus,
+)
 from hiermem.cli import output  # noqa: E402
 from hiermem.cli.app import app  # noqa: E402
+from hiermem.models.openai import OpenAIChat  # noqa: E402
 
 
 @pytest.fixture
@@ -163,6 +170,47 @@ def test_a_provider_that_is_down_is_said_with_its_address_and_exit_code_3(tmp_pa
     assert "0 made, 1 failed" in done.stdout
     assert "connection refused" in done.stderr
     assert "http://127.0.0.1:1" in done.stderr
+
+
+def test_a_model_that_is_down_has_a_reason_everywhere(tmp_path, caplog):
+    """Broken, an operator sees that nothing is made, and nowhere why."""
+    path = tmp_path / "chat.db"
+    why = "connection refused; check that the server runs at this address (http://127.0.0.1:1)"
+    llm = OpenAIChat("tiny", base_url="http://127.0.0.1:1/v1", api_key="k", context_window=32_000)
+    policy = UpdatePolicy(batch_delay=0, retries=0, down_after=2)
+    with Memory.open(path, llm=llm, update_policy=policy) as memory:
+        for name in ("a", "b", "c"):
+            said = (f"Pump {n} was set to {n * 7} rpm by Ada. " * 9 for n in range(30))
+            memory.session(name).append(map(Message.user, said))
+        report = memory.session("a").update()
+        assert (report.stopped, report.last_error) == ("model_down", why)
+        assert why in caplog.text
+        assert memory.session("a").status().last_error == why
+        with memory.worker(poll=0.05) as worker:
+            until = time.monotonic() + 20
+            while worker.status.last_error is None and time.monotonic() < until:
+                time.sleep(0.05)
+        assert worker.status.last_error == why
+        assert memory.update_all().last_error == why
+        assert memory.session("b").status().last_error == why
+    with Memory.open(path) as memory:
+        memory.session("b").update()
+        assert memory.session("b").status().last_error is None, "a later run made all of it"
+
+
+@pytest.mark.thorough
+def test_the_command_says_why_a_model_is_down(tmp_path):
+    path = tmp_path / "chat.db"
+    with Memory.open(path) as memory:
+        said = (f"Pump {n} was set to {n * 7} rpm by Ada. " * 9 for n in range(90))
+        memory.session("a").append(map(Message.user, said))
+    done = run(
+        "update", "a", "--db", path, "--model", "openai:tiny", "--model-url",
+        "http://127.0.0.1:1/v1", "--retries", 0, HIERMEM_MODEL_KEY="k",
+    )  # fmt: skip
+    why = "connection refused; check that the server runs at this address (http://127.0.0.1:1)"
+    assert f"The model is down: {why}. Try again in" in done.stdout
+    assert done.exit_code == 3
 
 
 @pytest.mark.parametrize(

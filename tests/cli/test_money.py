@@ -48,12 +48,12 @@ def test_runs_and_metrics_show_what_was_spent(store):
 def test_a_report_tells_its_cost_and_when_to_ask_again():
     report = UpdateReport(
         run_id="r", made=3, calls=4, tokens_in=900, tokens_out=100, cost=0.1234,
-        stopped="model_down", retry_after=14.6, unknown=2,
+        stopped="model_down", retry_after=14.6, last_error="no credit left", unknown=2,
     )  # fmt: skip
     told = update._made("talk", report)
     assert "4 calls, 1,000 tokens, cost 0.1234." in told
     assert "2 cut-off calls with unknown outcome" in told
-    assert "try again in 15 s" in told
+    assert "The model is down: no credit left. Try again in 15 s." in told
     told = update._planned("talk", UpdatePlan(calls=2, by_level={1: 2}, cost=0.5))
     assert "cost about 0.5000" in told
 

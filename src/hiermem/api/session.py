@@ -263,11 +263,12 @@ class AsyncSession(Brief):
         tree once the new one is complete. The next full update resumes a re-pack that ended early.
         With ``config`` it is built under that configuration, which is then the session's.
 
-        With ``wait=False`` the call returns when level 1 is made; the other levels follow in the
-        background. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds) end the run before they
-        are exceeded; what is not made stays pending. ``concurrency`` and ``batch_delay`` (seconds)
-        replace those of the memory's UpdatePolicy in this update. With ``dry_run`` the call returns
-        the plan of an update: it asks no model and writes nothing.
+        With ``wait=False`` the call returns when level 1 is made, or at once and with an empty
+        report if the model is remote; the rest follows in the background. ``max_calls``,
+        ``max_tokens`` and ``deadline`` (seconds) end the run before they are exceeded; what is not
+        made stays pending. ``concurrency`` and ``batch_delay`` (seconds) replace those of the
+        memory's UpdatePolicy in this update. With ``dry_run`` the call returns the plan of an
+        update: it asks no model and writes nothing.
 
         ``on_progress`` is called after every commit, on the event loop's thread. It must return
         soon. In the blocking API that is a thread of the memory's own, from which any call of the
@@ -309,6 +310,10 @@ class AsyncSession(Brief):
             await made(level, **caps)
             resources.embed_behind(self.id)
 
+        if resources.shared.llm.remote and not wait:
+            caps = {"max_calls": max_calls, "max_tokens": max_tokens, "deadline": deadline}
+            resources.behind(made_and_embedded(**caps))
+            return hiermem.UpdateReport()
         began = time.monotonic()
         report = await made(
             level if wait else 1, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline

@@ -77,9 +77,10 @@ class Budget:
     ``max_calls`` and ``max_tokens`` (in and out together) are caps; so is ``deadline``, in seconds
     from now by ``clock``. None means no cap. ``parents`` are the budgets around this one, and
     ``chain`` is the budget with all that are around it. ``retry_after`` is set where an unavailable
-    provider ended the run: the seconds until it may be asked again. ``spent`` is what the calls
-    took. ``account`` reads what was spent in all, from the journal;
-    without it, the calls of this budget are counted. ``scope`` begins the names of the caps.
+    provider ended the run: the seconds until it may be asked again, and ``last_error`` says why its
+    last call failed. ``spent`` is what the calls took. ``account`` reads what was spent in all from
+    the journal; without it, the calls of this budget are counted. ``scope`` begins the names of the
+    caps.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Budget:
     ) -> None:
         self.spent = Cost()
         self.retry_after: float | None = None
+        self.last_error: str | None = None
         self._max_calls, self._max_tokens = max_calls, max_tokens
         self._deadline = None if deadline is None else clock() + deadline
         self._clock = clock
@@ -135,7 +137,7 @@ class Budget:
     def stop_for_model(self, error: ModelDownError) -> None:
         """Note that the run ends because its model is down."""
         self.stop("model_down")
-        self.retry_after = error.retry_after
+        self.retry_after, self.last_error = error.retry_after, error.reason or None
 
     def close(self, why: str) -> None:
         """Refuse every call from now on."""

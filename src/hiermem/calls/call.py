@@ -138,6 +138,8 @@ async def _admit(run: Run[N], tokens: int) -> None:
     try:
         admitted = await run.rate_limiter.admit(tokens, run.budget.stop_reason)
     except errors.ModelDownError as error:
+        if run.budget.stopped is None:
+            _log.warning("run %s: model %r: %s", run.run_id, run.llm.name, error)
         run.budget.stop_for_model(error)
         raise
     if not admitted:
@@ -230,7 +232,8 @@ class _SentCall(Generic[N]):
         late = isinstance(model_error, errors.ModelTimeoutError)
         if isinstance(model_error, errors.TransientModelError):
             subject = (self.run.subject, self.state.node.id)
-            self.run.rate_limiter.fail(subject, model_error.retry_after)
+            why = model_error.detail or name
+            self.run.rate_limiter.fail(subject, model_error.retry_after, reason=why)
         unknown = late and model_error.charged is None and self.run.llm.remote
         self._end(
             replace(

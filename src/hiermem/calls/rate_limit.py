@@ -40,11 +40,12 @@ class _Limits:
 class ModelState:
     """What is known of one model object.
 
-    ``failures`` counts those in a row that may pass, and ``failed`` is what was asked for then. The
-    model is not asked before ``down_until``.
+    ``failures`` counts those in a row that may pass, and ``failed`` is what was asked for then;
+    ``reason`` is why the last one failed. The model is not asked before ``down_until``.
     """
 
     failures: int = 0
+    reason: str = ""
     failed: set[Hashable] = field(default_factory=set[Hashable])
     down_until: float = 0.0
     by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, _Limits]] = field(
@@ -158,7 +159,7 @@ class RateLimiter:
     def check(self) -> None:
         """Raise ModelDownError while the model is down."""
         if left := self.down_for():
-            raise ModelDownError(left)
+            raise ModelDownError(left, self._state.reason)
 
     def down_for(self) -> float:
         """Return the seconds for which the model is not asked; 0 where it may be."""
@@ -169,7 +170,7 @@ class RateLimiter:
         self._state.failures, self._state.down_until = 0, 0.0
         self._state.failed.clear()
 
-    def fail(self, subject: Hashable, asked: float | None = None) -> None:
+    def fail(self, subject: Hashable, asked: float | None = None, *, reason: str = "") -> None:
         """Note a failure that may pass; ``asked`` is the pause that the provider wants.
 
         If every request for one ``subject`` fails, that says nothing of the model. So failures of
@@ -179,7 +180,7 @@ class RateLimiter:
             # A request that was in flight when the model went down tells nothing new.
             return
         state, wanted = self._state, min(asked or 0.0, LONGEST_BELIEVED)
-        state.failures += 1
+        state.failures, state.reason = state.failures + 1, reason
         state.failed.add(subject)
         over = state.failures - self._down_after
         if wanted > LONGEST_HOLD or (over >= 0 and len(state.failed) > 1):

@@ -116,8 +116,8 @@ def print_failures(report: hiermem.ExtractionReport) -> None:
     if report.cost is not None:
         say(f"cost {report.cost:,.4f}", error=True)
     if report.retry_after is not None:
-        again = f"{report.retry_after:.0f} s"
-        say(f"the model's provider keeps failing; try again in {again}", error=True)
+        why, again = clean(report.last_error or "?"), f"{report.retry_after:.0f} s"
+        say(f"the model is down: {why}; try again in {again}", error=True)
     elif report.stopped:
         say(f"stopped by {report.stopped}; extract again to continue", error=True)
 

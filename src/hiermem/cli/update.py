@@ -185,12 +185,12 @@ def _errors(
     found: dict[str, str] = {}
     if isinstance(report, hiermem.BatchReport):
         found = dict(islice(report.failures.items(), _ERRORS))
-    if exit_code(report):
-        for each in touched:
-            if len(found) >= _ERRORS:
-                break
-            if each not in found and (error := memory.session(each).status().last_error):
-                found[each] = error
+    for each in touched if exit_code(report) else ():
+        if len(found) >= _ERRORS:
+            break
+        error = memory.session(each).status().last_error
+        if each not in found and error not in (None, report.last_error):
+            found[each] = error
     return found
 
 
@@ -242,7 +242,7 @@ def _made(session: str, report: hiermem.UpdateReport | hiermem.BatchReport) -> s
     stopped = f" Stopped by {clean(report.stopped)}." if report.stopped else ""
     if report.retry_after is not None:
         again = f"{report.retry_after:.0f} s"
-        stopped = f" The model's provider keeps failing; try again in {again}."
+        stopped = f" The model is down: {clean(report.last_error or '?')}. Try again in {again}."
     return f"{clean(session)}: {', '.join(done)}.{spent}{stopped}"
 
 

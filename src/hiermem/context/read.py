@@ -152,18 +152,18 @@ async def _is_claimed(handle: Handle, session_id: str) -> bool:
 async def _last_error(
     handle: Handle, session_id: str, unfinished: Mapping[int, Sequence[Node]]
 ) -> str | None:
-    """Return the last error among the nodes still to be made, or else of the newest run.
+    """Return why the newest run ended early; or else the last error of a node still to be made.
 
     Summaries are made level by level and in order, so the last failed one of the highest level is
     the newest.
     """
-    failed = [node for level in unfinished.values() for node in level if node.error]
-    if failed:
-        last = max(failed, key=lambda node: (node.level, node.ordinal))
-        return f"{last.id}: {last.error}"
     newest = await handle.store.runs(subject=session_id, limit=1)
-    reason = newest[0].detail.get("reason") if newest and newest[0].outcome == "error" else None
-    return reason if isinstance(reason, str) else None
+    reason = newest[0].detail.get("reason") if newest else None
+    if isinstance(reason, str):
+        return reason
+    failed = [node for level in unfinished.values() for node in level if node.error]
+    last = max(failed, key=lambda node: (node.level, node.ordinal), default=None)
+    return None if last is None else f"{last.id}: {last.error}"
 
 
 async def messages(

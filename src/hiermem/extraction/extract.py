@@ -335,6 +335,7 @@ class _Extraction(chunk_steps.ExtractionRun):
             tokens_out=took.tokens_out,
             cost=self.budget.spent.cost,
             retry_after=self.budget.retry_after,
+            last_error=self.budget.last_error,
         )
 
     def _chunk_report(self, chunk: Chunk) -> plan.ChunkReport:

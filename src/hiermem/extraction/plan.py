@@ -459,9 +459,10 @@ class ExtractionReport(Cost):
     ``cost`` is the price of the calls if the model has prices. ``unknown`` counts calls that were
     cut off, of which nobody knows whether they were charged. ``stopped`` names the cap that ended
     the run, or is "model_down" if the provider kept failing: it may be asked again in
-    ``retry_after`` seconds. ``degraded``: the summary was put together without the model. ``kept``:
-    the result was stored as the session's own; a better result of the same messages is not
-    replaced. ``seconds`` are those of the whole run.
+    ``retry_after`` seconds, and ``last_error`` says why its last call failed. ``degraded``: the
+    summary was put together without the model. ``kept``: the result was stored as the session's
+    own; a better result of the same messages is not replaced. ``seconds`` are those of the whole
+    run.
     """
 
     session_id: str
@@ -487,6 +488,7 @@ class ExtractionReport(Cost):
     kept: bool = False
     messages: int = 0
     retry_after: float | None = None
+    last_error: str | None = None
 
     @property
     def reused(self) -> int:

@@ -71,7 +71,7 @@ _RECORDS, _READS = 500, 32
 _NAMED: Final = 10
 _NEAREST: Final = 3
 _REPORTED: Final = """run_id made reused degraded failed by_level calls tokens_in tokens_out cost
-    stopped retry_after swapped"""
+    stopped retry_after last_error swapped"""
 _EXTRACTED: Final = "outcome run_id messages calls tokens_in tokens_out cost stopped"
 _RUN: Final = "id kind subject outcome started_at ended_at detail"
 _ITEM: Final = "id state attempts reasons tokens_in tokens_out seconds model cost"
@@ -617,8 +617,8 @@ class Tools:
             await place.reconfigure(config)
         async with progress_to(context) as report:
             made = await update(
-                level, wait=wait or full, max_calls=max_calls, max_tokens=max_tokens,
-                on_progress=report,
+                level if wait or full else 1,
+                max_calls=max_calls, max_tokens=max_tokens, on_progress=report,
             )  # fmt: skip
         # If level 1 had nothing to make, work follows only if a higher level had some.
         higher = any(
@@ -628,6 +628,10 @@ class Tools:
         )
         ended = wait or full or level == 1 or made.stopped is not None
         ended = ended or (made.run_id is None and not higher)
+        if not ended:  # both parts together keep the caps
+            calls = None if max_calls is None else max(0, max_calls - made.calls)
+            tokens = None if max_tokens is None else max(0, max_tokens - made.tokens)
+            await update(level, wait=False, max_calls=calls, max_tokens=tokens)
         return results.Updated(
             session=name,
             state="done" if ended else "running",

@@ -150,7 +150,7 @@ class EmbedderClient:
         try:
             rows = await self._send(texts, kind)
         except errors.TransientModelError as error:
-            self._rate_limiter.fail(hash(texts[0]), error.retry_after)
+            self._rate_limiter.fail(hash(texts[0]), error.retry_after, reason=error.detail)
             raise
         self._rate_limiter.succeed()
         return rows

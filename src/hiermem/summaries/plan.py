@@ -87,16 +87,18 @@ class UpdateReport(UpdateCounts):
     their cost if the model has prices. ``unknown`` are requests cut off or timed out; whether they
     were charged is not known. ``stopped`` names the cap that ended the run. It is "model_down" if
     the provider kept failing; ``retry_after`` is then the number of seconds until it may be asked
-    again. ``swapped`` is True if the tree of a full re-pack serves now. If not, the next re-pack
-    continues this one, or starts from the beginning if the session was reconfigured in between. An
-    update with nothing to do is no run: nothing is journalled, and ``run_id`` is None. ``more`` is
-    True if ``update_one`` left something that can be made at once.
+    again, and ``last_error`` says why its last call failed. ``swapped`` is True if the tree of a
+    full re-pack serves now. If not, the next re-pack continues this one, or starts from the
+    beginning if the session was reconfigured in between. An update with nothing to do is no run:
+    nothing is journalled, and ``run_id`` is None. ``more`` is True if ``update_one`` left something
+    that can be made at once.
     """
 
     run_id: str | None = None
     by_level: Mapping[int, int] = field(default_factory=dict[int, int])
     swapped: bool = False
     retry_after: float | None = None
+    last_error: str | None = None
     more: bool = False
 
 

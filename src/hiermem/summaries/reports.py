@@ -42,8 +42,9 @@ class BatchReport(UpdateCounts):
     possible, ``resumed`` were finished by the full re-pack that this run continues, and
     ``failures`` names the errors that ended a session's update. Any other session was not reached:
     ``stopped`` names the cap, or is "model_down" where the provider kept failing; it may be asked
-    again in ``retry_after`` seconds. The other figures are sums of the sessions' reports. Where no
-    session needed anything there was no run, and ``run_id`` is None.
+    again in ``retry_after`` seconds, and ``last_error`` says why its last call failed. The other
+    figures are sums of the sessions' reports. Where no session needed anything there was no run,
+    and ``run_id`` is None.
     """
 
     run_id: str | None = None
@@ -53,6 +54,7 @@ class BatchReport(UpdateCounts):
     by_level: Mapping[int, int] = field(default_factory=dict[int, int])
     failures: Mapping[str, str] = field(default_factory=dict[str, str])
     retry_after: float | None = None
+    last_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -62,7 +64,8 @@ class WorkerStatus(UpdateCounts):
     ``active`` sessions are being updated. ``resting`` ones wait for some time to pass: their last
     turn here ended in an error, or left vectors to make. ``in_flight`` are model calls. ``stopped``
     names the cap that stops the worker, or is "model_down" while the provider is not called.
-    ``last_error`` is the name of the newest error that ended a session's turn.
+    ``last_error`` is the name of the newest error that ended a session's turn, or says why the
+    model is down.
     """
 
     state: WorkerState = "new"
@@ -79,6 +82,7 @@ def add_report(total: BatchReport, report: UpdateReport) -> BatchReport:
         total + report,
         by_level=_sum_of(total.by_level, report.by_level),
         retry_after=report.retry_after or total.retry_after,
+        last_error=report.last_error or total.last_error,
     )
 
 

@@ -33,6 +33,8 @@ _BATCH_DELAY: Final = 0.05
 _CLAIM_POLL: Final = 0.25
 #: How often one node is retried because it changed while its text was made.
 _MOVES: Final = 5
+#: The figures of a report that the journal keeps.
+_JOURNALLED: Final = ("calls", "tokens_in", "tokens_out", "cost", "unknown", "stopped")
 #: Nodes read at once to be counted.
 _COUNTED: Final = 2048
 #: Waiting summaries are counted among at most this many unfinished ones of a level.
@@ -358,6 +360,7 @@ class UpdateRounds:
             stopped=budget.stopped,
             swapped=self.swapped,
             retry_after=budget.retry_after,
+            last_error=budget.last_error,
             made=self._counts_by_kind["made"],
             reused=self._counts_by_kind["reused"],
             failed=self._counts_by_kind["failed"],
@@ -374,12 +377,8 @@ class UpdateRounds:
             **self._backlog,
             **self._counts_by_kind,
             "by_level": {str(level): count for level, count in report.by_level.items()},
-            "calls": report.calls,
-            "tokens_in": report.tokens_in,
-            "tokens_out": report.tokens_out,
-            "cost": report.cost,
-            "unknown": report.unknown,
-            "stopped": report.stopped,
+            **{name: getattr(report, name) for name in _JOURNALLED},
+            **({"reason": report.last_error} if report.last_error else {}),
             **({"strategy": "full", "swapped": report.swapped} if self._repack else {}),
         }
 

@@ -334,6 +334,7 @@ class AsyncWorker:
             pause = due.pause_of(session_update, report, self._in_row[key])
             if report.stopped in _OF_ALL:
                 self._halt, self._halted_until = report.stopped, self._clock() + pause
+                self._last_error = report.last_error or self._last_error
         except NotFoundError:
             self._in_row.pop(key, None)
         except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
