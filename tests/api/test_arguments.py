@@ -110,15 +110,15 @@ SESSION_CALLS = {
         "index": (*NOT_A_COUNT, None, 10**30),
         "content": (5, None, b"x", "\ud800", "x\0", ["x"]),
     },
-    "pin": {"index": (*NOT_A_COUNT, None, 10**30)},
-    "unpin": {"index": (*NOT_A_COUNT, None, 10**30)},
+    "pin": {"indices": (None, "0", [-1], [1.5], True, ["0"], [10**30])},
+    "unpin": {"indices": (None, "0", [-1], [1.5], True, ["0"], [10**30])},
     "versions": {"index": (*NOT_A_COUNT, None, 10**30)},
     "erase": {
-        "indices": (5, None, "0", b"0", [-1], [1.5], [True], ["0"], [10**30], range(10**12)),
+        "indices": (1.5, None, "0", b"0", [-1], [1.5], [True], ["0"], [10**30], range(10**12)),
         "forks": ("bogus", 5, None, ["all"]),
     },
     "quarantine": {
-        "indices": (5, None, "0", b"0", [-1], [1.5], [True], ["0"], [10**30], range(10**12)),
+        "indices": (1.5, None, "0", b"0", [-1], [1.5], [True], ["0"], [10**30], range(10**12)),
         "forks": ("bogus", 5, None, ["all"]),
     },
     "fork": {

@@ -30,6 +30,7 @@ def db(tmp_path):
 
 def test_search_marks_the_words_that_matched(db):
     lines = run("search", "the lighthouse keepers", "--db", db, "--level", 0).stdout
+    lines += run("search", "the lighthouse", "--db", db, "--level", 0).stdout
     assert "The *lighthouse* *keeper* is called Ottilie Brandt." in lines
     assert "m0     user" in lines
     assert "*lighthouses*" in lines, "the words around the match are shown, not the beginning"
@@ -42,7 +43,7 @@ def test_search_of_all_sessions_names_them(db):
         memory.session("other", title="The pier").append(
             Message.user("A lighthouse in Leith.", name="Ada")
         )
-    lines = run("search", "lighthouse", "Leith", "--db", db).stdout
+    lines = run("search", "the", "lighthouse", "--db", db).stdout
     assert lines.startswith("The pier m0     Ada")
     assert "s m0     user" in lines
     found = json.loads(run("search", "Leith", "--db", db, "--json").stdout)
@@ -55,6 +56,17 @@ def test_search_of_all_sessions_names_them(db):
     assert "Leith" not in run("search", "lighthouse Leith", "--db", db, "-s", "s").stdout
     for option in (("--level", 0), ("--tag", "x")):
         run("search", "lighthouse", "--db", db, *option, code=2)
+
+
+def test_search_prints_what_probably_answers(db):
+    """Broken, a person reads messages that share only a small part of the question."""
+    found = json.loads(run("search", "the lighthouse keepers", "--db", db, "--json").stdout)
+    assert min(hit["score"] for hit in found["hits"]) < 0.3, "a program gets all of them"
+    shown = run("search", "the lighthouse keepers", "--db", db).stdout
+    assert "Ottilie" in shown
+    assert "filler" not in shown
+    faint = run("search", "a whale and a zeppelin in the boat of the clerk", "--db", db).stdout
+    assert "clerk" in faint, "where nothing better is there, it is shown"
 
 
 def test_search_filters_and_gives_json(db):

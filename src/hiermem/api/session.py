@@ -589,23 +589,23 @@ class AsyncSession(Brief):
         """
         return await read.versions(self._handle, self.id, index)
 
-    async def pin(self, index: int) -> None:
-        """Keep a message in sight of every context, verbatim or by an excerpt, while it fits.
+    async def pin(self, indices: int | Iterable[int]) -> None:
+        """Keep messages in sight of every context, verbatim or by an excerpt, while they fit.
 
         Raises NotFoundError for an unknown index, and MessageWithdrawnError.
         """
         from hiermem.changes import change
 
-        await change.set_pin(self._handle, self.id, index, pinned=True)
+        await change.set_pin(self._handle, self.id, indices, pinned=True)
 
-    async def unpin(self, index: int) -> None:
-        """Take the pin off a message; a standing wish in it is withdrawn, also in later forks.
+    async def unpin(self, indices: int | Iterable[int]) -> None:
+        """Take the pins off messages; a standing wish in one is withdrawn, also in later forks.
 
         Raises NotFoundError for a message that is not pinned, and MessageWithdrawnError.
         """
         from hiermem.changes import change
 
-        await change.set_pin(self._handle, self.id, index, pinned=False)
+        await change.set_pin(self._handle, self.id, indices, pinned=False)
 
     async def pins(self) -> tuple[hiermem.Pin, ...]:
         """Return the pinned messages, the newest first; at most the newest 64 of either reason.
@@ -617,7 +617,7 @@ class AsyncSession(Brief):
         """
         return await read.pins(self._handle, self.id)
 
-    async def erase(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
+    async def erase(self, indices: int | Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Erase messages and everything that was made from them; return what was removed.
 
         An empty message stays in the place of each. With ``forks="all"`` the sessions that share
@@ -630,7 +630,9 @@ class AsyncSession(Brief):
 
         return await change.erase(self._handle, self.id, indices, forks=forks)
 
-    async def quarantine(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
+    async def quarantine(
+        self, indices: int | Iterable[int], *, forks: ForkHandling = "all"
+    ) -> Receipt:
         """Take messages out of everything made from them; the messages stay readable.
 
         Use it against input that should never have been believed. No context shows the messages,

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from hiermem import arguments
 from hiermem.bank.records import subject_of
@@ -117,7 +117,7 @@ async def edit(
 async def erase(
     handle: Handle,
     session_id: str,
-    indices: Iterable[int],
+    indices: int | Iterable[int],
     *,
     forks: ForkHandling = "all",
     kind: WithdrawalKind = "erase",
@@ -130,13 +130,11 @@ async def erase(
     Raises UsageError, and NotFoundError if the session has no such message; then nothing was
     written.
     """
-    given: object = indices
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise UsageError(f"indices is {type(given).__name__}; give message indices, like [3, 4]")
+    given = _listed(indices)
     arguments.one_of(forks, "forks", _FORKS)
     record = await handle.record(session_id)
     wanted: list[int] = []
-    for each in indices:
+    for each in given:
         index = arguments.whole(each, "an index of indices")
         check_index(record, index)
         if len(wanted) == record.messages:
@@ -171,6 +169,15 @@ async def _withdraw(
             state.pace(time.monotonic() - began)
             await asyncio.sleep(_PAUSE)
     return state
+
+
+def _listed(given: object) -> Iterable[object]:
+    """Return one index or several as several. Raises UsageError for what is neither."""
+    if isinstance(given, int):
+        return (given,)
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise UsageError(f"indices is {type(given).__name__}; give message indices, like [3, 4]")
+    return cast("Iterable[object]", given)
 
 
 async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling = "all") -> Receipt:
@@ -285,11 +292,11 @@ async def _scrubbed(
     )
 
 
-async def set_pin(handle: Handle, session_id: str, index: int, *, pinned: bool) -> None:
-    """Pin a message, or take its pin off. Raises NotFoundError, MessageWithdrawnError."""
-    arguments.whole(index, "index")
+async def set_pin(handle: Handle, session_id: str, indices: object, *, pinned: bool) -> None:
+    """Pin messages, or take their pins off. Raises NotFoundError, MessageWithdrawnError."""
     await handle.record(session_id)
-    await handle.store.transact(lambda: change.set_pin(session_id, index, pinned=pinned))
+    for index in [arguments.whole(each, "an index of indices") for each in _listed(indices)]:
+        await handle.store.transact(partial(change.set_pin, session_id, index, pinned=pinned))
 
 
 async def describe(

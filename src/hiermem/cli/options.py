@@ -368,7 +368,7 @@ class Model:
         str | None,
         Option(
             "--model", envvar="HIERMEM_MODEL", metavar="PROVIDER:MODEL",
-            help="Use this model (openai:NAME, anthropic:NAME, litellm:NAME), not the offline one.",
+            help="Use openai:, anthropic:, ollama: or litellm:NAME instead of the offline model.",
         ),
     ] = None  # fmt: skip
     model_url: Annotated[

@@ -24,7 +24,8 @@ from hiermem.cli.show import level_style
 
 _MATCH = "bold reverse"
 #: The number of characters of a hit that are shown, and how many of them precede the first match.
-_SHOWN, _BEFORE = 280, 60
+#: A hit of a score below ``_SURE`` is printed only if no other is found.
+_SHOWN, _BEFORE, _SURE = 280, 60, 0.3
 _INDENT = 2
 #: The profiles that the library ships.
 _PROFILES = {
@@ -182,15 +183,13 @@ def search(
             hits: Sequence[Hit] = found.hits
         else:
             hits = target.search(query, limit, **given)
-        titles = {
-            each: title_of(memory.session(each).status())
-            for each in ({hit.session_id for hit in hits} if one is None else ())
-        }
+        named = {hit.session_id for hit in hits} if one is None else set[str]()
+        titles = {each: title_of(memory.session(each).status()) for each in named}
     if wants_json():
         data = [_as_data(hit, query) for hit in hits]
         print_json({"session_id": one and one.id, "hits": data, **more})
         return
-    for hit in hits:
+    for hit in [hit for hit in hits if hit.score >= _SURE] or hits:
         print_hit(hit, query, of=titles.get(hit.session_id))
     if not hits:
         hint("Nothing found.")

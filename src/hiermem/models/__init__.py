@@ -15,16 +15,18 @@ from hiermem.protocols import LLM
 def model_by_name(name: str, **settings: Any) -> LLM:
     """Return the model that ``PROVIDER:MODEL`` names, such as "openai:gpt-5-mini".
 
-    The provider is openai, anthropic or litellm; ``settings`` are further arguments of its class.
+    The provider is openai, anthropic, ollama on this machine, or litellm; ``settings`` are further
+    arguments of its class.
 
     Raises UsageError for another name, and ConfigError where the provider's extra is not installed
     or a setting is wrong.
     """
     provider, _, model = name.partition(":")
-    if model and provider == "openai":
+    if model and provider in ("openai", "ollama"):
         from hiermem.models.openai import OpenAIChat
 
-        return OpenAIChat(model, **settings)
+        server = {"base_url": "http://127.0.0.1:11434/v1"} if provider == "ollama" else {}
+        return OpenAIChat(model, **{**server, **settings})
     if model and provider == "anthropic":
         from hiermem.models.anthropic import AnthropicChat
 
@@ -34,6 +36,6 @@ def model_by_name(name: str, **settings: Any) -> LLM:
 
         return LiteLLMChat(model, **settings)
     raise UsageError(
-        f"model {name!r} is unknown; use openai:, anthropic: or litellm:MODEL, such as "
+        f"model {name!r} is unknown; use openai:, anthropic:, ollama: or litellm:MODEL, such as "
         "openai:gpt-5-mini"
     )

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
 from hiermem import errors
+from hiermem.calls.failures import described
 from hiermem.calls.rate_limit import RateLimiter, sleep_unless
 from hiermem.calls.retry import retrying
 from hiermem.config import SearchPolicy
@@ -173,7 +174,9 @@ class EmbedderClient:
         except errors.HiermemError:
             raise
         except Exception as error:  # noqa: BLE001 - an embedder may raise anything
-            raised = type(error).__name__
+            raised = described(error, texts)
+            if isinstance(error, TypeError):
+                raised += "; it was called as embed(texts, kind=…)"
         if raised:
             # Whatever the embedder's client raises for a dropped connection, a later call may
             # succeed. Raised outside the handler, because the original error may hold texts or a

@@ -154,7 +154,8 @@ def _opening(path: Path) -> Generator[None]:
     except FAILURES as error:
         raise translate(error, opening=path) from None
     except OSError as error:
-        raise StoreError(f"the store at {path} cannot be opened: {error.strerror}") from error
+        why = "" if path.parent.exists() else f"; make the folder {path.parent} first"
+        raise StoreError(f"the store at {path} cannot be opened: {error.strerror}{why}") from error
 
 
 def connect_to_read(path: Path, *, busy_timeout: float) -> sqlite3.Connection:
