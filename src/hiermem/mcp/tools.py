@@ -74,7 +74,7 @@ _REPORTED: Final = """run_id made reused degraded failed by_level calls tokens_i
     stopped retry_after last_error swapped"""
 _EXTRACTED: Final = "outcome run_id messages calls tokens_in tokens_out cost stopped"
 _RUN: Final = "id kind subject outcome started_at ended_at detail"
-_ITEM: Final = "id state attempts reasons tokens_in tokens_out seconds model cost"
+_ITEM: Final = "id state calls reasons tokens_in tokens_out seconds model cost"
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
