@@ -545,7 +545,19 @@ function block(at) {
     h("span", { class: "dim" }, `messages ${span([a, b])} · ${many(tokens, "token")}`), h("div", { class: "words" }, readable(lines, [a, b]))), until);
 }
 
-const readable = (lines, range) => (typeof lines[0] === "number" ? h("p", {}, said(spell(lines))) : lines.map((one) => line(spell([one]), range, Array.isArray(one) && one[0] >= 0 ? one[0] : -1)));
+/** Return the lines of a summary or a record; a wish that was said several times stands once. */
+function readable(lines, range) {
+  if (typeof lines[0] === "number") return h("p", {}, said(spell(lines)));
+  const known = new Map(), out = [];
+  for (const one of lines) {
+    const text = spell([one]), wish = /^.{1,200}? asked on \d{4}-\d\d-\d\d: (.*)$/.exec(text)?.[1], first = known.get(wish);
+    if (first) { fill(first.again, `also asked ${many(++first.count, "time", "times")} before`); continue; }
+    const again = h("p", { class: "line" });
+    if (wish) known.set(wish, { again, count: 0 });
+    out.push(line(text, range, Array.isArray(one) && one[0] >= 0 ? one[0] : -1), wish ? again : null);
+  }
+  return out;
+}
 
 /** Return a line of a summary or a record; pressed, it leads to the message that it is of. */
 function line(text, [a, b], source) {
