@@ -1,5 +1,7 @@
 """What a conversation begins with: its space's record, which others' writing does not move."""
 
+import inspect
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import BudgetTooSmallError, Memory, Message
+from hiermem.stores.memory import MemoryStore
 
 BEGIN = datetime(2026, 3, 3, 9, tzinfo=UTC)
 
@@ -245,3 +248,53 @@ def test_a_message_that_the_record_holds_whole_is_not_recalled(memory):
     context = say(memory, "july", "Hi.", day=120).context(4_000, query="the plumber's number")
     assert context.to_text().count("Always name the plumber") == 1
     assert "The plumber is Bob." in context.to_text()
+
+
+class Counted:
+    """A tenant's store that counts the calls of each of its operations."""
+
+    def __init__(self, inner, calls):
+        self._inner, self._calls = inner, calls
+
+    def __getattr__(self, name):
+        value = getattr(self._inner, name)
+        if not inspect.iscoroutinefunction(value):
+            return value
+
+        async def counted(*given, **named):
+            self._calls[name] += 1
+            return await value(*given, **named)
+
+        return counted
+
+
+class CountedStore(MemoryStore):
+    """A store in memory whose tenants count."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = Counter()
+
+    def tenant(self, name):
+        return Counted(super().tenant(name), self.calls)
+
+
+def test_a_member_costs_no_more_than_other_sessions():
+    """An append reads and writes no row more, a live context reads at most twice more."""
+    store = CountedStore()
+    with Memory(store=store) as memory:
+        memory.space("ada", person="Ada").files()
+        for number in range(30):
+            say(memory, f"s{number}", f"Never mention number {number}.", "Hello.", day=number)
+        costs = {}
+        for space in (None, "ada"):
+            session = say(memory, f"in {space}", "Hello.", "More.", day=60, space=space)
+            session.context(4_000)
+            store.calls.clear()
+            session.append(Message.user("And now?"))
+            appended = store.calls.copy()
+            store.calls.clear()
+            session.context(4_000)
+            costs[space] = appended, store.calls.total()
+        assert costs["ada"][0] == costs[None][0]
+        assert costs["ada"][1] <= costs[None][1] + 2

@@ -1,14 +1,18 @@
 """A space's conversations see one another; nothing else sees them, and they see nothing else."""
 
+import random
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
+import postgres_server
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import ALL, Memory, Message, NotFoundError, UsageError
+from hiermem.stores.memory import MemoryStore
 
 RULES = "# Files\n- person.md: who\n"
 SPACES = (None, "ada", "a.", "a%")
@@ -105,30 +109,68 @@ def test_no_scope_shows_a_word_of_another(steps):
         for step in steps:
             what, tenant, name, space = step
             histories.step(tenants[tenant], what, tenant, name, space)
-        for tenant, memory in tenants.items():
-            for space in (*SPACES, ALL):
-                allowed = histories.members(tenant, space)
-                hits = memory.search("animal", limit=100, space=space, semantic_dedup=False)
-                assert {word for hit in hits for word in words_of(hit.text)} == allowed
-                assert all(space in (ALL, hit.space) for hit in hits)
-                assert words_of(memory.recall("animal", 4_000, space=space).text) == allowed
-                listed = [record.id for record in memory.sessions(space=space)]
-                assert len(listed) == memory.count_sessions(space=space)
-            for (of, name), space in histories.spaces.items():
-                if of == tenant:
-                    session = memory.session(name)
-                    spoken = {word for word in histories.words[of, name] if word}
-                    allowed = spoken if space is None else histories.members(tenant, space)
-                    context = session.context(4_000, query="Which animal?")
-                    assert words_of(context.to_text()) <= allowed
-                    assert words_of(context.to_text()) >= spoken
-            if any(of == tenant and space for (of, _), space in histories.spaces.items()):
-                with pytest.raises(UsageError, match="space=ALL"):
-                    memory.search("animal")
-                with pytest.raises(UsageError, match="space=ALL"):
-                    memory.recall("animal")
-            else:
+        check_scopes(tenants, histories)
+
+
+def check_scopes(tenants, histories):
+    """Each search, recall and context of each tenant shows the words of its members alone."""
+    for tenant, memory in tenants.items():
+        for space in (*SPACES, ALL):
+            allowed = histories.members(tenant, space)
+            hits = memory.search("animal", limit=100, space=space, semantic_dedup=False)
+            assert {word for hit in hits for word in words_of(hit.text)} == allowed
+            assert all(space in (ALL, hit.space) for hit in hits)
+            assert words_of(memory.recall("animal", 4_000, space=space).text) == allowed
+            listed = [record.id for record in memory.sessions(space=space)]
+            assert len(listed) == memory.count_sessions(space=space)
+        for (of, name), space in histories.spaces.items():
+            if of == tenant:
+                session = memory.session(name)
+                spoken = {word for word in histories.words[of, name] if word}
+                allowed = spoken if space is None else histories.members(tenant, space)
+                context = session.context(4_000, query="Which animal?")
+                assert words_of(context.to_text()) <= allowed
+                assert words_of(context.to_text()) >= spoken
+        if any(of == tenant and space for (of, _), space in histories.spaces.items()):
+            with pytest.raises(UsageError, match="space=ALL"):
                 memory.search("animal")
+            with pytest.raises(UsageError, match="space=ALL"):
+                memory.recall("animal")
+        else:
+            memory.search("animal")
+
+
+STEPS = 100
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("place", "histories"), [("memory", 100), ("sqlite", 100), ("postgres", 10)]
+)
+def test_long_histories_mix_nothing_in_any_store(tmp_path, place, histories):
+    """10,000 random steps in SQLite and in memory, 1,000 in PostgreSQL: no foreign word."""
+    if place == "postgres":
+        postgres_server.run("DROP SCHEMA IF EXISTS hiermem CASCADE")
+    rng = random.Random(46)
+    actions = ["append", "append", "append", "fork", "join", "leave", "delete", "erase"]
+    for number in range(histories):
+        with ExitStack() as opened:
+            name = f"spaces-{number}"
+            if place == "postgres":
+                own = opened.enter_context(Memory.open(postgres_server.dsn(), tenant=name))
+            elif place == "sqlite":
+                own = opened.enter_context(Memory.open(tmp_path / f"{name}.db"))
+            else:
+                own = opened.enter_context(Memory(store=MemoryStore()))
+            tenants = {"default": own, "other": own.for_tenant(f"other-{number}")}
+            for memory in tenants.values():
+                for space in filter(None, SPACES):
+                    memory.space(space, rules=RULES).files()
+            known = Histories()
+            for _ in range(STEPS):
+                tenant, space = rng.choice(TENANTS), rng.choice(SPACES)
+                known.step(tenants[tenant], rng.choice(actions), tenant, rng.choice("stuv"), space)
+            check_scopes(tenants, known)
 
 
 def test_a_space_that_does_not_exist_makes_no_person(tmp_path):
@@ -154,3 +196,25 @@ def test_an_application_has_no_label_of_a_space(tmp_path):
             session.set_metadata({"hiermem/space": "ada"})
         with pytest.raises(UsageError, match="hiermem"):
             memory.session("t", metadata={"hiermem/member": ""})
+
+
+def test_recalled_memory_is_not_learnt_again(tmp_path):
+    """Broken, a wish comes back from a prompt after it was erased or withdrawn at its source."""
+    with Memory.open(tmp_path / "chat.db") as memory:
+        memory.space("ada", person="Ada").files()
+        january = memory.session("january", space="ada")
+        january.append(Message.user("Always answer in metric units."), Message.assistant("Yes."))
+        july = memory.session("july", space="ada")
+        july.append(Message.user("How far is it?"))
+        prompt = july.context(4_000, query="metric units").to_openai()
+        assert "metric units" in prompt[0]["content"]
+        again = memory.session("again", space="ada")
+        again.append(Message.user(july.context(4_000, query="metric units").to_text()))
+        again.append(Message.user(prompt[0]["content"]))
+        synced = memory.session("synced", space="ada")
+        synced.sync(prompt)
+        (stored,) = synced.messages()
+        assert "metric" not in str(stored.content)
+        january.erase([0])
+        assert not again.pins()
+        assert [line for line in memory.space("ada").about() if line.place == "wish"] == []
