@@ -75,10 +75,6 @@ __all__ = [
 T = TypeVar("T")
 
 
-# ---------------------------------------------------------------------------------------------
-# Token counters
-
-
 def offers(value: object, protocol: type[T]) -> TypeIs[T]:
     """Return whether an object has all members of a Protocol, as its own or by ``__getattr__``.
 
@@ -121,10 +117,6 @@ class TokenCounter(Protocol):
         ...
 
 
-# ---------------------------------------------------------------------------------------------
-# Embedders
-
-
 @runtime_checkable
 class Embedder(Protocol):
     """Turns texts into vectors; texts of similar meaning get similar directions.
@@ -155,10 +147,6 @@ class Embedder(Protocol):
         length.
         """
         ...
-
-
-# ---------------------------------------------------------------------------------------------
-# Models
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,10 +269,6 @@ class LLM(Protocol):
 ModelLike: TypeAlias = (
     LLM | str | Callable[[LLMRequest], str | LLMResponse | Awaitable[str | LLMResponse]]
 )
-
-
-# ---------------------------------------------------------------------------------------------
-# Stores
 
 
 @runtime_checkable

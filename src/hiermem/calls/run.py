@@ -284,10 +284,6 @@ class JournalledRun:
         log.warning("run %s: %s: %s", self.run_id, what, type(error).__name__)
 
 
-# ---------------------------------------------------------------------------------------------
-# What a model call needs of its run
-
-
 class CallSubject(Protocol):
     """The work item of a call: a node, a chunk, a batch of notes."""
 

@@ -1,12 +1,10 @@
-"""Runs the extraction of one chunk: reads, asks, repairs, commits a fit answer.
+"""Runs the extraction of one chunk: reads, asks, repairs, and records a fit answer at once.
 
-The split depends on the messages, the options and the model alone, and writes nothing. The result
-of a chunk is an answer that is already on record, or a failure with its reason. ``extraction``
-decides what a chunk is and what a request says; ``calls.failures`` what an error means.
+An answer that is already on record is used again; a chunk without one ends as a failure with its
+reason. ``chunks`` decides what a chunk is, ``prompt`` what a request says, and ``calls.failures``
+what an error means.
 
-Writes what becomes of chunks under the run's claim: calls, answers, and the session's result.
-
-Each answer is stored as soon as it arrives; an answer that is not recorded is ignored. A write is
+All is written under the run's claim, and an answer that is not recorded is ignored. A write is
 retried while the store fails, and is recognised if it took effect although the store reported a
 failure. Two errors end the extraction: a run that cannot be recorded, and a session that was
 changed meanwhile, because nothing made from the old one may be kept.

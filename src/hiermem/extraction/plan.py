@@ -1,6 +1,6 @@
-"""Decides the steps of an extraction: its limit, which chunks to ask for, its outcome and report.
+"""Decides the steps of an extraction: what to ask for, what to store, its outcome and report.
 
-The engine reads, calls and writes; each choice that it makes on the way is a function here, of
+``extract`` reads, calls and writes; each choice that it makes on the way is a function here, of
 values that were read before. Only the result itself holds text of the conversation; ``detail`` is
 what of a report is journalled.
 
@@ -20,22 +20,15 @@ failed    it is oversized and may not be sliced, or its answer    a later run as
 
 While another run extracts the session, this one waits for it, at most until its deadline.
 
-Decides what an extraction stores of an answer, how it is read, and when it is deleted.
-
 An answer is stored under the hash of its input, until the session's next whole result does not use
 it. It lists the messages that it was made from, so an erasure of one of them deletes this answer
-and leaves the others.
-
-A record that does not read back as it was written is treated as absent: the answer is requested
-again. The engine reads and writes the store.
-
-Decides how results are stored by name, and how those of many sessions form one graph.
+and leaves the others. A record that does not read back as it was written is treated as absent: the
+answer is requested again.
 
 A session's result is stored twice: whole, and as one small document for each name in it (names
 compare after NFKC and case folding). A query about a name reads that name's documents, one for each
 session, and joins them here by the laws of ``reduce``. The tenant's graph therefore needs no second
 copy that could fall behind, and erasing a session's documents removes the session from the graph.
-
 Entities of different types stay apart; an alias is told and finds nothing.
 """
 
@@ -199,10 +192,6 @@ class Mention(Brief):
     entity: EntityKey
 
 
-# ---------------------------------------------------------------------------------------------
-# Records
-
-
 @dataclass(frozen=True, slots=True)
 class ResultBasis:
     """What a session's result was made from, which decides whether another result may replace it.
@@ -293,10 +282,6 @@ def read_name_record(session_id: str, body: str) -> NameRecord:
         return NameRecord(session_id)
 
 
-# ---------------------------------------------------------------------------------------------
-# Questions
-
-
 def _joined(
     items: Iterable[tuple[str, T]],
     *,
@@ -377,10 +362,6 @@ def mentions_of(named: Iterable[NameRecord], type_: EntityType | None) -> tuple[
 
 ChunkStatus: TypeAlias = Literal["made", "reused", "failed", "pending"]
 PhaseState: TypeAlias = Literal["ok", "partial", "failed", "skipped"]
-
-
-# ---------------------------------------------------------------------------------------------
-# What a caller of extract sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,10 +477,6 @@ class ExtractionReport(Cost):
         return sum(chunk.status == "reused" for chunk in self.chunks)
 
 
-# ---------------------------------------------------------------------------------------------
-# How a session is parted
-
-
 def strategy_of(
     template: PromptTemplate,
     options: ExtractionOptions,
@@ -524,10 +501,6 @@ def join_key(texts: Sequence[str], *, strategy: str, template: PromptTemplate, t
     """Name the reduction of the summaries by its inputs."""
     made = f"{strategy}/{template.identity}/{target}"
     return hashes.input_hash(level=1, strategy=made, outputs=texts)
-
-
-# ---------------------------------------------------------------------------------------------
-# What to ask for
 
 
 def chunk_agenda(
@@ -583,10 +556,6 @@ def outcome_of(
     if not failures and len(done) == chunks:
         return "ok"
     return "partial" if options.on_chunk_failure == "partial" and done else "error"
-
-
-# ---------------------------------------------------------------------------------------------
-# The journal
 
 
 #: What the journal has of a report under the report's own names.

@@ -1,4 +1,4 @@
-"""Decides what a model reads when it extracts: the request for a chunk, its repair, the join.
+"""Decides what a model reads when it extracts, and what follows from its answer.
 
 A request is a function of the chunk, the template and the facts about it. It does not show whether
 the session has other chunks: a session that fits as a whole is requested in exactly the same bytes
@@ -6,8 +6,6 @@ as without chunking. The constant part comes first, then the record, and a repai
 end; a repair never makes the request larger than its limit. The room for a record depends on the
 template alone, because a changed title or participant must not move the boundaries of chunks that
 were paid for.
-
-Decides what follows from a model's answer to a chunk, and to a request to join summaries.
 
 An answer that cannot be used is asked for again, with the reason, while repairs are left. One that
 hit its length limit is not: the missing part was not written.

@@ -1,4 +1,4 @@
-"""Decides how the findings of a session's chunks become one graph.
+"""Decides how the findings of a session's chunks become one graph, and the graph a result.
 
 A ``Graph`` holds what is known from some chunks. It has no caps, can be merged, and is the same
 kind of value for one chunk as for all of them. ``reduce`` merges any number in the order of their
@@ -7,20 +7,15 @@ chunk numbers; ``finish`` makes the user's ``TriVector`` of the last.
 Three laws hold, each tested as a property: the order in which graphs are given does not matter;
 merging a graph with itself changes nothing; merging neighbours is associative. They hold because
 every field is a union, a maximum with ties to the earlier chunk, or the value of the last chunk
-that has one. Decisions that need all chunks are made once, by ``finish``.
+that has one.
 
 Two entities are the same exactly if type and name agree after NFKC and case folding. So two things
 that share both are merged, which is a documented limit, and a name with two types stays two.
 
-Turns the graph of all chunks into the result of an extraction.
-
-Decisions that need all chunks happen here, once and in fixed order. Relations are resolved to
-entities; those with an undefined end are dropped and counted. Open items that a later statement
-settles are closed; statements that settled nothing are dropped and counted. Then everything is
-sorted and cut to the limits.
-
-The same graph gives the same result, and nothing is left out without being counted. ``reduce``
-merges graphs; the engine makes one summary out of many.
+Decisions that need all chunks are made once, by ``finish``, in fixed order. Relations are resolved
+to entities; those with an undefined end are dropped. Open items that a later statement settles are
+closed; statements that settled nothing are dropped. Then everything is sorted and cut to the
+limits. The same graph gives the same result, and whatever is left out is counted.
 """
 
 from __future__ import annotations
@@ -93,10 +88,6 @@ def normalise(name: str) -> str:
 def _said(text: str) -> str:
     """Return the form under which two lines are the same."""
     return normalise(text).strip(_ENDING)
-
-
-# ---------------------------------------------------------------------------------------------
-# One chunk
 
 
 def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
@@ -196,10 +187,6 @@ def _distinct(values: Iterable[str]) -> tuple[str, ...]:
 
 def _without(values: Iterable[str], name: str) -> tuple[str, ...]:
     return tuple(value for value in dict.fromkeys(values) if value and value != name)
-
-
-# ---------------------------------------------------------------------------------------------
-# Merging
 
 
 def reduce(graphs: Iterable[Graph]) -> Graph:

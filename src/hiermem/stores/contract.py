@@ -1,13 +1,11 @@
-"""Decides what all stores do alike: run a decision, and refuse changes that contradict themselves.
+"""Decides what all stores do alike: run a decision, refuse contradictory changes, write values.
 
 The checks look at the arguments alone, never at stored values, so that all stores refuse the same
 writes for the same reasons and at no cost. Such a write is the caller's fault; refusing it keeps
 the fault from damaging the session.
 
-Shapes, times and JSON, from which all rows are made.
-
-A value of an unexpected shape raises, and ``decode`` turns that into a StoreCorruptError. This
-module knows no table; a ``Format`` says how the values of one are written and read.
+A ``Format`` says how the values of one table are written as shapes, times and JSON, and read. A
+value of an unexpected shape raises, and ``decode`` turns that into a StoreCorruptError.
 """
 
 from __future__ import annotations

@@ -9,11 +9,9 @@ the last one counts the rows. Claims are left out, because they protect the orig
 for a store that keeps what it has read. They refuse rows that are incomplete, that are of another
 format or that this module did not write.
 
-Reads all rows of a dump before a store writes the first one.
-
-A store writes them in one transaction. While the rows arrive, that transaction has not begun, so it
-waits for no other store and no network. The rows are kept in a temporary file without a name, so
-that a session larger than memory can be restored.
+A store reads all rows of a dump before it writes the first one, in one transaction. So that
+transaction waits for no other store and no network. Meanwhile the rows are in a temporary file
+without a name, so that a session larger than memory can be restored.
 """
 
 from __future__ import annotations
@@ -119,10 +117,6 @@ class SessionDump:
         return tx.NO_SESSION if self.record is None else self.record.id
 
 
-# ---------------------------------------------------------------------------------------------
-# Writing
-
-
 def pages(items: Iterable[Item], *, tenant: str, secret: bytes) -> Iterator[list[tx.StoredRow]]:
     """Yield the pages of a dump; ``items`` come in the order of the kinds, the session first."""
     filling = Pages(tenant=tenant, secret=secret)
@@ -178,10 +172,6 @@ def _plain(value: Any) -> Any:
 
 def _encoded(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
-
-
-# ---------------------------------------------------------------------------------------------
-# Reading
 
 
 async def read(rows: AsyncIterable[Sequence[tx.StoredRow]], *, tenant: str) -> SessionDump:
@@ -346,10 +336,6 @@ def check_secret(given: SessionDump | RowReader, secret: bytes, *, empty: bool) 
 
 def _refused(why: str) -> UsageError:
     return UsageError(f"these rows are no complete dump of a session: {why}; nothing was written")
-
-
-# ---------------------------------------------------------------------------------------------
-# Values from JSON, by the types of their fields
 
 
 def _exactly(kind: type) -> Callable[[Any], Any]:

@@ -45,10 +45,6 @@ class Piece(NamedTuple):
     extra: int = 0
 
 
-# ---------------------------------------------------------------------------------------------
-# Grapheme clusters
-
-
 @cache
 @finish_before_fork  # regex compiles under a lock
 def _cluster() -> Any:
@@ -81,9 +77,6 @@ def _last_boundary(text: str, start: int, end: int) -> int:
     ends = (start + found.end() for found in _cluster().finditer(text[start : end + 1]))
     return max((place for place in ends if place <= end), default=start)
 
-
-# ---------------------------------------------------------------------------------------------
-# The best place to cut
 
 _BLANK_LINES = re.compile(r"\n(?:[ \t\r\f\v]*+\n)+")
 _ENDING = ".!?\u2026\u061f\u0964"
@@ -148,10 +141,6 @@ def _after_each(char: str, text: str, low: int, end: int) -> Iterator[int]:
     while place >= 0:
         yield place + 1
         place = text.rfind(char, low - 1, place)
-
-
-# ---------------------------------------------------------------------------------------------
-# Cutting
 
 
 def char_points(text: str, room: int) -> tuple[int, ...]:

@@ -239,10 +239,6 @@ def _digest(block: str) -> str:
     return f"[{label}: {what if len(what) <= _DIGEST_CAP else what[: _DIGEST_CAP - 1] + '…'}]"
 
 
-# ---------------------------------------------------------------------------------------------
-# Rendering and provenance
-
-
 def _lead(unit: Unit, *, before: Unit | None, shown: str, gap: str = "") -> str:
     """Return the text that is written before ``unit``.
 

@@ -1,9 +1,8 @@
-"""How a returned value looks where it is looked at: one line, and in a notebook a small table.
+"""How a returned value is shown: one line, and in a notebook a small table.
 
 Everything that a call returns is of a class with ``Brief`` among its bases. The whole value is in
-its fields; the line and the table show the beginning of each.
-
-A mapping that does not change, which can be copied, pickled and written as JSON.
+its fields; the line and the table show the beginning of each. A ``FrozenDict`` among the fields is
+a mapping that does not change, which can be copied, pickled and written as JSON.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""A message: one role-tagged entry of a conversation; and its fields in the OpenAI chat shape.
+"""A message: one entry of a conversation with its role, parts and tool calls.
 
-A part or call of that shape is converted only if it would be written back the same; otherwise it is
-kept as it is. Data that a Message cannot hold is kept in ``metadata["openai"]``.
+Values from outside may have any shape. One that a message cannot hold raises InvalidMessageError,
+which names the place and the type found, never the value.
 
-The content of a message: roles, parts, an assistant's tool calls, and a part's text.
-
-Reads values from outside, which may have any shape.
-
-A value of another shape raises InvalidMessageError, which names the place and the type found, never
-the value.
+In the OpenAI chat shape, a part or call is converted only if it would be written back the same;
+otherwise it is kept as it is. Data that a Message cannot hold is kept in ``metadata["openai"]``.
 """
 
 from __future__ import annotations

@@ -406,7 +406,6 @@ class DueSession(Brief):
     claimed: bool = True
 
 
-# ---------------------------------------------------------------------------------------------
 # What a decision or ``TenantStore.read`` reads. ``tree`` None is the one that the record names.
 
 

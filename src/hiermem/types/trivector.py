@@ -46,10 +46,6 @@ StrategyKind: TypeAlias = Literal["decision", "impact", "milestone", "constraint
 Share: TypeAlias = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-# ---------------------------------------------------------------------------------------------
-# What a model returns for one chunk
-
-
 class _AnswerModel(BaseModel):
     """A part of an answer: no unknown field, no coercion, no figure that is not finite."""
 
@@ -165,10 +161,6 @@ def answer_schema() -> dict[str, Any]:
 def _schema() -> str:
     """Return the schema as JSON. It is made once, since making it takes milliseconds."""
     return closed_schema(Answer)
-
-
-# ---------------------------------------------------------------------------------------------
-# What a user gets
 
 
 class _ResultModel(BaseModel):

@@ -82,10 +82,6 @@ Fault: TypeAlias = tuple[str, str, str]
 Faults: TypeAlias = Iterator[Fault]
 
 
-# ---------------------------------------------------------------------------------------------
-# Messages and keys
-
-
 def of_message(stored: StoredMessage, *, index: int, tokens: int | None) -> Faults:
     """Check one message at its place; ``tokens`` is its count made now, None if unknown."""
     where = f"message {index}"
@@ -144,10 +140,6 @@ def of_versions(stored: StoredMessage, earlier: Sequence[StoredMessage]) -> Faul
             yield "P1", where, f"the hash of its version {number} is not that of its content"
         if (version.index, version.key) != (stored.index, stored.key):
             yield "P1", where, f"its version {number} is of another message"
-
-
-# ---------------------------------------------------------------------------------------------
-# Shape
 
 
 def of_threads(
@@ -257,10 +249,6 @@ def of_roots(nodes: Mapping[str, Node], state: SessionState) -> Faults:
             yield "P3", root.id, "its open group remembers it otherwise"
     if at != state.next_ordinal(1):
         yield "P3", "open groups", "they do not cover all sealed windows"
-
-
-# ---------------------------------------------------------------------------------------------
-# Texts
 
 
 def of_revision(node: Node, revision: Revision | None) -> Faults:

@@ -1,19 +1,13 @@
-"""Runs one turn of a due session, and the sweep for sessions missing from the due queue.
+"""Runs the turns of due sessions, and the sweep for sessions missing from the due queue.
 
 ::
 
     claim -> what time closes, summaries, vectors -> settle: the entry goes, or gets its next time
 
 A worker, an update of all sessions and a job of a queue have their turns from here. They differ in
-where the claim comes from.
+where the claim comes from. A session's update is the same one that ``session.update()`` runs.
 
-Runs updates of several sessions at once, with one rate limiter and one budget.
-
-::
-
-    a session takes a place -> its turn -> the place is free
-
-A session's update is the same one that ``session.update()`` runs. The pool adds what the updates
+A pool runs several turns at once, with one rate limiter and one budget. It adds what the updates
 share, the places, and the ways to end one early. Which session is next, and what follows from a
 result, the worker or the update of all sessions decides.
 """

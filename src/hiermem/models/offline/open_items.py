@@ -221,10 +221,6 @@ def _duty(  # noqa: PLR0911 - a row of cases, the first of which holds
     return _item(kind, kept, one.index)
 
 
-# ---------------------------------------------------------------------------------------------
-# Questions
-
-
 def _questions(said: Sequence[Sentence]) -> Iterator[OpenItem]:
     """Yield the questions that nobody answered, and those that were put off.
 

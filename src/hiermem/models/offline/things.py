@@ -269,10 +269,6 @@ def _add_code(
             table[target].messages[index] = None
 
 
-# ---------------------------------------------------------------------------------------------
-# Phrases
-
-
 def _phrases(
     said: Sequence[Sentence], mentions: Sequence[Sequence[NameMention]]
 ) -> dict[str, Thing]:

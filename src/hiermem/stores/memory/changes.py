@@ -1,9 +1,7 @@
-"""Applies the effects of a decision to the in-memory store.
+"""Applies the effects of a decision to the in-memory store; dumps a session and writes one back.
 
 Everything is checked before anything is changed. Changes of several sessions are made on a draft
 that replaces the tenant's data at the end, so a refused write leaves no trace.
-
-Dumps a session of the in-memory store, and writes one back.
 """
 
 from __future__ import annotations

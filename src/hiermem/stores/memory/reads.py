@@ -1,10 +1,7 @@
-"""The reads of the in-memory store, for its handle and for decisions alike.
+"""The data of the in-memory store, and its reads, for its handle and for decisions alike.
 
-A read looks at everything and sorts; being obviously correct comes before speed.
-
-The data of the in-memory store, and the copies that keep it apart from its callers.
-
-Nothing here is shared with a caller: whatever can be changed is copied on its way in and out.
+A read looks at everything and sorts; being obviously correct comes before speed. Nothing is shared
+with a caller: whatever can be changed is copied on its way in and out.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""The connections to PostgreSQL: a pool in one event loop, and statements sent together.
+"""The connections to PostgreSQL: a pool in one event loop, its errors, and the rewrite of tables.
 
 Statements that are sent together cost one wait for the server. Nothing is set on a connection for
 longer than a transaction, so that it may be another one behind a pooler.
 
-Translation of PostgreSQL's failures for the caller, by SQLSTATE.
+A failure is translated by its SQLSTATE. The text of an error is always our own, and no cause is
+kept: PostgreSQL quotes rows in its details, and a driver quotes connection strings.
 
-The text of an error is always our own: PostgreSQL quotes rows in its details, and a driver quotes
-connection strings. No cause is kept for the same reason.
-
-Removal of deleted rows from the files of the tables; deleting them alone is not enough.
-
-A plain VACUUM frees the room of a removed row and may leave its bytes there. So the tables are
-rewritten, one after the other. This needs the rights of their owner and blocks all other users of a
-table while it is written. The write-ahead log, replicas and backups are beyond the reach of any
-statement: the result says so, unless the operator has stated when those expire.
+Deleting rows is not enough to remove them. A plain VACUUM frees their room and may leave their
+bytes there. So the tables are rewritten, one after the other. This needs the rights of their owner
+and blocks all other users of a table while it is written. The write-ahead log, replicas and backups
+are beyond the reach of any statement: the result says so, unless the operator has stated when those
+expire.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Runs decisions: reads under locks, writes what was decided, and commits.
 
+The handles on a tenant and on one tree of a session are here too: each method names the query in
+``reads`` or the statement in ``writes`` that does the work.
+
 Each session, and each scope of records, has an advisory lock, and so has the tenant. Whoever writes
 holds the lock of what is written, and the tenant's together with all other writers. A decision
 also holds the lock of everything that it asked about, so that each answer still holds when its
@@ -9,11 +12,6 @@ the decision begins again and waits for all of them. So no two decisions can wai
 
 A lock and what it protects are never read in one statement: the statement would see the state from
 before it waited.
-
-One tenant's handle on a store in PostgreSQL, and that of one tree of a session.
-
-Each method names the query or the statement that does the work. The statements are in ``reads`` and
-``writes``, the decisions in ``decisions``.
 """
 
 from __future__ import annotations

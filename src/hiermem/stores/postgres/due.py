@@ -1,12 +1,11 @@
-"""The list of the sessions of all tenants that have something to make, and the claims on them.
+"""The queue of due sessions of all tenants and its claims; and how any statement is put together.
 
-The core says when a session is due. An entry is the last row that a transaction locks, and whoever
-claims passes over locked ones. So nobody who looks for work waits for a writer.
+The caller says when a session is due. An entry is the last row that a transaction locks, and
+whoever claims passes over locked ones. So nobody who looks for work waits for a writer.
 
-How statements are put together. In every statement $1 is the tenant, so that none can forget it.
-
-A statement about one session has the session's id as $2. Where a write turned out to be decided on
-an outdated record, OK is false for the rest of its transaction, and no statement changes anything.
+In every statement $1 is the tenant, so that none can forget it. A statement about one session has
+the session's id as $2. If a write was decided on an outdated record, OK is false for the rest of
+its transaction, and no statement changes anything.
 """
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone

@@ -1,6 +1,4 @@
-"""The parts common to all operations of one tenant: its locks, its transactions, its statements.
-
-The statements that dump a session, or what belongs to none, and that restore one.
+"""The locks, transactions and statements that all operations of a tenant share; dump and restore.
 
 A dump reads in one transaction that sees one state, row by row through a cursor. A restore writes
 in one transaction, page by page.
@@ -282,10 +280,6 @@ _OF: Final = {
 }
 
 
-# ---------------------------------------------------------------------------------------------
-# Dumping
-
-
 def _selected(kind: str, session_id: str) -> Statement | None:
     """Return the query of all rows of a kind, None where none can belong to no session."""
     form = rows.KINDS[kind]
@@ -344,10 +338,6 @@ async def dump(scope: Scope, session_id: str) -> AsyncIterator[list[StoredRow]]:
                     break
                 (chunk,) = await scope.send(connection, [fetch], leaves_open=True)
         yield filling.end()
-
-
-# ---------------------------------------------------------------------------------------------
-# Restoring
 
 
 async def restore(scope: Scope, received: Received, replaces: int | None) -> None:

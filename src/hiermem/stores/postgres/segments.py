@@ -31,10 +31,6 @@ _RECORDS: Final = (
 )
 
 
-# ---------------------------------------------------------------------------------------------
-# Reading
-
-
 def state(pages: Sequence[int], limit: int | None) -> tuple[Query[Any], ...]:
     """Return the queries of ``IndexState``; they must read one state. See ``read_state``."""
     most = None if limit is None else max(limit, 0)
@@ -105,10 +101,6 @@ def segment_blocks(places: Sequence[tuple[int, int]]) -> Query[list[PlacedBlock]
         [segment for segment, _ in places],
         [place for _, place in places],
     )
-
-
-# ---------------------------------------------------------------------------------------------
-# Writing
 
 
 def put(

@@ -1,8 +1,8 @@
-"""The connections that this process has open, and two ways in which it would lose their locks.
+"""The connections that this process has open, how they keep their locks, and their failures.
 
 SQLite's locks on a file are those of the process. While a process holds one, no other process may
 remove the write-ahead log; without it, the log is removed under a connection that still writes to
-it, and its commits are lost.
+it, and its commits are lost. A process loses them in two ways.
 
 *A file descriptor.* Closing any descriptor of a file drops all locks of the process on it. So a
 file to which a connection is open is never opened otherwise; ``read_head`` sees to that.
@@ -12,10 +12,9 @@ none when it opens the file. So ``workers`` closes all connections before a fork
 again when they are next needed. Where one is in use for too long, the child refuses to open its
 file.
 
-Translation of SQLite's failures for the caller: busy, damaged, refused, or any other failure.
-
-The error says whether the write took effect. It never repeats a bound value; a cause that could
-hold one is cut off.
+A failure of SQLite is translated for the caller: busy, damaged, refused, or any other. The
+error says whether the write took effect. It never repeats a bound value; a cause that could hold
+one is cut off.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""The store file: identifying it, creating it, checking it, and migrating an older format.
+"""The store file: identifying it, creating it, migrating it, and cleaning it of deleted data.
 
 A file is refused with an error that gives the reason if it is not a store, if it is of a
 development version or a newer library, or if it is damaged. Not a byte of a refused file is
 changed. So the file is examined first, by a connection that cannot write.
 
-Removal of deleted data from the bytes of the file; the rows alone are not enough.
-
-A deleted cell is overwritten with zeros, because ``secure_delete`` is on. That does not remove
-every copy. When a page is split, a cell that moves to another page leaves a copy in the gap of the
-old page. Frames of the write-ahead log hold pages in their earlier state. So the file is rewritten
-from its content, and the log is checkpointed into the file and truncated to zero length. SQLite
-does not sync that truncation, so it is synced here: a power loss would bring the log back. The
-result never claims more than was done.
+Deleting rows is not enough to remove them. A deleted cell is overwritten with zeros, because
+``secure_delete`` is on. That does not remove every copy. When a page is split, a cell that moves to
+another page leaves a copy in the gap of the old page. Frames of the write-ahead log hold pages in
+their earlier state. So the file is rewritten from its content, and the log is checkpointed into the
+file and truncated to zero length. SQLite does not sync that truncation, so it is synced here: a
+power loss would bring the log back. The result never claims more than was done.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """The statements that read sessions, their logs, the journal, views, records and blocks.
 
-Each function sees one state of the store: the data committed before it began.
-
-The start of most statements: the session's number and head, and one state for all reads.
-
-A head is remembered only within the transaction that read it, or for as long as no other connection
-has committed. Every statement is bound to its tenant by equality, either directly or through the
-session's number.
+Each function sees one state of the store: the data committed before it began. Most begin with the
+session's number and head. A head is remembered only within the transaction that read it, or for as
+long as no other connection has committed. Every statement is bound to its tenant by equality,
+either directly or through the session's number.
 """
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone

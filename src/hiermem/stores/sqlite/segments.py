@@ -49,10 +49,6 @@ _COVERED: Final = (
 )
 
 
-# ---------------------------------------------------------------------------------------------
-# Reading
-
-
 def index_state(part: Tenant, pages: Sequence[int] = (), *, limit: int | None = 100) -> IndexState:
     """Return the segments with these pages, the loose blocks, and the sessions with gaps."""
     most = -1 if limit is None else max(limit, 0)
@@ -104,10 +100,6 @@ def segment_blocks(part: Tenant, places: Sequence[tuple[int, int]]) -> list[Plac
             for row in part.connection.execute(AT, (part.of, *place)).fetchall()
         ]
     return decode(found, rows.read_placed, "blocks")
-
-
-# ---------------------------------------------------------------------------------------------
-# Writing
 
 
 def put_segment(

@@ -1,19 +1,16 @@
-"""The statements of trees: nodes, revisions, and the work that is left to do.
+"""The statements of trees and the due queue, and those that write without a decision.
 
+As in ``writes``, a function that writes runs inside a transaction that it neither begins nor ends.
 A statement that reads a session's nodes or revisions is bound to one tree. The conditions of an
 index are repeated word for word, because otherwise SQLite would not use the index. Nodes are
-written by decision, texts by compare-and-swap; as in ``writes``, each function that writes runs
-inside a transaction that it neither begins nor ends.
+written by decision, texts by compare-and-swap.
 
-The list of the sessions of all tenants that have something to make, and the claims on them.
+The due queue lists the sessions of all tenants that have something to make, and the claims on them;
+the caller says when a session is due.
 
-The core says when a session is due. As in ``writes``, the functions that get a transaction neither
-begin nor end it.
-
-The statements that write without a decision: runs, views, records, blocks.
-
-Data that was computed in an earlier epoch of a session is not written. A block is never kept after
-a message that it covers was rewritten, because it was computed from the earlier text.
+Runs, views, records and blocks are written without a decision. Data that was computed in an earlier
+epoch of a session is not written. A block is never kept after a message that it covers was
+rewritten, because it was computed from the earlier text.
 """
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
@@ -233,10 +230,6 @@ _TALLY: Final = (
 _LEVEL: Final = shape("ii")
 
 
-# ---------------------------------------------------------------------------------------------
-# Reading
-
-
 def _read_level(row: Sequence[Any]) -> tuple[int, int]:
     check(row, _LEVEL)
     return row[0], row[1]
@@ -354,10 +347,6 @@ def reusable(part: Tenant, input_hash: str) -> Revision | None:
         (part.of, input_hash),
     )
     return next(iter(decode(found, rows.REVISIONS.read, "revisions")), None)
-
-
-# ---------------------------------------------------------------------------------------------
-# Writing
 
 
 def write_structure(

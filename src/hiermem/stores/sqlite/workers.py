@@ -509,7 +509,6 @@ class Readers(_Worker):
                     connection.execute("ROLLBACK")
 
 
-# ---------------------------------------------------------------------------------------------
 # Forks: ``connections`` says why no connection may be open then
 
 #: All workers of this process, and those that wait for the end of a fork under way.

@@ -1,13 +1,12 @@
-"""The statements that write, each function inside a transaction that it neither begins nor ends.
+"""The statements that write by decision, dump a session, and restore one.
 
-Each function reads and decides first, calls ``transaction.writing()`` before the first change, and
-records a session's new head after the last one. So a decision that raises has nothing to undo.
-The answers to a decision's needs are here too; ``read`` gives them without a decision.
+Each function runs inside a transaction that it neither begins nor ends. It reads and decides first,
+calls ``transaction.writing()`` before the first change, and records a session's new head after the
+last one. So a decision that raises has nothing to undo. The answers to a decision's needs are here
+too; ``read`` gives them without a decision.
 
-The statements that dump a session, or what belongs to none, and that restore one.
-
-Each does so inside one transaction, so all rows of a dump are of one state, and a restore is whole
-or nothing.
+A dump and a restore are inside one transaction each, so all rows of a dump are of one state, and a
+restore is whole or nothing.
 """
 
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
@@ -365,10 +364,6 @@ def _numbered(connection: sqlite3.Connection, number: int) -> None:
 _CHUNK: Final = 500
 
 
-# ---------------------------------------------------------------------------------------------
-# Dumping
-
-
 def dump(
     connection: sqlite3.Connection, *, tenant: str, session_id: str
 ) -> Iterator[list[StoredRow]]:
@@ -413,10 +408,6 @@ def _items(part: Tenant, session_id: str) -> Iterator[Item]:
         with closing(part.connection.execute(selected, bound)) as cursor:
             while chunk := cursor.fetchmany(_CHUNK):
                 yield from rows.items(kind, chunk)
-
-
-# ---------------------------------------------------------------------------------------------
-# Restoring
 
 
 def restore(transaction: Transaction, received: Received, replaces: int | None) -> None:
