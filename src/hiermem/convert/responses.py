@@ -1,13 +1,12 @@
-"""Items of the OpenAI Responses interface, both ways.
+"""Items of the OpenAI Responses interface, both ways; and messages in any of the three shapes.
 
 An item becomes one message, except that calls which follow each other directly are one message, as
 they are one step of the model. Fields that Message lacks are kept in ``metadata["responses"]``, so
 that every item is written back as it was read. An item that is neither a message nor a call nor a
 result (reasoning, a web search) is kept whole, as a JSON part.
 
-Messages in any of the three shapes; which one is seen from each message.
-
-OpenAI's chat shape is read and written here, message by message.
+``from_any`` sees from each message which shape it has. OpenAI's chat shape is read and written here
+too, message by message.
 """
 
 from __future__ import annotations

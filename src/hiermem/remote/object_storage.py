@@ -1,19 +1,16 @@
-"""Carries objects to and from S3, Google Cloud Storage and Azure, by the package obstore.
+"""Carries objects to and from cloud storage by obstore; connects to a server through an SDK.
 
-Its blocking calls are made in threads. Of its errors only the kind and the HTTP status are told:
-their texts repeat what the server said and what was signed, and may hold keys.
+The storage is that of S3, Google Cloud or Azure. obstore's blocking calls are made in threads. Of
+its errors only the kind and the HTTP status are told: their texts repeat what the server said and
+what was signed, and may hold keys.
 
-Checks the settings that adapters of remote services have in common.
+An impossible setting of a remote service is refused where the adapter is made, with a description
+of valid values. A secret inside a setting, such as a password in an address, never appears in a
+repr, an error or a log.
 
-An impossible value is refused where the adapter is made, with a description of valid values. A
-secret inside a setting, such as a password in an address, never appears in a repr, an error or a
-log.
-
-Connects to one server through an SDK: its clients, one for each event loop, and their settings.
-
-The SDK's own retries are off. A key from the environment goes only where the SDK's own settings
-send it: a caller who gives an address also gives the key for it. The SDKs of OpenAI and Anthropic
-come from one generator, so one class serves both.
+A server's SDK has one client for each event loop. The SDK's own retries are off. A key from the
+environment goes only where the SDK's own settings send it: a caller who gives an address also gives
+the key for it. The SDKs of OpenAI and Anthropic come from one generator, so one class serves both.
 
 A client's connections belong to the loop that opened them. A model object may serve several
 memories, each blocking one with a loop of its own, so a client is never used from another loop.

@@ -1,18 +1,15 @@
-"""Reads the bodies of answers within bounds.
+"""Reads what a server answers: bodies within bounds, an SDK's exceptions, chat completions.
 
 A body is held to its bound while it arrives, not once it is complete. The adapter that asked reads
 its content.
 
-Reads the facts out of an SDK's exception, for ``calls.failures`` to judge.
+An SDK's exception is never passed on: ``calls.failures`` judges the facts in it. It holds the
+request with its headers, and often the prompt. So it is read where it is caught, and the new error
+is raised outside of the handler, with neither cause nor context.
 
-An SDK's exception is never passed on. It holds the request with its headers, and often the prompt.
-So it is read where it is caught, and the new error is raised outside of the handler, with neither
-cause nor context.
-
-The chat completion of OpenAI's protocol: writes requests and reads answers.
-
-Answers are read defensively. Servers leave fields out, put lists where texts are due and count in
-their own ways. Unusable fields are left out; an answer without a message is refused.
+The requests of OpenAI's chat completions are written here too. Their answers are read defensively.
+Servers leave fields out, put lists where texts are due and count in their own ways. Unusable fields
+are left out; an answer without a message is refused.
 """
 
 from __future__ import annotations

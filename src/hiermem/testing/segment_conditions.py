@@ -2,10 +2,8 @@
 
 Each test holds one sentence of ``hiermem.protocols.TenantStore``; its name says what would break.
 
-Turns a condition of the contract into a test of an adapter author's suite.
-
-The test's docstring is the condition. It needs only pytest's ``tmp_path``, no plugin for async
-tests.
+``condition`` makes the tests of all suites: a test's docstring is the condition. It needs only
+pytest's ``tmp_path``, no plugin for async tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides which text may come in, and how much of it: the one text policy.
+"""Decides which text may come in, how far it may be believed, and which words count in a summary.
 
 Every text that reaches a store or a prompt has passed this policy, so that every store accepts the
 same set of texts and returns them code point for code point. A lone surrogate or a NUL is refused,
@@ -7,15 +7,13 @@ tool call: a model server may name no call, and the answer has been paid for. A 
 always refused, because cutting would lose content. Nothing else is changed: no normalisation, no
 stripping. Sizes are in code points. What a text means or costs is decided elsewhere.
 
-How far a text may be believed is decided here too: a summary's trust is the lowest of its sources',
-so that a tool's output cannot gain standing by being summarised.
+A summary's trust is the lowest of its sources', so that a tool's output cannot gain standing by
+being summarised.
 
-Decides what a word is worth to a summary: its term, and whether it is an anchor or a filler.
-
-Every function works on one sentence-like unit at a time and in one pass, so that its cost is linear
-for any text. The lists are English; words of other languages count as plain words, and scripts
-without spaces are read as pairs of characters. This module scores nothing: weights belong to
-``salience``.
+Words are read one sentence-like unit at a time and in one pass, so that the cost is linear for any
+text: each has a term, and may be an anchor or a filler. The lists are English; words of other
+languages count as plain words, and scripts without spaces are read as pairs of characters. This
+module scores nothing: weights belong to ``salience``.
 """
 
 from __future__ import annotations

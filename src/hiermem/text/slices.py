@@ -1,21 +1,20 @@
-"""Decides where a text that is too long may be cut, and cuts it.
+"""Decides where a text that is too long is cut, and which excerpt of it a few hundred tokens show.
 
 The slices joined are the text, code point for code point, and no cut parts a grapheme cluster (an
 accented letter, a flag, a family emoji, CR LF) that would fit by itself. A slice ends at the last
 blank line in its second half; without one, at a line end, a sentence end, white space, or between
 two clusters, in this order. The caller supplies the cost of a text; this module only keeps within
-the limit. All of it is linear in the text.
-Clusters are those of Unicode's UAX #29, as ``regex`` knows them.
+the limit. All of it is linear in the text. Clusters are those of Unicode's UAX #29, as ``regex``
+knows them.
 
-Decides what a few hundred tokens show of a text that is far longer, such as a tool's output.
-
-An excerpt holds the beginning, the end, and of the lines between them those that differ from the
-rest: lines that tell of a failure first, then those with a figure far outside of its column, then
-those whose words are rare in the text. Lines of one shape (equal but for figures and long
-identifiers) stand once, with their number; the room that is left, if it is to be ``filled``, goes
-to more of them, in turn from the beginning, from the end and evenly from between. ``GAP`` stands on
-a line of its own wherever something is left out. The same text, limit and counter always give the
-same excerpt. Time grows with the length of the text; tokens are counted of chosen lines only.
+An excerpt, such as of a tool's output, holds the beginning, the end, and of the lines between them
+those that differ from the rest: lines that tell of a failure first, then those with a figure far
+outside of its column, then those whose words are rare in the text. Lines of one shape (equal but
+for figures and long identifiers) stand once, with their number; the room that is left, if it is to
+be ``filled``, goes to more of them, in turn from the beginning, from the end and evenly from
+between. ``GAP`` stands on a line of its own wherever something is left out. The same text, limit
+and counter always give the same excerpt. Time grows with the length of the text; tokens are counted
+of chosen lines only.
 """
 
 from __future__ import annotations

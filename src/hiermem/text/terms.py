@@ -1,20 +1,18 @@
 # ruff: noqa: RUF001, RUF002  # the letters of other languages are meant
-"""Decides which terms a text is found by.
+"""Decides which terms a text is found by, and which spellings and forms of a word are one term.
 
 The same functions read what is indexed and what is asked, so a message is found by its own words in
-any script. Text is folded, words of letters and digits are stemmed, and English
-stop words are dropped, except those of the first person. A word with an umlaut is also found as it
-is written without one: "Müller" as "Muller" and "Mueller". Scripts without spaces between words
-(Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan), and Korean, whose words take particles, are
-read as pairs of neighbouring characters, so that a word inside a sentence is found without a
-dictionary. An emoji is a word. A query is data like any other text: it has no operators. ``forms``
-adds what else a word is found by, and ``ranking`` decides what a term is worth.
+any script. Text is folded, words of letters and digits are stemmed, and English stop words are
+dropped, except those of the first person. A word with an umlaut is also found as it is written
+without one: "Müller" as "Muller" and "Mueller". Scripts without spaces between words (Chinese,
+Japanese, Thai, Lao, Khmer, Burmese, Tibetan), and Korean, whose words take particles, are read as
+pairs of neighbouring characters, so that a word inside a sentence is found without a dictionary. An
+emoji is a word. A query is data like any other text: it has no operators. ``forms`` adds what else
+a word is found by, and ``ranking`` decides what a term is worth.
 
-Decides which spellings are the same text, and which forms of a word the same term.
-
-Case, width, accents, vowel points and the digits of other scripts are written in one way, so that
-"Société" is found as "Societe" and "١٨" as "18". What tells two words of a script apart is kept:
-й and и, が and か. Marks without a width (direction, joining, soft hyphens) are dropped.
+Folding writes case, width, accents, vowel points and the digits of other scripts in one way, so
+that "Société" is found as "Societe" and "١٨" as "18". What tells two words of a script apart is
+kept: й and и, が and か. Marks without a width (direction, joining, soft hyphens) are dropped.
 
 The stems are Snowball's (https://snowballstem.org), always in pure Python, so that they do not
 depend on what else is installed. Latin letters are stemmed by Porter's algorithm, which Snowball

@@ -9,10 +9,9 @@ The same sources give the same answer, in any process, in time linear in their l
 that is larger than asked. No words are invented: descriptions, justifications and items are the
 conversation's own sentences.
 
-Decides what people state about the direction of the work: decisions, constraints and the like.
-
-A line is one clause that somebody said. Advice from an assistant decides nothing; a decision that
-it reports as its own, or as "ours", counts, and a change that it reports has an effect. What
+``strategy`` lists what people state about the direction of the work: decisions, constraints and the
+like. A line is one clause that somebody said. Advice from an assistant decides nothing; a decision
+that it reports as its own, or as "ours", counts, and a change that it reports has an effect. What
 somebody tries, wants, fears or asks decides nothing either. The patterns are English.
 """
 
