@@ -29,8 +29,7 @@ from hiermem.calls.run import RunOutcome, connect
 from hiermem.config import CallPolicy, ExtractionOptions, for_model
 from hiermem.errors import SpendLimitError
 from hiermem.extraction import chunk as chunk_steps
-from hiermem.extraction import plan
-from hiermem.extraction import prompt as extract_prompt
+from hiermem.extraction import plan, prompt
 from hiermem.extraction.chunk import CHUNK, ChunkResult
 from hiermem.extraction.chunks import Chunk, chunk_number
 from hiermem.extraction.join import SummaryReduction, store_result
@@ -83,7 +82,7 @@ async def extract(
     count = handle.counter.count
     room = None
     if limit is not None:
-        room = extract_prompt.room(template, limit=limit, reserve=answer, count=count)
+        room = prompt.room(template, limit=limit, reserve=answer, count=count)
     calls: CallPolicy = handle.update_policy
     if not llm.remote:
         # One call at a time for a local model, which only computes.

@@ -46,7 +46,7 @@ from hiermem.config import ExtractionOptions
 from hiermem.extraction.chunks import Chunk
 from hiermem.extraction.reduce import entity_key, merge_entities, normalise, relation_key
 from hiermem.prompts.template import PromptTemplate
-from hiermem.text import measure as hashes
+from hiermem.text import measure
 from hiermem.types import Span
 from hiermem.types.brief import Brief
 from hiermem.types.transaction import Cost
@@ -487,7 +487,7 @@ def strategy_of(
 ) -> str:
     """Hash everything that decides an answer besides the messages; the spans imply the limit."""
     schema = json.dumps(answer_schema(), sort_keys=True)
-    return hashes.strategy_hash(
+    return measure.strategy_hash(
         template=template.identity,
         style="extract",
         lengths=[answer, schema],
@@ -500,7 +500,7 @@ def strategy_of(
 def join_key(texts: Sequence[str], *, strategy: str, template: PromptTemplate, target: int) -> str:
     """Name the reduction of the summaries by its inputs."""
     made = f"{strategy}/{template.identity}/{target}"
-    return hashes.input_hash(level=1, strategy=made, outputs=texts)
+    return measure.input_hash(level=1, strategy=made, outputs=texts)
 
 
 def chunk_agenda(

@@ -49,9 +49,9 @@ class AsyncGraph:
         type: trivector.EntityType | None = None,  # noqa: A002
     ) -> tuple[hiermem.GraphEntity, ...]:
         """Return all entities of that name, one per type, most mentioned first."""
-        from hiermem.extraction import plan as graph
+        from hiermem.extraction import plan
 
-        return graph.entities_named(await self._named(name, type), type)
+        return plan.entities_named(await self._named(name, type), type)
 
     async def neighbours(
         self,
@@ -60,9 +60,9 @@ class AsyncGraph:
         type: trivector.EntityType | None = None,  # noqa: A002
     ) -> tuple[hiermem.Neighbour, ...]:
         """Return what the entity of that name is related to, in both directions, heaviest first."""
-        from hiermem.extraction import plan as graph
+        from hiermem.extraction import plan
 
-        return graph.neighbours_of(await self._named(name, type), type)
+        return plan.neighbours_of(await self._named(name, type), type)
 
     async def mentions(
         self,
@@ -71,28 +71,25 @@ class AsyncGraph:
         type: trivector.EntityType | None = None,  # noqa: A002
     ) -> tuple[hiermem.Mention, ...]:
         """Return the places where the entity was mentioned: session, chunk and messages."""
-        from hiermem.extraction import plan as graph
+        from hiermem.extraction import plan
 
-        return graph.mentions_of(await self._named(name, type), type)
+        return plan.mentions_of(await self._named(name, type), type)
 
     async def _named(self, name: str, type_: trivector.EntityType | None) -> Sequence[NameRecord]:
-        from hiermem.extraction import join as stored
-        from hiermem.extraction import plan as graph
-        from hiermem.extraction import reduce
+        from hiermem.extraction import join, plan, reduce
 
         if type_ is not None and type_ not in trivector.ENTITY_TYPES:
             raise UsageError(f"type is {type_!r}; use one of {', '.join(trivector.ENTITY_TYPES)}")
         wanted = reduce.normalise(check_name(name, what="name of an entity"))
-        records = await self._handle().store.records(stored.ENTITY, key=wanted, limit=_SESSIONS)
-        return [graph.read_name_record(record.scope, record.body) for record in records]
+        records = await self._handle().store.records(join.ENTITY, key=wanted, limit=_SESSIONS)
+        return [plan.read_name_record(record.scope, record.body) for record in records]
 
 
 async def tri_vector(handle: Handle, session_id: str) -> hiermem.TriVector | None:
     """Return the session's newest stored result, or None where it was never extracted."""
-    from hiermem.extraction import join as stored
-    from hiermem.extraction import plan as graph
+    from hiermem.extraction import join, plan
 
     await handle.record_or_new(session_id)
-    for record in await handle.store.records(stored.TRIVECTOR, scope=session_id):
-        return graph.read_result(record.body)
+    for record in await handle.store.records(join.TRIVECTOR, scope=session_id):
+        return plan.read_result(record.body)
     return None

@@ -23,7 +23,7 @@ from hiermem.config import HierarchyConfig
 from hiermem.convert import from_any
 from hiermem.errors import HistoryRewrittenError, SessionChangedError, SessionExistsError
 from hiermem.handle import Handle, beginning, session_state
-from hiermem.log import fork_plan as forking
+from hiermem.log import fork_plan
 from hiermem.log.alignment import Said, SyncReport, align, parts_of, rewrite_id, said, said_in
 from hiermem.log.events import edits_of
 from hiermem.text import fence, measure
@@ -506,7 +506,7 @@ async def fork(
         arguments.whole(at, "at")
     await handle.record(source_id)
     decide = partial(
-        forking.fork,
+        fork_plan.fork,
         source_id,
         new_id,
         at=at,

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, Final, get_args
 
 from hiermem import types
-from hiermem.stores import contract as codec
+from hiermem.stores import contract
 from hiermem.stores.contract import Format, Shape, check, shape
 from hiermem.types import transaction as tx
 from hiermem.types.tree import split_labels
@@ -101,21 +101,21 @@ def message_row(session: int, stored: types.StoredMessage) -> tuple[Any, ...]:
         and not stored.slices
         and not stored.echoes
     ):
-        rest = codec.pack(_rest(stored))
+        rest = contract.pack(_rest(stored))
     return (
         session << INDEX_BITS | stored.index,
         message.role,
         message.thread,
         message.name,
         content if plain else None,
-        codec.to_micros(at),
-        codec.zone_of(at),
+        contract.to_micros(at),
+        contract.zone_of(at),
         stored.tokens,
         stored.size,
         stored.hash,
         message.key,
         stored.state,
-        codec.pack(stored.flags) if stored.flags else None,
+        contract.pack(stored.flags) if stored.flags else None,
         rest,
     )
 
@@ -175,7 +175,7 @@ def _read_call(packed: Sequence[Any]) -> types.ToolCall:
 def read_echoing(row: Sequence[Any]) -> tuple[int, bool]:
     """Return (index, whether the message has echoes) from the columns message and rest."""
     check(row, _NAMED)
-    return row[0] & _INDEX_MASK, bool(codec.mapping(row[1]).get("echoes"))
+    return row[0] & _INDEX_MASK, bool(contract.mapping(row[1]).get("echoes"))
 
 
 def _make_message(*columns: Any) -> types.StoredMessage:
@@ -184,9 +184,9 @@ def _make_message(*columns: Any) -> types.StoredMessage:
     ) = columns  # fmt: skip
     if state not in _STATES:
         raise ValueError
-    created_at = codec.read_zoned_time(at, zone)
+    created_at = contract.read_zoned_time(at, zone)
     index = number & _INDEX_MASK
-    marks = codec.texts(flags) if flags else ()
+    marks = contract.texts(flags) if flags else ()
     if rest is None:
         if content is None:
             raise ValueError
@@ -194,7 +194,7 @@ def _make_message(*columns: Any) -> types.StoredMessage:
             role, content, key=key, name=name, thread=thread, created_at=created_at
         )
         return types.StoredMessage(index, message, tokens, size, hash_, state, marks)
-    held = codec.mapping(rest)
+    held = contract.mapping(rest)
     parts: types.Content = content if content is not None else tuple(map(_read_part, held["parts"]))
     call_id = held.get("tool_call_id")
     slices = tuple(held.get("slices", ()))
@@ -202,7 +202,7 @@ def _make_message(*columns: Any) -> types.StoredMessage:
     metadata = held.get("metadata", {})
     if (
         type(metadata) is not dict
-        or type(call_id) not in codec.OPTIONAL_TEXT
+        or type(call_id) not in contract.OPTIONAL_TEXT
         or not all(type(char) is int for char in chain(slices, *echoes))
     ):
         raise TypeError
@@ -403,7 +403,7 @@ def items(kind: str, found: Iterable[Sequence[Any]]) -> Iterator[tuple[str, Any,
     form = KINDS[kind]
     read = form.read_of_tree if form.owner == "tree" else form.read
     value: Any
-    for value in codec.decode(found, read, form.table):
+    for value in contract.decode(found, read, form.table):
         yield (kind, *value) if isinstance(value, tuple) else (kind, "", value)
 
 

@@ -24,7 +24,7 @@ from hiermem.errors import (
     PermanentModelError,
     TransientModelError,
 )
-from hiermem.models.offline import graph as extraction
+from hiermem.models.offline import graph
 from hiermem.models.offline import notes as offline
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, SourceText, Usage
 from hiermem.summaries import salience
@@ -145,10 +145,10 @@ def write(request: LLMRequest) -> str:
     To an extraction or a consolidation it is the answer of the offline default.
     """
     if request.task == "extract":
-        found = extraction.extract(
+        found = graph.extract(
             request.inputs, max_tokens=request.max_tokens, count=request.counter.count
         )
-        return extraction.write(found)
+        return graph.write(found)
     if request.bank is not None:
         answer = offline.consolidate(
             request.bank, max_tokens=request.max_tokens, count=request.counter.count

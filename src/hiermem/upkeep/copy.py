@@ -48,7 +48,7 @@ from hiermem.types.transaction import (
     SessionNeed,
     StoredRow,
 )
-from hiermem.upkeep import copy_plan as transfer
+from hiermem.upkeep import copy_plan
 from hiermem.upkeep.copy_plan import CopyReport, Head
 from hiermem.upkeep.read_metrics import FEEDBACK
 from hiermem.upkeep.run_check import check
@@ -191,7 +191,7 @@ class _TenantCopy:
             if await self.source.session(record.id) is not None:
                 continue
             erased = await _erasures(self.source, record.id, unknown_to=self.target)
-            if not transfer.is_removed(record, erased):
+            if not copy_plan.is_removed(record, erased):
                 continue
             self._rewritten = True
             await self.target.transact(partial(erase_copied, record.id))
@@ -199,7 +199,7 @@ class _TenantCopy:
 
     async def one(self, session_id: str) -> None:
         """Copy one session, or what belongs to none, as often as it changes meanwhile."""
-        done: transfer.Step = "keep"
+        done: copy_plan.Step = "keep"
         for _ in range(_TRIES):
             try:
                 step, version = await self._step(session_id)
@@ -222,7 +222,7 @@ class _TenantCopy:
             counts = {"copy": "copied", "replace": "replaced", "keep": "unchanged"}
             self._count(**{"sessions": 1, counts[done]: 1})
 
-    async def _step(self, session_id: str) -> tuple[transfer.Step, int | None]:
+    async def _step(self, session_id: str) -> tuple[copy_plan.Step, int | None]:
         """Return what is done with a session, and the version that it replaces.
 
         Raises NotFoundError where the source does not have it.
@@ -240,10 +240,10 @@ class _TenantCopy:
             self.target, session_id, last
         )
         erased = await _erasures(self.source, session_id, unknown_to=self.target)
-        step = transfer.step(source, target, known=known, erased=bool(erased))
+        step = copy_plan.step(source, target, known=known, erased=bool(erased))
         return step, target.record.version
 
-    async def _step_without_session(self) -> transfer.Step:
+    async def _step_without_session(self) -> copy_plan.Step:
         heads: tuple[list[StoredRow], list[StoredRow]] = ([], [])
         equal = empty = True
         async with (
@@ -257,11 +257,11 @@ class _TenantCopy:
                 equal = equal and pair[0] == pair[1]
                 empty = empty and pair[1] is None
                 for held, row in zip(heads, pair, strict=True):
-                    if row is not None and transfer.is_head(row):
+                    if row is not None and copy_plan.is_head(row):
                         held.append(row)
         if empty and not equal:
             return "copy"
-        return transfer.step_without_session(*heads, equal=equal)
+        return copy_plan.step_without_session(*heads, equal=equal)
 
     async def _send(self, session_id: str, replaces: int | None) -> None:
         """Send a session to the target, which writes it in one transaction."""
@@ -309,7 +309,7 @@ async def _erasures(
     return [
         run
         for run in await store.runs(subject=subject, limit=_ALL)
-        if transfer.is_erasure(run) and await unknown_to.run(run.id) is None
+        if copy_plan.is_erasure(run) and await unknown_to.run(run.id) is None
     ]
 
 
@@ -317,7 +317,7 @@ async def _carried(source: TenantStore, session_id: str) -> AsyncGenerator[list[
     """Yield the pages of a dump without what every store has for itself."""
     left = 0
     async for page in await source.dump(session_id):
-        kept = [row for row in page if transfer.is_carried(row)]
+        kept = [row for row in page if copy_plan.is_carried(row)]
         left += len(page) - len(kept)
         if left and kept and kept[-1]["kind"] == "end":
             kept[-1] = {**kept[-1], "rows": kept[-1]["rows"] - left}

@@ -24,7 +24,7 @@ from hiermem.handle import Handle, every_session
 from hiermem.text.terms import FIRST_PERSON, STOP_WORDS
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import NeedViews, RunRecord
-from hiermem.upkeep import read_metrics as measuring
+from hiermem.upkeep import read_metrics
 from hiermem.view import data
 from hiermem.view.data import Found, FoundSpace, Planned, Wording
 from hiermem.view.page import json_block, packed, page
@@ -93,7 +93,7 @@ async def _session(
         summaries=await read.summaries(handle, name, None),
         pins=await read.pins(handle, name),
         contexts=contexts,
-        metrics=await measuring.metrics(handle, name, None),
+        metrics=await read_metrics.metrics(handle, name, None),
         calls={item.id: item for item in items},
         messages=await read.messages(handle, name, 0, None),
     )

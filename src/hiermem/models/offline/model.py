@@ -111,10 +111,10 @@ class ExtractiveLLM:
     def extract(self, request: LLMRequest) -> str:
         """Write the extraction of ``request.inputs`` as the requested JSON."""
         # A process that extracts nothing does not pay for this import.
-        from hiermem.models.offline import graph as extraction
+        from hiermem.models.offline import graph
 
-        return extraction.write(
-            extraction.extract(
+        return graph.write(
+            graph.extract(
                 request.inputs, max_tokens=request.max_tokens, count=request.counter.count
             )
         )

@@ -15,7 +15,7 @@ from hiermem.changes.receipts import STORE_COPY
 from hiermem.errors import SessionExistsError
 from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
 from hiermem.stores.dump import Item, SessionDump, missing
-from hiermem.stores.memory import reads as data
+from hiermem.stores.memory import reads
 from hiermem.stores.memory.reads import (
     DueData,
     SessionData,
@@ -373,7 +373,7 @@ def put_segment(
     return True
 
 
-def items(kept: data.TenantData, session_id: str) -> list[Item]:
+def items(kept: reads.TenantData, session_id: str) -> list[Item]:
     """Return everything kept of a session, or of what belongs to none, in the order of a dump."""
     if session_id == NO_SESSION:
         return _named(kept, lambda owner: owner not in kept.sessions)
@@ -394,7 +394,7 @@ def items(kept: data.TenantData, session_id: str) -> list[Item]:
     return everything + [("block", "", one) for one in found.blocks.values()]
 
 
-def _named(kept: data.TenantData, wanted: Callable[[str], bool]) -> list[Item]:
+def _named(kept: reads.TenantData, wanted: Callable[[str], bool]) -> list[Item]:
     """Return what belongs to the sessions, or subjects, that are wanted by their name."""
     views = sorted(kept.views.items())
     found: list[Item] = [("view", "", one) for _, one in views if wanted(one.session_id)]
@@ -404,7 +404,7 @@ def _named(kept: data.TenantData, wanted: Callable[[str], bool]) -> list[Item]:
     return found
 
 
-def restored(kept: data.TenantData, dump: SessionDump, replaces: int | None) -> data.TenantData:
+def restored(kept: reads.TenantData, dump: SessionDump, replaces: int | None) -> reads.TenantData:
     """Return the tenant's data with the session in it, instead of one of version ``replaces``.
 
     Raises SessionExistsError, and UsageError where a name is taken.
@@ -420,7 +420,7 @@ def restored(kept: data.TenantData, dump: SessionDump, replaces: int | None) -> 
     brought: tuple[tuple[dict[Any, Any], dict[Any, Any]], ...] = (
         (draft.views, {(one.session_id, one.name): one for one in dump.views}),
         (draft.records, {(one.kind, one.scope, one.key): one for one in dump.records}),
-        (draft.runs, {one.id: data.fresh_run(one) for one in dump.runs}),
+        (draft.runs, {one.id: reads.fresh_run(one) for one in dump.runs}),
         (draft.attempts, {one.id: one for one in dump.attempts}),
     )
     for held, added in brought:
@@ -430,7 +430,7 @@ def restored(kept: data.TenantData, dump: SessionDump, replaces: int | None) -> 
     return draft
 
 
-def _remove(draft: data.TenantData, owner: str) -> None:
+def _remove(draft: reads.TenantData, owner: str) -> None:
     """Remove a session, or what belongs to none."""
     if owner != NO_SESSION:
         delete(draft, owner)
@@ -444,19 +444,19 @@ def _remove(draft: data.TenantData, owner: str) -> None:
     draft.attempts = {id_: one for id_, one in draft.attempts.items() if one.session_id in known}
 
 
-def _write_session(draft: data.TenantData, dump: SessionDump, record: SessionRecord) -> None:
-    session = draft.sessions[record.id] = data.SessionData(
+def _write_session(draft: reads.TenantData, dump: SessionDump, record: SessionRecord) -> None:
+    session = draft.sessions[record.id] = reads.SessionData(
         record,
-        [data.fresh_message(one) for one in dump.messages],
+        [reads.fresh_message(one) for one in dump.messages],
         keys=dict(dump.keys),
         events=dump.events,
         blocks={(one.kind, one.start): one for one in dump.blocks},
     )
     for earlier in dump.versions:
-        session.versions.setdefault(earlier.index, []).append(data.fresh_message(earlier))
+        session.versions.setdefault(earlier.index, []).append(reads.fresh_message(earlier))
     for number, node in dump.nodes:
         session.tree(number).nodes[node.id] = node
     for number, revision in dump.revisions:
-        own = data.fresh_revision(revision)
+        own = reads.fresh_revision(revision)
         session.tree(number).revisions[own.node_id, own.number] = own
         draft.written.append((record.id, number, own))

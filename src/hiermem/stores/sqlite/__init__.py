@@ -20,8 +20,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from hiermem.atfork import finish_before_fork
 from hiermem.errors import ReadOnlyError, UsageError
 from hiermem.stores.contract import system_time
-from hiermem.stores.sqlite import files, reads
-from hiermem.stores.sqlite import trees as due
+from hiermem.stores.sqlite import files, reads, trees
 from hiermem.stores.sqlite.connections import FAILURES, LOOKS, translate
 from hiermem.stores.sqlite.files import scrub
 from hiermem.stores.sqlite.schema import current
@@ -142,12 +141,12 @@ class SQLiteStore:
         """Claim up to ``limit`` sessions that are due now, or list them, the longest due first."""
         now = self._clock()
         if not lease:
-            found = await self.read(due.listed, now, limit, tenant, ahead)
+            found = await self.read(trees.listed, now, limit, tenant, ahead)
             return [DueSession(of, id_, at, bool(held)) for _, of, id_, at, held in found]
         # A look that finds nothing takes no lock for writing.
-        if not await self.read(due.listed, now, min(limit, 1), tenant):
+        if not await self.read(trees.listed, now, min(limit, 1), tenant):
             return []
-        return await self.write(lambda transaction: due.claim(transaction, limit, lease, tenant))
+        return await self.write(lambda transaction: trees.claim(transaction, limit, lease, tenant))
 
     async def check(self) -> list[str]:
         """Read the whole file and return the damage found; the list is empty if there is none."""

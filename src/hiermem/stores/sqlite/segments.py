@@ -1,7 +1,7 @@
 """The statements of the index over all sessions of a tenant: segments, their pages, their blocks.
 
 A replaced block stays in its segment until the segment is dissolved; an erased message dissolves
-the segment. The blocks themselves are written in ``puts``.
+the segment. The blocks themselves are written in ``trees``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from hiermem.stores import rows
 from hiermem.stores.contract import decode
-from hiermem.stores.sqlite import reads as heads
+from hiermem.stores.sqlite import reads
 from hiermem.stores.sqlite.reads import Tenant, one_state
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
@@ -23,7 +23,7 @@ from hiermem.types.transaction import TERMS, IndexState, PlacedBlock, Segment
 #: A page's key is its segment's number, shifted by this many bits, plus its own number.
 _PAGE_BITS: Final = 16
 _PLACED: Final = (
-    f"SELECT p.segment, p.place, b.kind, b.start, b.stop, b.data, {heads.SESSION} FROM places p "
+    f"SELECT p.segment, p.place, b.kind, b.start, b.stop, b.data, {reads.SESSION} FROM places p "
     f"{{}} JOIN blocks b ON b.session = p.session AND b.kind = '{TERMS}' AND b.start = p.start "
     "JOIN heads h ON h.session = p.session JOIN sessions s ON s.session = p.session "
 )
@@ -36,7 +36,7 @@ AT: Final = (
     + "WHERE p.tenant = ? AND p.segment > 0 AND p.segment = ? AND p.place = ? AND p.live = 1"
 )
 UNINDEXED: Final = (
-    f"SELECT {heads.SESSION} FROM heads h INDEXED BY heads_unindexed "
+    f"SELECT {reads.SESSION} FROM heads h INDEXED BY heads_unindexed "
     "JOIN sessions s ON s.session = h.session "
     "WHERE h.tenant = ? AND h.indexed < h.messages ORDER BY h.session LIMIT ?"
 )
@@ -120,7 +120,7 @@ def put_segment(
     for one in blocks:
         name = one.session.id
         if name not in known:
-            known[name] = heads.find(transaction, tenant, name)
+            known[name] = reads.find(transaction, tenant, name)
         head = known[name]
         if head is None or head[1].epoch != one.session.epoch:
             return False

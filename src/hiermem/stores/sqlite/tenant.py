@@ -1,7 +1,7 @@
 """One tenant's handle on an SQLite store, and that of one tree of a session.
 
 Each method names the function that does the work, and says whether it reads or writes. The
-statements are in ``reads``, ``writes``, ``puts``, ``trees``, ``segments`` and ``due``.
+statements are in ``reads``, ``writes``, ``trees`` and ``segments``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from hiermem.stores.contract import named_after
 from hiermem.stores.dump import missing, received
-from hiermem.stores.sqlite import reads, segments, trees
-from hiermem.stores.sqlite import trees as due
-from hiermem.stores.sqlite import trees as puts
-from hiermem.stores.sqlite import writes as changing
-from hiermem.stores.sqlite import writes as dumping
+from hiermem.stores.sqlite import reads, segments, trees, writes
 from hiermem.stores.sqlite.reads import Part, TreeOf
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import (
@@ -126,7 +122,7 @@ class SQLiteTenant(_Handle[str]):
         """
         name = self._of
         return await self._store.write(
-            lambda transaction: changing.mutate(transaction, name, session_id, decide, keys)
+            lambda transaction: writes.mutate(transaction, name, session_id, decide, keys)
         )
 
     def mutate_here(
@@ -138,7 +134,7 @@ class SQLiteTenant(_Handle[str]):
         """
         name = self._of
         return self._store.write_here(
-            lambda transaction: changing.mutate(transaction, name, session_id, decide, keys)
+            lambda transaction: writes.mutate(transaction, name, session_id, decide, keys)
         )
 
     async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
@@ -148,11 +144,11 @@ class SQLiteTenant(_Handle[str]):
         """
         name = self._of
         return await self._store.write(
-            lambda transaction: changing.transact(transaction, name, decide)
+            lambda transaction: writes.transact(transaction, name, decide)
         )
 
-    read = _reading(changing.read)
-    erase_all = _writing(changing.erase_all)
+    read = _reading(writes.read)
+    erase_all = _writing(writes.erase_all)
 
     async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
         """Return everything kept of the session, page by page, as it is when the first one is read.
@@ -161,14 +157,14 @@ class SQLiteTenant(_Handle[str]):
         """
         if session_id != NO_SESSION and await self.session(session_id) is None:
             raise missing(session_id)
-        return self._store.pages(partial(dumping.dump, tenant=self._of, session_id=session_id))
+        return self._store.pages(partial(writes.dump, tenant=self._of, session_id=session_id))
 
     async def restore(
         self, rows: AsyncIterable[Sequence[StoredRow]], *, replaces: int | None = None
     ) -> None:
         """Write what ``dump`` returned in one transaction; other writes to the file wait for it."""
         async with received(rows, self._of) as every:
-            await self._store.write(lambda found: dumping.restore(found, every, replaces))
+            await self._store.write(lambda found: writes.restore(found, every, replaces))
 
     async def scrub(self) -> Scrubbed:
         """Remove deleted data from the bytes of the file and its log, and remove backups.
@@ -192,26 +188,26 @@ class SQLiteTenant(_Handle[str]):
         """Return the handle of one of the session's trees, or of the serving tree for None."""
         return SQLiteTree(self._store, (self._of, session_id, number))
 
-    take_due = _writing(due.take_due)
-    put_due = _writing(due.put_due)
-    settle_due = _writing(due.settle_due)
+    take_due = _writing(trees.take_due)
+    put_due = _writing(trees.put_due)
+    settle_due = _writing(trees.settle_due)
     reusable = _reading(trees.reusable)
 
     # -- journal, views, records and blocks
 
-    put_run = _writing(puts.put_run)
+    put_run = _writing(trees.put_run)
     run = _reading(reads.run)
     runs = _reading(reads.runs)
     attempts = _reading(reads.attempts)
     spent = _reading(reads.spent)
     view = _reading(reads.view)
     # A view is a cache, so nobody waits for its sync.
-    put_view = _writing(puts.put_view, durable=False)
+    put_view = _writing(trees.put_view, durable=False)
     records = _reading(reads.records)
-    put_records = _writing(puts.put_records)
+    put_records = _writing(trees.put_records)
     blocks = _reading(reads.blocks)
-    put_blocks = _writing(puts.put_blocks)
-    drop_blocks = _writing(puts.drop_blocks)
+    put_blocks = _writing(trees.put_blocks)
+    drop_blocks = _writing(trees.drop_blocks)
 
     # -- the index over all sessions
 

@@ -34,8 +34,7 @@ from hiermem.stores.contract import (
     shape,
     to_micros,
 )
-from hiermem.stores.sqlite import reads as heads
-from hiermem.stores.sqlite import segments
+from hiermem.stores.sqlite import reads, segments
 from hiermem.stores.sqlite.reads import (
     INSERT,
     REPLACE,
@@ -152,7 +151,7 @@ def take_due(
     held: DueSession | None = None,
 ) -> DueSession | None:
     """Claim a session that nobody holds, or renew the claim ``held``."""
-    head = heads.find(transaction, tenant, session_id)
+    head = reads.find(transaction, tenant, session_id)
     if head is None:
         return None
     transaction.writing()
@@ -185,7 +184,7 @@ def settle_due(
     transaction: Transaction, tenant: str, claimed: DueSession, *, at: datetime | None = None
 ) -> bool:
     """End the claim, where it holds; remove the entry or set its next time."""
-    head = heads.find(transaction, tenant, claimed.session_id)
+    head = reads.find(transaction, tenant, claimed.session_id)
     if head is None:
         return False
     transaction.writing()
@@ -393,7 +392,7 @@ def write_nodes(
         check_write(write)
     connection = transaction.connection
     tenant, session_id, tree = of
-    head = heads.find(transaction, tenant, session_id)
+    head = reads.find(transaction, tenant, session_id)
     if claim is not None and not (head and is_held(transaction, head[0], claim)):
         return None
     transaction.writing()
@@ -507,7 +506,7 @@ def put_blocks(
 
     Return whether they were written; they are not if ``epoch`` is not the session's epoch.
     """
-    head = heads.find(transaction, tenant, session_id)
+    head = reads.find(transaction, tenant, session_id)
     if head is None or head[1].epoch != epoch:
         return False
     write_blocks(transaction, head[0], blocks)
@@ -525,7 +524,7 @@ def write_blocks(transaction: Transaction, number: int, blocks: Sequence[Block])
 
 def drop_blocks(transaction: Transaction, tenant: str, session_id: str, kind: str) -> None:
     """Remove all blocks of ``kind``."""
-    head = heads.find(transaction, tenant, session_id)
+    head = reads.find(transaction, tenant, session_id)
     if head is None:
         return
     transaction.writing()

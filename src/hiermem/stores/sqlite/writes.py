@@ -33,9 +33,6 @@ from hiermem.stores.contract import (
 from hiermem.stores.dump import Item, Received, check_secret, missing, pages
 from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite import reads, segments, trees
-from hiermem.stores.sqlite import reads as heads
-from hiermem.stores.sqlite import trees as due
-from hiermem.stores.sqlite import trees as puts
 from hiermem.stores.sqlite.reads import INSERT, Part, Tenant, insert, one_state
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.summaries.due import AT_ONCE, due_by_change
@@ -99,7 +96,7 @@ def mutate(
     keys: Sequence[str],
 ) -> T:
     """Read the snapshot, call ``decide`` with it, write its changes and return its result."""
-    head = heads.find(transaction, tenant, session_id)
+    head = reads.find(transaction, tenant, session_id)
     number, before = head or (0, None)
     known = _known_keys(transaction.connection, number, keys) if head and keys else {}
     transaction.deciding = True
@@ -128,11 +125,11 @@ def transact(transaction: Transaction, tenant: str, decide: Callable[[], tx.Deci
     for session_id in batch.delete:
         deleted(transaction, tenant, session_id)
     for place in batch.drop_records:
-        transaction.connection.execute(puts.DROP_RECORD, (tenant, *place))
+        transaction.connection.execute(trees.DROP_RECORD, (tenant, *place))
     for subject in batch.drop_journals:
         dropped_named(transaction.connection, rows.JOURNAL, tenant, subject)
     for run in batch.runs:
-        puts.put_run(transaction, tenant, run)
+        trees.put_run(transaction, tenant, run)
     return batch.result
 
 
@@ -158,10 +155,10 @@ def _change(
     after = changes.session
     if after is None:
         return
-    head = heads.find(transaction, tenant, session_id)
+    head = reads.find(transaction, tenant, session_id)
     number, before = head or (None, None)
     copy = changes.copy
-    source = heads.find(transaction, tenant, copy.source) if copy else None
+    source = reads.find(transaction, tenant, copy.source) if copy else None
     check_changes(session_id, before, after, changes, source and source[1])
     transaction.writing()
     connection = transaction.connection
@@ -176,8 +173,8 @@ def _change(
         gone = "DELETE FROM views WHERE tenant = ? AND session_id = ? AND name = ?"
         connection.execute(gone, (tenant, session_id, name))
     for kind, key in changes.drop_records:
-        connection.execute(puts.DROP_RECORD, (tenant, kind, session_id, key))
-    due.note(transaction, number, due_by_change(before, after, changes))
+        connection.execute(trees.DROP_RECORD, (tenant, kind, session_id, key))
+    trees.note(transaction, number, due_by_change(before, after, changes))
     transaction.heads[tenant, session_id] = (number, after)
 
 
@@ -297,7 +294,7 @@ def _rewrite(connection: sqlite3.Connection, number: int, run: Sequence[tx.Rewri
         connection.execute("DELETE FROM versions WHERE message BETWEEN ? AND ?", places)
         connection.execute(_RESERVE, (number, first, last, *places))
     connection.executemany(_REWRITE, [(*columns, place) for place, *columns in found])
-    puts.drop_blocks_over(connection, number, first, last)
+    trees.drop_blocks_over(connection, number, first, last)
 
 
 # -- removal; ``scrub`` is responsible for the bytes that a deleted row leaves in the file
@@ -379,7 +376,7 @@ def _items(part: Tenant, session_id: str) -> Iterator[Item]:
     number = 0
     if session_id != NO_SESSION:
         record = reads.session(part, session_id)
-        found = heads.number(part, session_id)
+        found = reads.number(part, session_id)
         if record is None or found is None:
             raise missing(session_id)
         yield "session", "", record
@@ -417,7 +414,7 @@ def restore(transaction: Transaction, received: Received, replaces: int | None) 
     """
     reader, connection = received.reader, transaction.connection
     tenant, session_id = reader.tenant, reader.session_id
-    there = heads.find(transaction, tenant, session_id)
+    there = reads.find(transaction, tenant, session_id)
     if there is not None and there[1].version != replaces:
         raise SessionExistsError(session_id)
     secret = reads.secret(connection)
@@ -431,11 +428,11 @@ def restore(transaction: Transaction, received: Received, replaces: int | None) 
     number = 0
     if reader.record is not None:
         number = write_record(connection, tenant, None, None, reader.record)
-        due.note(transaction, number, AT_ONCE)
+        trees.note(transaction, number, AT_ONCE)
     for page in received.pages():
         for kind, at, value in page:
             if kind == "block":
-                puts.write_blocks(transaction, number, [value])
+                trees.write_blocks(transaction, number, [value])
                 continue
             form = rows.KINDS[kind]
             row = form.row((at, value) if kind == "key" else value)
