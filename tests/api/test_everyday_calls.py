@@ -84,9 +84,9 @@ def test_a_model_may_be_given_by_its_name():
     assert model.name == OpenAIChat("gpt-5-mini", api_key="k").name
     assert isinstance(model_by_name("anthropic:claude-x", api_key="k"), AnthropicChat)
     for wrong in ("gpt-5-mini", "openai:", ":gpt", "bogus:gpt", ""):
-        with pytest.raises(UsageError, match="openai:, anthropic: or litellm:MODEL"):
+        with pytest.raises(UsageError, match="openai:, anthropic:, ollama: or litellm:MODEL"):
             model_by_name(wrong)
-        with pytest.raises(UsageError, match="openai:, anthropic: or litellm:MODEL"):
+        with pytest.raises(UsageError, match="openai:, anthropic:, ollama: or litellm:MODEL"):
             Memory.open(":memory:", llm=wrong)
 
 

@@ -234,7 +234,7 @@ async def test_a_pin_that_is_taken_off_stays_off_here_and_in_forks(memory):
         await session.unpin(0)
     with pytest.raises(NotFoundError):
         await session.pin(5_000)
-    with pytest.raises(UsageError, match="index"):
+    with pytest.raises(UsageError, match="indices"):
         await session.pin("0")
     await session.pin(0)
     assert (await session.context(BUDGET)).pins == (0,)

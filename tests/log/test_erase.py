@@ -426,7 +426,6 @@ async def test_what_cannot_be_erased_is_refused_and_nothing_is_written():
         ([-1], UsageError),
         (["3"], UsageError),
         ("3", UsageError),
-        (3, UsageError),
     ):
         with pytest.raises(error):
             await change.erase(fixture.handle, "s", wrong)
