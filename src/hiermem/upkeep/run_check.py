@@ -118,7 +118,7 @@ async def _check_settled(
 
     ``found`` is the first reading if its data was read before. Returns None if the session is gone.
     """
-    before: set[Finding] | None = None
+    before, last = None, None
     for _ in range(_TRIES):
         if found is None:
             record = await handle.store.session(session_id)
@@ -143,8 +143,9 @@ async def _check_settled(
         else:
             last.findings = sorted(before & set(last.findings))
             return last
-    last.findings = []
-    last.skipped.append(f"session {session_id!r} was written to all the time: it was not checked")
+    if last is not None:
+        last.findings = []
+        last.skipped.append(f"session {session_id!r} was written to all the time: not checked")
     return last
 
 
