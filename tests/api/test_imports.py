@@ -162,7 +162,7 @@ import hiermem
 with tempfile.TemporaryDirectory() as folder:
     sys.path.insert(0, folder)
     with open(f"{folder}/slow_own.py", "w") as file:
-        file.write("import time, sys; sys.begun = True; time.sleep(20)")
+        file.write("import time, sys; sys.begun = True; time.sleep(300)")
     with open(f"{folder}/forks_own.py", "w") as file:
         file.write(
             "import os, threading\\n"
