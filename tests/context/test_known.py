@@ -84,6 +84,20 @@ def test_what_others_said_stays_and_is_named(memory):
     assert {stored.state for stored in session.messages()} == {"erased"}
 
 
+def test_a_line_says_who_said_it_and_has_to_do_with_the_matter(memory):
+    """Broken, an assistant's guess reads as the person's fact, among lines that share an "I"."""
+    session = say(memory, "january", *(f"I am glad that my day {n} went well." for n in range(9)))
+    session.append(Message.user("I live in Leeds."), Message.user("I live in York.", name="Ben"))
+    session.append(Message.assistant("You live in London, as I take it."))
+    texts = [line.text for line in memory.space("ada").about("Where do I live?")]
+    assert sorted(texts) == [
+        "Assistant: You live in London, as I take it.", "Ben: I live in York.", "I live in Leeds.",
+    ]  # fmt: skip
+    report = memory.space("ada").forget("my Leeds", dry_run=True)
+    assert [line.text for line in report.gone] == ["I live in Leeds."]
+    assert not [line.text for line in report.unproven if "day" in line.text]
+
+
 def test_a_text_without_a_content_word_forgets_nothing(memory):
     """Broken, forgetting "it" empties the memory."""
     say(memory, "s", "I live here.")

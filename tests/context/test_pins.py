@@ -236,7 +236,15 @@ async def test_a_pin_that_is_taken_off_stays_off_here_and_in_forks(memory):
         await session.pin(5_000)
     with pytest.raises(UsageError, match="indices"):
         await session.pin("0")
-    await session.pin(0)
+    with pytest.raises(NotFoundError):
+        await session.pin([0, 1, 5_000])
+    assert await session.pins() == (), "either all are pinned or none"
+    await session.pin([1, 0, 1])
+    assert {pin.index for pin in await session.pins()} == {0, 1}
+    with pytest.raises(NotFoundError):
+        await session.unpin([0, 2])
+    await session.unpin([1])
+    await session.pin([])
     assert (await session.context(BUDGET)).pins == (0,)
 
 

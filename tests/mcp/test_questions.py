@@ -83,7 +83,7 @@ async def test_every_door_answers_what_a_person_asks_first(db):
 @pytest.mark.parametrize("door", ["python", "command", "mcp"])
 async def test_every_door_forgets_one_thing_in_all_conversations(db, door):
     """Broken, a way in leaves what was to be forgotten, or takes more than it says."""
-    mine, other = "My ex phoned about the flat.", "What did your ex say?"
+    mine, other = "My ex phoned about the flat.", "Assistant: What did your ex say?"
     if door == "python":
         with Memory.open(db) as memory:
             report = memory.space("me").forget("ex")
@@ -105,5 +105,6 @@ async def test_every_door_forgets_one_thing_in_all_conversations(db, door):
             for record in memory.sessions(space="me")
             for message in memory.session(record.id).messages()
         ]
-        assert sum(text in texts for text in (DECIDED, *MOVED[:1], other)) == 3
+        left = (DECIDED, *MOVED[:1], other.removeprefix("Assistant: "))
+        assert sum(text in texts for text in left) == 3
         assert memory.check().ok

@@ -344,7 +344,7 @@ async def test_forgetting_reaches_every_conversation_and_says_what_it_leaves():
         assert (shown["erased"], len(shown["fits"])) == ([], 451)
         gone = await ask(client, "remember", forget="Anna", all_matches=True)
         assert len(gone["erased"]) == 451
-        assert gone["left"] == ["What did Anna want?"]
+        assert gone["left"] == ["Assistant: What did Anna want?"]
         await ask(client, "remember", forget="Anna", authors="all")
         hits = await ask(client, "search_memory", query="Anna", limit=50)
         assert "Anna" not in str(hits["passages"])

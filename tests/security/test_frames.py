@@ -11,6 +11,7 @@ import re
 from unicodedata import category, normalize
 
 import pytest
+from forged import texts_of
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
@@ -61,25 +62,6 @@ def forged(text, key):
     text = text.translate(_SEEN_AS).replace("\u3010", "[[").replace("[\\[", "[[")
     found = re.findall(r"\[\s*\[[\s*/]*hiermem", text)
     return found + re.findall(r"(?<!\\)\bfenced\s+records\s+of\s+earlier", text)
-
-
-def texts_of(value):
-    """Yield every text in a rendering, and those in texts that are JSON."""
-    if isinstance(value, str):
-        yield value
-        try:
-            inner = json.loads(value)
-        except ValueError:
-            return
-        if isinstance(inner, (dict, list)):
-            yield from texts_of(inner)
-    elif isinstance(value, dict):
-        for name, each in value.items():
-            yield name
-            yield from texts_of(each)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from texts_of(each)
 
 
 def called(*results, name="read", arguments="{}", call_id="c"):

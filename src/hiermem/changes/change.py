@@ -130,11 +130,10 @@ async def erase(
     Raises UsageError, and NotFoundError if the session has no such message; then nothing was
     written.
     """
-    given = _listed(indices)
     arguments.one_of(forks, "forks", _FORKS)
     record = await handle.record(session_id)
     wanted: list[int] = []
-    for each in given:
+    for each in _listed(indices):
         index = arguments.whole(each, "an index of indices")
         check_index(record, index)
         if len(wanted) == record.messages:
@@ -295,8 +294,8 @@ async def _scrubbed(
 async def set_pin(handle: Handle, session_id: str, indices: object, *, pinned: bool) -> None:
     """Pin messages, or take their pins off. Raises NotFoundError, MessageWithdrawnError."""
     await handle.record(session_id)
-    for index in [arguments.whole(each, "an index of indices") for each in _listed(indices)]:
-        await handle.store.transact(partial(change.set_pin, session_id, index, pinned=pinned))
+    wanted = {arguments.whole(index, "an index of indices") for index in _listed(indices)}
+    await handle.store.transact(lambda: change.set_pin(session_id, sorted(wanted), pinned=pinned))
 
 
 async def describe(

@@ -22,7 +22,8 @@ from hiermem.errors import UsageError
 from hiermem.handle import Handle, every_session
 from hiermem.search import tenant
 from hiermem.search.search import Question
-from hiermem.text.measure import body
+from hiermem.text.fence import in_turn
+from hiermem.text.measure import body, speaker
 from hiermem.text.terms import FIRST_PERSON, STOP_WORDS, spellings, stem, terms, words
 from hiermem.types import StoredMessage
 from hiermem.types.bank import ForgetReport, KnownLine, Note
@@ -37,6 +38,8 @@ _ALL: Final = 2**31 - 1
 _PASSAGES: Final = 20
 #: The passages that are found as other wordings of a forgotten matter.
 _WORDINGS: Final = 50
+#: The score of a passage that is surely about a matter.
+_SURE: Final = 0.3
 #: A word that no more messages hold is rare; each of these may speak of a forgotten matter.
 _RARE: Final = 50
 
@@ -46,14 +49,9 @@ async def about(space: SpaceContext, text: str | None = None) -> list[KnownLine]
     rules = await space.rules()
     handle = space.handle
     flagged, withdrawn = await handle.store.read(flag_needs(space.name, _ALL))
+    times = {(name, stored.index): stored.created_at for name, stored in flagged}
     wishes = [
-        KnownLine(
-            line.text.partition(": ")[2],
-            "wish",
-            said[line.origin.name, line.origin.index],
-            sources=((line.origin.name, line.origin.index),),
-        )
-        for said in [{(name, stored.index): stored.created_at for name, stored in flagged}]
+        KnownLine(line.text.partition(": ")[2], "wish", times[line.source], sources=(line.source,))
         for line in shared.wish_lines(flagged, withdrawn, rules.person)
     ]
     state = await space.state()
@@ -66,23 +64,27 @@ async def about(space: SpaceContext, text: str | None = None) -> list[KnownLine]
     lines = [*wishes, *files, *reversed(notes)]
     if text is None:
         members = [record async for record in every_session(handle.store, _members(space.name))]
-        spoken = [record for record in reversed(members) if record.messages]
-        return lines + [_of_line(line) for line in await conversation_lines(handle, spoken)]
+        conversations = await conversation_lines(handle, [m for m in members[::-1] if m.messages])
+        return lines + [_of_line(line) for line in conversations]
     wanted = {term for term in terms(text) if term not in FIRST_PERSON}
-    found = [line for line in lines if wanted & set(terms(line.text))]
-    return found + await _found(space, text, _PASSAGES, besides=found)
+    sharing = [line for line in lines if wanted & set(terms(line.text))]
+    return sharing + await _passages(space, text, _PASSAGES, sharing, least=_SURE)
 
 
-async def _found(
-    space: SpaceContext, text: str, limit: int, *, besides: Iterable[KnownLine]
+async def _passages(
+    space: SpaceContext, text: str, limit: int, besides: Iterable[KnownLine], least: float = 0
 ) -> list[KnownLine]:
-    """Return the passages of the space's conversations that answer a text best."""
+    """Return the passages of the space's conversations that answer a text best.
+
+    Those of a score below ``least`` are returned only if there is no other.
+    """
     question = Question("", text, sessions=_members(space.name))
-    known = {source for line in besides for source in line.sources}
+    hits, rules = await tenant.search(space.handle, question, limit), await space.rules()
+    sources = {source for line in besides for source in line.sources}
     return [
-        KnownLine(hit.text, "conversation", hit.created_at, sources=((hit.session_id, hit.index),))
-        for hit in await tenant.search(space.handle, question, limit)
-        if hit.index is not None and (hit.session_id, hit.index) not in known
+        _of_message(hit.session_id, hit.message, rules.person, hit.text)
+        for hit in [hit for hit in hits if hit.score >= least] or hits
+        if hit.message and (hit.session_id, hit.message.index) not in sources
     ]
 
 
@@ -111,8 +113,8 @@ async def forget(
 
     Raises UsageError if it has no such word, NotFoundError, and SpaceBusyError.
     """
-    wanted = content_words(text)
-    if not wanted:
+    by_word = content_words(text)
+    if not (wanted := list(by_word.values())):
         raise UsageError("text holds no word to search by; name what to forget")
     rules, handle = await space.rules(), space.handle
     gone: list[KnownLine] = []
@@ -122,41 +124,41 @@ async def forget(
     async for session_id, stored in _messages(handle, space.name):
         message_terms = set(terms(body(stored.message)))
         shared_words = [word for word in wanted if word & message_terms]
+        line = _of_message(session_id, stored, rules.person)
         if len(shared_words) < len(wanted):
             for word in shared_words:
                 # Of a frequent word, one more than the limit is kept, to know it by.
-                if len(sharing[word]) <= _RARE:
-                    sharing[word].append(_of_message(session_id, stored))
+                sharing[word] += [line] if len(sharing[word]) <= _RARE else []
         elif authors == "all" or shared.speaks_as(stored, rules.person):
-            gone.append(_of_message(session_id, stored))
+            gone.append(line)
             taken.setdefault(session_id, []).append(stored.index)
         else:
-            unproven.append(_of_message(session_id, stored))
+            unproven.append(line)
     rare = [line for lines in sharing.values() if len(lines) <= _RARE for line in lines]
     unproven += {line.sources: line for line in rare}.values()
-    unproven += await _found(space, text, _WORDINGS, besides=(*gone, *unproven))
-    lines = await _forget_bank(space, wanted, dry_run=dry_run)
+    # Words such as "my" would find what has nothing to do with the matter.
+    unproven += await _passages(space, " ".join(by_word), _WORDINGS, (*gone, *unproven))
+    gone += await _forget_bank(space, wanted, dry_run=dry_run)
     exports = tuple(record.key for record in await space.of_kind(records.EXPORT))
     scrubbed = True
     for session_id, indices in () if dry_run else taken.items():
         scrubbed &= (await change.erase(handle, session_id, indices)).scrubbed
-    return ForgetReport(
-        (*gone, *lines), tuple(unproven), exports, scrubbed and not dry_run, dry_run
-    )
+    scrubbed = scrubbed and not dry_run
+    return ForgetReport(tuple(gone), tuple(unproven), exports, scrubbed, dry_run)
 
 
-def content_words(text: str) -> list[frozenset[str]]:
-    """Return the content words of a text, each as the terms of which any stands for it.
+def content_words(text: str) -> dict[str, frozenset[str]]:
+    """Return the content words of a text, with the terms of which any stands for the word.
 
-    >>> [sorted(word) for word in content_words("my flights with the Müllers")]
-    [['flight'], ['mueller', 'muller']]
+    >>> {word: sorted(of) for word, of in content_words("my flights with the Müllers").items()}
+    {'flights': ['flight'], 'mullers': ['mueller', 'muller']}
     """
     others = spellings(text)
-    return [
-        frozenset(stem(form) for form in (word, others.get(word, word)))
-        for word in dict.fromkeys(words(text))
+    return {
+        word: frozenset(stem(form) for form in (word, others.get(word, word)))
+        for word in words(text)
         if word not in STOP_WORDS and word not in FIRST_PERSON
-    ]
+    }
 
 
 def holds(text: str, wanted: Iterable[frozenset[str]]) -> bool:
@@ -174,9 +176,13 @@ async def _messages(handle: Handle, space: str) -> AsyncIterator[tuple[str, Stor
                     yield record.id, stored
 
 
-def _of_message(session_id: str, stored: StoredMessage) -> KnownLine:
-    source = (session_id, stored.index)
-    return KnownLine(body(stored.message), "conversation", stored.created_at, sources=(source,))
+def _of_message(
+    session_id: str, stored: StoredMessage, person: str, passage: str | None = None
+) -> KnownLine:
+    """Return a message, or a passage of it, under its speaker's name if that is not the person."""
+    text = body(stored.message) if passage is None else passage
+    text = text if shared.speaks_as(stored, person) else in_turn(speaker(stored.message), text)
+    return KnownLine(text, "conversation", stored.created_at, sources=((session_id, stored.index),))
 
 
 async def _forget_bank(

@@ -112,43 +112,47 @@ def edit(
     return Batch(report, tuple((session_id, each) for each in changes))
 
 
-def set_pin(session_id: str, index: int, *, pinned: bool) -> Deciding[None]:
-    """Pin a message, or take its pin off; views may show it, so all of them go.
+def set_pin(session_id: str, indices: Sequence[int], *, pinned: bool) -> Deciding[None]:
+    """Pin messages, or take their pins off; views may show them, so all of them go.
 
     The pin is a flag of the message: it is copied into forks, and goes when that is erased.
 
     Raises NotFoundError, and MessageWithdrawnError for an erased or quarantined message.
     """
-    found: tuple[SessionRecord | None, Sequence[StoredMessage], Sequence[ViewRecord]]
-    found = yield (
+    record, views, *pages = yield (
         (session_id, transaction.NeedSession()),
-        (session_id, transaction.NeedMessages(index, index + 1)),
         (session_id, transaction.NeedViews()),
+        *((session_id, transaction.NeedMessages(index, index + 1)) for index in indices),
     )
-    record, (stored,) = existing(session_id, found[0]), found[1] or (None,)
-    check_index(record, index)
-    assert stored is not None, "a message of an index that was checked"
-    if stored.state != "live":
-        raise MessageWithdrawnError(session_id, index=index, state=stored.state)
-    if pinned:
-        flags = (*without_flags(stored.flags), PIN)
-    elif any(flag in stored.flags for flag in IN_SIGHT):
-        withdrawn = () if PIN in stored.flags else (WITHDRAWN,)
-        flags = (*without_flags(stored.flags), *withdrawn)
-    else:
-        raise NotFoundError(
-            f"message {index} of session {session_id!r} is not pinned; "
-            "session.pins() lists those that are"
-        )
-    if flags == stored.flags:
+    record = existing(session_id, record)
+    for index in indices:
+        check_index(record, index)
+    flagged = [(stored, _flags_with(stored, session_id, pinned=pinned)) for (stored,) in pages]
+    marked = [replace(stored, flags=flags) for stored, flags in flagged if flags != stored.flags]
+    if not marked:
         return Batch(None)
     changes: Changes[None] = Changes(
         None,
         session=replace(record, version=record.version + 1, epoch=record.epoch + 1),
-        rewrites=(Rewrite(replace(stored, flags=flags), "mark"),),
-        drop_views=tuple(view.name for view in found[2]),
+        rewrites=tuple(Rewrite(stored, "mark") for stored in marked),
+        drop_views=tuple(view.name for view in views),
     )
     return Batch(None, ((session_id, changes),))
+
+
+def _flags_with(stored: StoredMessage, session_id: str, *, pinned: bool) -> tuple[str, ...]:
+    """Return the flags of a message that is pinned, or whose pin is taken off."""
+    if stored.state != "live":
+        raise MessageWithdrawnError(session_id, index=stored.index, state=stored.state)
+    if pinned:
+        return (*without_flags(stored.flags), PIN)
+    if not any(flag in stored.flags for flag in IN_SIGHT):
+        raise NotFoundError(
+            f"message {stored.index} of session {session_id!r} is not pinned; "
+            "session.pins() lists those that are"
+        )
+    withdrawn = () if PIN in stored.flags else (WITHDRAWN,)
+    return (*without_flags(stored.flags), *withdrawn)
 
 
 def check_index(record: SessionRecord, index: int) -> None:

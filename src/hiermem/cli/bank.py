@@ -97,8 +97,8 @@ def about(
 ) -> None:
     """Print what is known: wishes, notes, lines of the bank, and a line for each conversation."""
     with place.open() as memory:
-        found = place.space_of(memory).about(" ".join(words) if words else None)
-    result({"known": found}, _known(found), whole=True, empty="nothing is known")
+        lines = place.space_of(memory).about(" ".join(words) if words else None)
+    result({"known": lines}, _known(lines), whole=True, empty="nothing is known")
 
 
 def _known(lines: Iterable[hiermem.KnownLine]) -> str:

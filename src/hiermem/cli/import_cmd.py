@@ -156,9 +156,9 @@ def import_(
 
 
 def _noted(chats: Iterator[Conversation], ids: list[str]) -> Iterator[Conversation]:
-    for each in chats:
-        ids.append(each.id)
-        yield each
+    for conversation in chats:
+        ids.append(conversation.id)
+        yield conversation
 
 
 def _join(memory: Memory, space: str, ids: Iterable[str]) -> None:

@@ -215,7 +215,7 @@ class InSpace(Place):
         return memory.space(name)
 
     def made_space(self, memory: hiermem.Memory) -> str | None:
-        """Return the name of the space, which is made if there is none; None with --no-space."""
+        """Return the name of the space, and make it if it does not exist; None with --no-space."""
         if self.no_space:
             return None
         known = memory.spaces()

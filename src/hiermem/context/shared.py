@@ -71,6 +71,11 @@ class SharedLine:
     text: str
     is_whole: bool = False
 
+    @property
+    def source(self) -> tuple[str, int]:
+        """Return the session and the message that a wish or a conversation's line is from."""
+        return (self.origin.name, self.origin.index)
+
 
 def room_of(share: float, budget: int) -> int:
     """Return the most tokens of the record in a budget.
