@@ -49,10 +49,6 @@ def with_hiermem(memory: Memory, sent: list[int]) -> Ran:
     return sent, round(context.coverage * context.messages), session.count()
 
 
-# ---------------------------------------------------------------------------------------------
-# OpenAI Agents SDK
-
-
 async def agents_sdk(session: Any, sent: list[int]) -> None:
     import agents
     from openai.types.responses import (
@@ -112,10 +108,6 @@ async def agents_hiermem() -> Ran:
     with Memory.open(":memory:") as memory, memory.worker():
         await agents_sdk(HiermemSession(memory, "ada", max_tokens=BUDGET), sent)
         return with_hiermem(memory, sent)
-
-
-# ---------------------------------------------------------------------------------------------
-# LangChain
 
 
 async def langchain(middleware: Callable[[Any], list[Any]]) -> Ran:
@@ -180,10 +172,6 @@ async def langchain_hiermem() -> Ran:
         return with_hiermem(memory, sent)
 
 
-# ---------------------------------------------------------------------------------------------
-# pydantic-ai
-
-
 async def pydantic_ai(capabilities: list[Any]) -> Ran:
     from pydantic_ai import Agent
     from pydantic_ai import messages as pai
@@ -233,9 +221,6 @@ async def pydantic_ai_hiermem() -> Ran:
     with Memory.open(":memory:") as memory, memory.worker():
         sent, *_ = await pydantic_ai([HiermemCapability(memory, max_tokens=BUDGET)])
         return with_hiermem(memory, sent)
-
-
-# ---------------------------------------------------------------------------------------------
 
 
 def lines_of(*names: str) -> int:

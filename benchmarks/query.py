@@ -89,10 +89,6 @@ async def once(work: Callable[[], Awaitable[object]]) -> float:
     return 1_000 * (time.process_time() - began)
 
 
-# ---------------------------------------------------------------------------------------------
-# The rivals
-
-
 def fts_match(question: str) -> str:
     words = [word for word in re.findall(r"\w+", question.lower()) if word not in STOP_WORDS]
     return " OR ".join(f'"{word}"' for word in words)
@@ -124,10 +120,6 @@ def numpy_search(rows: np.ndarray, vector: np.ndarray) -> object:
     scores = rows @ vector
     best = np.argpartition(-scores, 10)[:10]
     return best[np.argsort(-scores[best])]
-
-
-# ---------------------------------------------------------------------------------------------
-# The tables
 
 
 async def fill(session: AsyncSession, messages: list[Message]) -> None:

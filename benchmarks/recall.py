@@ -82,10 +82,6 @@ GRID = {
 Groups = dict[str, Array]
 
 
-# ---------------------------------------------------------------------------------------------
-# Through the public library
-
-
 async def recalled(
     chats: Iterable[Chat], embedder: Embedder | None = None, *, update: bool = True
 ) -> list[Found]:
@@ -116,10 +112,6 @@ def standing(chat: Chat, evidence: Evidence) -> set[int]:
         for hit in evidence
         if chat.corpus == CHATS or hit.text == body(chat.messages[hit.span.start])
     }
-
-
-# ---------------------------------------------------------------------------------------------
-# Figures
 
 
 def shares(rows: Sequence[Found]) -> Array:
@@ -198,10 +190,6 @@ def missed(groups: Groups, column: int) -> list[str]:
     return under
 
 
-# ---------------------------------------------------------------------------------------------
-# Leaving one out
-
-
 def goodness(rows: Sequence[Found]) -> float:
     """Return what constants are chosen by: the mean of both measures over corpora and budgets."""
     groups = figures(rows)
@@ -235,9 +223,6 @@ def leave_one_out(indexed_chats: Sequence[IndexedChat], *, dense: bool) -> list[
     for name, values in chosen.items():
         print(f"  {name:<10} {values}")
     return result
-
-
-# ---------------------------------------------------------------------------------------------
 
 
 def beside(indexed_chats: Sequence[IndexedChat], *, vectors: bool) -> dict[str, Way]:

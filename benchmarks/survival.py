@@ -250,10 +250,6 @@ def elsewhere(chat: Chat, entries: dict[str, Entry], level: int) -> tuple[list[f
     return shares, floors
 
 
-# ---------------------------------------------------------------------------------------------
-# The pooled view against whole nodes
-
-
 def roots(entries: dict[str, Entry]) -> list[Entry]:
     """Return the exact cover by the largest nodes of level 3 and below."""
     tops = [

@@ -160,10 +160,6 @@ async def state_of_all(space):
     return len(live), len(consumed)
 
 
-# ---------------------------------------------------------------------------------------------
-# The published scenarios
-
-
 async def test_scenario_15_notes_and_6_files_created(opened):
     space = await opened()
     await write(space, 15)
@@ -214,10 +210,6 @@ async def test_scenario_no_notes(opened):
     assert await kept(space) == before
     assert await space.runs() == []
     assert told.metrics["notes_processed"] == told.metrics["llm_tokens_used"] == 0
-
-
-# ---------------------------------------------------------------------------------------------
-# The rows
 
 
 async def test_row_first_consolidation_every_file_of_the_rules_is_created(opened):
@@ -561,10 +553,6 @@ async def test_row_a_refused_file_keeps_its_notes_live_and_says_which(opened):
     (failed,) = told.failed
     assert failed.startswith("techContext.md: it would become empty")
     assert "- good" in await space.read("progress.md")
-
-
-# ---------------------------------------------------------------------------------------------
-# What is easily missed
 
 
 async def test_notes_that_arrive_meanwhile_wait_for_the_next_run(opened):

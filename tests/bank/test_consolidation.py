@@ -199,10 +199,6 @@ def test_requests_that_overflow_get_smaller_until_nothing_can_be_left_out(
     assert sizes[-1] <= alone + 100, "a smaller request was possible"
 
 
-# ---------------------------------------------------------------------------------------------
-# What follows from an answer
-
-
 def test_each_kind_of_fault_is_asked_to_be_mended_once() -> None:
     """An answer that was not JSON, then is, but empties a file: that has not been asked yet."""
     batch = batch_of(state(FILES), notes(1))

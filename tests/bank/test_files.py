@@ -122,10 +122,6 @@ def test_what_cannot_be_seen_does_not_reach_the_bank() -> None:
     assert applied.synthesis == "ab"
 
 
-# ---------------------------------------------------------------------------------------------
-# Loss
-
-
 def shortened(count: int) -> str:
     return "\n".join(PROGRESS.splitlines()[:-count]) + "\n"
 
@@ -162,9 +158,6 @@ def test_a_line_that_another_file_had_before_is_no_moved_one() -> None:
     twice = {**ALL, "decisions.md": DECISIONS + "\n".join(lines_of(PROGRESS)[-9:]) + "\n"}
     assert "9 of its 14 lines" in wrong(whole("progress.md", shortened(9)), bank=twice)
 
-
-# ---------------------------------------------------------------------------------------------
-# A note goes in whole or not at all
 
 GOOD = whole("decisions.md", MORE, notes=(1,))
 BAD = whole("progress.md", " ", notes=(2,))
@@ -306,10 +299,6 @@ def test_nothing_that_an_answer_says_is_in_what_is_told_of_it() -> None:
     again = judge(batch, response(*files))
     assert isinstance(again, Retry)
     assert canary not in again.reason
-
-
-# ---------------------------------------------------------------------------------------------
-# Differences
 
 
 def patched(before: str, text: str) -> str:

@@ -159,10 +159,6 @@ async def test_a_note_left_unplaced_twice_queues_behind_newer_ones():
     assert await texts(space) == ["fact 1"]
 
 
-# ---------------------------------------------------------------------------------------------
-# The published answer format
-
-
 async def test_the_published_answer_format_takes_in_the_whole_request():
     memory, space, llm = await space_of(lambda request: published(request, "a.md"), 15)
     done = await space.consolidate()
@@ -228,10 +224,6 @@ async def test_a_published_answer_that_changes_no_file_takes_the_notes_into_the_
     assert (await memory.check()).findings == ()
 
 
-# ---------------------------------------------------------------------------------------------
-# Notes that fail alone
-
-
 async def test_a_model_that_always_answers_nonsense_blocks_no_note():
     for nonsense in ("no", answer(synthesis=" ")):
         _, space, _ = await space_of(lambda _, said=nonsense: said, 3)
@@ -295,10 +287,6 @@ async def test_a_note_that_fails_alone_while_others_succeed_is_blocked():
     assert (note.state, note.failures, note.unplaced) == ("live", 0, 0)
 
 
-# ---------------------------------------------------------------------------------------------
-# One request
-
-
 @pytest.mark.parametrize("window", [None, 128_000])
 async def test_a_small_consolidation_of_500_notes_is_one_request(window):
     llm = ScriptedLLM(script=lambda r: answer(file(r)), remote=True, context_window=window)
@@ -340,10 +328,6 @@ async def test_a_note_is_not_blocked_for_the_room_of_a_long_answer():
     done = await space.consolidate()
     assert (done.blocked, done.notes_processed) == ((), 1), done.message
     assert llm.requests[0].max_tokens == 8_192
-
-
-# ---------------------------------------------------------------------------------------------
-# Undone
 
 
 async def test_a_consolidation_is_undone_with_its_notes_live_again():

@@ -532,10 +532,6 @@ async def test_an_unforeseen_fault_tells_the_client_nothing(monkeypatch, caplog)
     assert "SECRET" in caplog.text
 
 
-# ---------------------------------------------------------------------------------------------
-# Updates
-
-
 class Gate:
     """A remote model that answers once its gate is open, and knows how many calls were at once."""
 
@@ -635,10 +631,6 @@ async def test_a_level_a_cap_and_a_full_re_pack():
         assert "level" in text
 
 
-# ---------------------------------------------------------------------------------------------
-# The published sizes
-
-
 def test_the_published_defaults_are_the_preset_in_characters():
     published = {
         "windowChars": 6_000, "minFlushChars": 3_000, "overlapChars": 0, "groupChars": 10_000,
@@ -699,10 +691,6 @@ def test_what_no_configuration_may_be_is_refused_by_its_name():
         wanted(HierarchyConfig.by_chars(), {"minFlushChars": 7_000}, full=False)
 
 
-# ---------------------------------------------------------------------------------------------
-# HTTP
-
-
 @pytest.mark.parametrize("token", ["", "short", "ü" * 20, "a" * 16 + "\n"])
 def test_a_server_without_a_good_token_does_not_start(token):
     with pytest.raises(ConfigError, match="HIERMEM_MCP_TOKEN"):
@@ -756,10 +744,6 @@ def test_an_option_that_is_wrong_is_refused_before_the_memory_is_made(
     assert refused.exit_code == 2, refused.output
     assert said in " ".join(refused.output.split())
     assert not Path("memory.db").exists()
-
-
-# ---------------------------------------------------------------------------------------------
-# The page
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text(encoding="utf-8")

@@ -177,10 +177,6 @@ async def test_calls_at_once_each_get_their_own_answer(kind):
         assert echo.peak > 1
 
 
-# ---------------------------------------------------------------------------------------------
-# Sizes
-
-
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 async def test_what_cannot_fit_the_window_is_refused_before_anything_is_sent(kind, provider):
     """A request that a provider cuts short, or bills and refuses, is money for nothing."""
@@ -204,10 +200,6 @@ async def test_the_limit_has_room_for_reasoning(kind, provider):
     async with chat(kind, provider, max_output_tokens=80) as model:
         await model.complete(request(max_tokens=100))
     assert [served.body["max_tokens"] for served in provider.served] == [600, 80]
-
-
-# ---------------------------------------------------------------------------------------------
-# What a server takes
 
 
 def extraction():
@@ -342,10 +334,6 @@ async def test_what_else_is_configured_of_the_output_stands_beside_the_schema(pr
     assert "format" not in told[1]
 
 
-# ---------------------------------------------------------------------------------------------
-# Connections and loops
-
-
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 def test_a_model_object_serves_memories_with_loops_of_their_own(kind, provider):
     """A connection of one loop used from another hangs or breaks; one left open is a warning."""
@@ -400,10 +388,6 @@ async def test_a_memory_closes_its_store_even_where_its_model_will_not_let_go(tm
     assert Clinging.asked == 1
     with pytest.raises(MemoryClosedError):
         await memory._resources.store.tenant("default").sessions()
-
-
-# ---------------------------------------------------------------------------------------------
-# What is refused when it is made
 
 
 @pytest.mark.parametrize(

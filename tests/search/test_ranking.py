@@ -287,9 +287,6 @@ def test_missing_vectors_leave_the_words_in_charge():
     assert best(score(index, query, dense=none), 3).tolist() == plain
 
 
-# ---------------------------------------------------------------------------------------------
-# Choosing and packing
-
 SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0]), max_size=30)
 
 

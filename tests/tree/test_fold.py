@@ -24,9 +24,6 @@ from hiermem.types import Node, Position, Span
 
 T0 = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)
 
-# ---------------------------------------------------------------------------------------------
-# The slow model
-
 
 @dataclass(eq=False)
 class Group:
@@ -358,10 +355,6 @@ class Slow:
             [n.first_at for n in nodes] + [n.last_at for n in nodes],
             False,
         )
-
-
-# ---------------------------------------------------------------------------------------------
-# Histories: (kind, payload) entries made of drawn moves
 
 
 class Log(list):
@@ -770,10 +763,6 @@ def test_a_closed_session_has_one_root_and_takes_no_message_until_it_is_reopened
     assert session.state.next_index == index + 1
     session.apply(close(session.state, config))
     assert len(session.state.roots()) == 1
-
-
-# ---------------------------------------------------------------------------------------------
-# The published examples, and what is easily missed
 
 
 TOKENS = HierarchyConfig.by_tokens()

@@ -22,9 +22,6 @@ def opened(*rows: Row) -> list[tuple[str, str]]:
     return [(each.kind, each.text) for each in found(*rows)]
 
 
-# ---------------------------------------------------------------------------------------------
-# Promises
-
 NOT_PROMISED = [
     "I'll keep rowing until my wishes come true!",
     "I'm gonna go on trusting my own hands.",
@@ -102,10 +99,6 @@ def test_an_agent_promises_where_it_does_not_act_at_once() -> None:
     assert opened(("User", "Go on."), acts, tool) == []
 
 
-# ---------------------------------------------------------------------------------------------
-# Tasks, troubles and points on a list
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -152,10 +145,6 @@ def test_a_list_that_an_assistant_makes_is_a_plan_where_it_has_days_or_ticks() -
     assert len(opened(("User", "Plan it."), ("Assistant", dated))) == 1
 
 
-# ---------------------------------------------------------------------------------------------
-# Questions
-
-
 def test_a_question_stays_open_over_what_the_asker_goes_on_to_say_until_a_reply() -> None:
     asked = ("Ana", "Which discount did the vendor offer us?")
     more = ("Ana", "I met her on Monday.")
@@ -181,10 +170,6 @@ def test_what_an_assistant_asks_last_waits_for_an_answer() -> None:
     assert opened(("User", "Plan the move."), asks, ("User", "Postgres.")) == []
     offers = ("Assistant", "It is done. Would you like me to write tests for the module too?")
     assert opened(("User", "Plan the move."), offers) == []
-
-
-# ---------------------------------------------------------------------------------------------
-# What was done later
 
 
 def test_neither_a_later_statement_nor_time_closes_anything() -> None:
