@@ -58,11 +58,11 @@ def beside(item: Mapping[str, Any], but: Collection[str] = ()) -> list[str]:
             pieces += files_of(value, kind)
         elif isinstance(value, (dict, list)):
             prefix = next((prefix for prefix in _HOLD if kind.startswith(prefix)), None)
-            said = [] if prefix is None else [p for p in words_of(value, kind) if p.strip()]
-            if said and prefix is not None and (mark := _HOLD[prefix]):
+            texts = [] if prefix is None else [p for p in words_of(value, kind) if p.strip()]
+            if texts and prefix is not None and (mark := _HOLD[prefix]):
                 who = text_at(value, "creator.name") or text_at(value, "author.name")
-                said[0] = f"[{mark}{f' from {who}' if who else ''}] {said[0]}"
-            pieces += said
+                texts[0] = f"[{mark}{f' from {who}' if who else ''}] {texts[0]}"
+            pieces += texts
     return pieces
 
 

@@ -146,7 +146,7 @@ def _as_shown(text: str, meta: Mapping[str, Any]) -> str:
         if isinstance(matched, str) and matched[:1] in ("\ue200", "\u3010"):
             shown = reference.get("alt")
             text = text.replace(matched, shown if isinstance(shown, str) else _links(reference))
-    text = _SOURCE.sub(lambda found: "" if found[1] == "source" else f"[{found[1]}]", text)
+    text = _SOURCE.sub(lambda match: "" if match[1] == "source" else f"[{match[1]}]", text)
     return _CITED.sub("", text)
 
 

@@ -74,8 +74,8 @@ class Shape(NamedTuple):
                 draft.miss("conversations that cannot be read", str(error))
                 continue
             for chat in chats:
-                own = Draft(place, export.first.notes)
-                yield from _conversation(self, chat, own, export.stem, options, torn=torn)
+                chat_draft = Draft(place, export.first.notes)
+                yield from _conversation(self, chat, chat_draft, export.stem, options, torn=torn)
 
 
 def items_of(
@@ -91,15 +91,15 @@ def items_of(
         named = ((key(item) if isinstance(item, dict) else None, item) for item in listed)
     else:
         raise InvalidMessageError(f"its messages are {type(listed).__name__}; they must be a list")
-    found: dict[str, Item] = {}
+    items: dict[str, Item] = {}
     for number, (name, item) in enumerate(named, start=1):
         if isinstance(item, dict):
-            own = str(name) if isinstance(name, (str, int)) else ""
-            found[own if own and own not in found else f"#{number}"] = item
+            item_id = str(name) if isinstance(name, (str, int)) else ""
+            items[item_id if item_id and item_id not in items else f"#{number}"] = item
         else:
             what = f"message {number} is {type(item).__name__}; it must be a mapping"
             draft.miss("messages that cannot be read", what)
-    return found
+    return items
 
 
 def _wholes(shape: Shape, export: Export) -> Iterator[tuple[str, Item, bool]]:
@@ -144,17 +144,17 @@ def _conversation(
             for number, message in enumerate(shape.messages(draft, chat, name, options)):
                 at = draft.time(shape.time(chat.items[name]), options)
                 own = None if name.startswith("#") else f"{name}/{number}" if number else name
-                made = draft.add(replace(message, created_at=at), key=own)
-                keys += [] if made is None else [made]
+                message_key = draft.add(replace(message, created_at=at), key=own)
+                keys += [] if message_key is None else [message_key]
         return keys
 
     numbers = {name: number for number, name in enumerate(chat.items, start=1)}
     own, stem = isinstance(chat.id, str) and chat.id, "" if chat.parents else stem
     title = name_of(chat.title) or (None if own else name_of(stem))
     created = draft.time(chat.created, options)
-    known = own or not (torn or chat.parents)
+    has_id = own or not (torn or chat.parents)
     about = Conversation(
-        id_of(own, shape.name, stem) if known else "", title, (), format=shape.name
+        id_of(own, shape.name, stem) if has_id else "", title, (), format=shape.name
     )
     if chat.parents is None:
         for name in chat.items:

@@ -42,12 +42,12 @@ def _parents(items: dict[str, Item]) -> dict[str, str | None]:
 def _project(value: Item) -> Chat:
     """Return a project as a conversation: its instructions, then its documents."""
     name = text_at(value, "uuid") or "project"
-    said: list[Item] = [{"sender": "system", "text": text_at(value, "prompt_template") or ""}]
-    said += [
+    items_said: list[Item] = [{"sender": "system", "text": text_at(value, "prompt_template") or ""}]
+    items_said += [
         {"sender": "human", "text": "\n".join(files_of([doc])), "created_at": doc.get("created_at")}
         for doc in objects(value.get("docs"))
     ]
-    items = {f"#{number}": item for number, item in enumerate(said)}
+    items = {f"#{number}": item for number, item in enumerate(items_said)}
     return Chat(items, f"project-{name}", value.get("name"), value.get("created_at"))
 
 
@@ -73,8 +73,8 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterabl
     role = _ROLES.get(sender) if isinstance(sender, str) else None
     if role is None:
         raise InvalidMessageError(f"sender is {kind_name(sender)}; it must be a known one")
-    given = message.get("content")
-    blocks = as_list(given, where="content") if given is not None else []
+    content = message.get("content")
+    blocks = as_list(content, where="content") if content is not None else []
     if not any((text_at(block, "text") or "").strip() for block in blocks):
         blocks = [*blocks, {"type": "text", "text": text_at(message, "text") or ""}]
     pieces = _Pieces(draft, name, role)
@@ -122,8 +122,8 @@ class _Pieces:
 
     def _result(self, block: dict[str, Any]) -> None:
         """Add the result of the call that it names, else of the oldest one without a result."""
-        given = block.get("tool_use_id")
-        call_id = given if given in self._open else next(iter(self._open), None)
+        named_id = block.get("tool_use_id")
+        call_id = named_id if named_id in self._open else next(iter(self._open), None)
         if call_id is not None:
             self._open.remove(call_id)
         text = _result_text(self._draft, block.get("content"))
@@ -143,9 +143,9 @@ class _Pieces:
 
 
 def _call(block: dict[str, Any], otherwise: str) -> ToolCall:
-    given = block.get("id")
+    call_id = block.get("id")
     return ToolCall(
-        given if isinstance(given, str) and 0 < len(given) <= 200 else otherwise,
+        call_id if isinstance(call_id, str) and 0 < len(call_id) <= 200 else otherwise,
         name_of(block.get("name")) or "tool",
         json.dumps(block.get("input") or {}, ensure_ascii=False),
     )

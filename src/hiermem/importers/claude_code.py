@@ -92,8 +92,8 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     }
     attempts = _attempts(lines, parents)
     title = next((t for kind in _TITLES if (t := name_of(titles.get(kind)))), None)
-    made = id_of(session, "claude-code", export.stem)
-    about = Conversation(made, title, (), format="claude-code", branching=True)
+    session_id = id_of(session, "claude-code", export.stem)
+    about = Conversation(session_id, title, (), format="claude-code", branching=True)
     base, last = about.id.replace("~", "-"), dict[str, str | None]()
     for root in (None, *dict.fromkeys(attempts.values())):
         messages = [
@@ -103,19 +103,19 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             for each in _messages(line, place, draft, options)
         ]
         draft.add_log([each for _, each in messages])
-        found = draft.take()
+        branch = draft.take()
         for name, (_, key) in messages:
             last[name] = key
-        if not found or (root is not None and options.branches == "skip"):
+        if not branch or (root is not None and options.branches == "skip"):
             continue
         if root is None:
-            yield replace(about, id=base, messages=found)
+            yield replace(about, id=base, messages=branch)
             continue
         above = parents[root]
         while above is not None and above not in last:
             above = parents.get(above)
         yield replace(
-            about, id=branch_id(base, found[0].key or root), messages=found, parent=base,
+            about, id=branch_id(base, branch[0].key or root), messages=branch, parent=base,
             after=None if above is None else last[above],
         )  # fmt: skip
 
@@ -128,21 +128,21 @@ def _attempts(
     Of several branches the one with the last event is kept. A branch in which nobody asks holds
     results, and is no attempt.
     """
-    kept: set[str] = set()
-    left: set[str] = set()
+    current: set[str] = set()
+    dropped: set[str] = set()
     for name, line, _ in reversed(lines):
         path: list[str] = []
         node: str | None = name if line.get("isSidechain") is not True else None
-        while node is not None and node in parents and node not in kept and node not in left:
+        while node is not None and node in parents and node not in current and node not in dropped:
             path.append(node)
             node = parents[node]
-        (left if node in kept or node in left else kept).update(path)
+        (dropped if node in current or node in dropped else current).update(path)
     first: dict[str, str] = {}
     for name, above in parents.items():
-        if name not in kept and above is not None and (above in kept or above in first):
+        if name not in current and above is not None and (above in current or above in first):
             first[name] = first.get(above, name)
-    asked = {first[name] for name, line, _ in lines if name in first and _asks(line)}
-    return {name: root for name, root in first.items() if root in asked}
+    asking = {first[name] for name, line, _ in lines if name in first and _asks(line)}
+    return {name: root for name, root in first.items() if root in asking}
 
 
 def _replayed(
@@ -185,8 +185,8 @@ def _content(line: object) -> Any:
     """Return the content of a line's message without the model's thoughts."""
     content = found_at(line, "message.content")
     blocks = content if isinstance(content, list) else []
-    kept = [block for block in blocks if text_at(block, "type") not in _THINKING]
-    return kept if isinstance(content, list) else content
+    shown = [block for block in blocks if text_at(block, "type") not in _THINKING]
+    return shown if isinstance(content, list) else content
 
 
 def _asks(line: dict[str, Any]) -> bool:
@@ -212,16 +212,16 @@ def _said(text: str) -> str:
         return text
     if _INSERTED.match(text):
         return ""
-    if found := _COMMAND.search(text):
+    if match := _COMMAND.search(text):
         arguments = _ARGUMENTS.search(text)
-        return f"{found[1]} {arguments[1] if arguments else ''}".strip()
-    if found := _SHELL.fullmatch(text):
-        return f"! {found[1].strip()}"
+        return f"{match[1]} {arguments[1] if arguments else ''}".strip()
+    if match := _SHELL.fullmatch(text):
+        return f"! {match[1].strip()}"
     return _REMINDER.sub("", text)
 
 
 def _messages(line: dict[str, Any], place: str, draft: Draft, options: Options) -> Iterator[Keyed]:
-    found: list[Keyed] = []
+    keyed: list[Keyed] = []
     with draft.reading(place):
         message = as_mapping(line.get("message"), where="message")
         content = message.get("content")
@@ -229,15 +229,15 @@ def _messages(line: dict[str, Any], place: str, draft: Draft, options: Options) 
         if isinstance(blocks, list):
             content = _kept(blocks, str(line.get("type")), draft)
         if content:
-            given = [{"role": message.get("role", line["type"]), "content": content}]
+            messages = [{"role": message.get("role", line["type"]), "content": content}]
             uuid = line.get("uuid")
             fields: dict[str, Any] = {"created_at": draft.time(line.get("timestamp"), options)}
             if line.get("isSidechain") is True:
                 fields["thread"] = f"agent-{id_of(line.get('agentId'), 'side')}"
-            for number, each in enumerate(from_anthropic(given)):
+            for number, converted in enumerate(from_anthropic(messages)):
                 key = f"{uuid}/{number}" if number else uuid
-                found.append((replace(each, **fields), key if isinstance(uuid, str) else None))
-    yield from found
+                keyed.append((replace(converted, **fields), key if isinstance(uuid, str) else None))
+    yield from keyed
 
 
 def _kept(blocks: list[Any], kind: str, draft: Draft) -> Any:

@@ -46,7 +46,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     file = export.first
     draft = Draft(file.name, file.notes)
     session: object = None
-    found: list[tuple[str, Keyed]] = []
+    keyed: list[tuple[str, Keyed]] = []
     for place, line in objects_of(file, part=lambda each: "payload" in each):
         kind, payload = line.get("type"), line.get("payload")
         if kind not in _LINES:  # the earlier form: items without an envelope
@@ -64,11 +64,11 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
                 read = _items if kind == "response_item" else _event
                 for form, (message, own) in read(item, draft):
                     at = draft.time(line.get("timestamp"), options)
-                    found.append((form, (replace(message, created_at=at), own)))
+                    keyed.append((form, (replace(message, created_at=at), own)))
     # A session holds what was said as items, as events, or as both, which are the same then.
-    forms = {form for form, (message, _) in found if message.content and message.role != "tool"}
+    forms = {form for form, (message, _) in keyed if message.content and message.role != "tool"}
     best = next((form for form in ("item", "completed", "event") if form in forms), "item")
-    draft.add_log([each for form, each in found if form in (best, "item")])
+    draft.add_log([each for form, each in keyed if form in (best, "item")])
     yield from draft.finished("codex", id_of(session, "codex", export.stem))
 
 

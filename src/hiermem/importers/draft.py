@@ -58,9 +58,9 @@ class Notes:
 
     def take(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return the counts of both kinds, and forget them."""
-        known, missed = dict(self._known), self._missed
+        notes, missed = dict(self._known), self._missed
         self._known, self._missed = Counter(), {}
-        return known, {
+        return notes, {
             f"{what} (the first: {first})": count for what, (count, (first, *_)) in missed.items()
         }
 
@@ -149,26 +149,26 @@ class Draft:
             if self._last is not message.created_at:
                 message = replace(message, created_at=self._last)
         if isinstance(key, str) and 0 < len(key) <= _MAX_ID:
-            made = key
+            message_key = key
         else:
-            made = self._hashed(message, when, text)
-        if made in self._seen:
-            seen = self._seen[made]
+            message_key = self._hashed(message, when, text)
+        if message_key in self._seen:
+            seen = self._seen[message_key]
             if (seen.role, seen.content) == (message.role, message.content):
                 self.note("messages with the id of an earlier one left out")
                 return None
             self.note("messages with the id of another one kept beside it")
-            made = self._hashed(message, when, text)
+            message_key = self._hashed(message, when, text)
         try:
-            kept = clean_message(replace(message, key=made), on_bad="replace")
+            cleaned = clean_message(replace(message, key=message_key), on_bad="replace")
         except InvalidMessageError as error:
             self.miss("messages that cannot be read", str(error))
             return None
-        self._seen[made] = kept
-        if kept.content != message.content:
+        self._seen[message_key] = cleaned
+        if cleaned.content != message.content:
             self.note("messages with characters that cannot be stored, replaced by U+FFFD")
-        self._messages.append(kept)
-        return kept.key
+        self._messages.append(cleaned)
+        return cleaned.key
 
     def add_log(self, messages: Sequence[Keyed]) -> None:
         """Add the messages of a log, each with its key, and each call followed by its result.
@@ -213,8 +213,8 @@ class Draft:
         ``otherwise`` is the time of the conversation, for messages of which none has a time.
         """
         messages, self._messages = self._messages, []
-        known = (m.created_at for m in messages if m.created_at is not None)
-        last = next(known, otherwise)
+        times = (m.created_at for m in messages if m.created_at is not None)
+        last = next(times, otherwise)
         if last is None:
             if messages:
                 self.note("messages without a time, dated when they are imported", len(messages))
@@ -342,8 +342,8 @@ def found_at(value: object, path: str) -> Any:
 
 def text_at(value: object, path: str) -> str | None:
     """Return the text that a path leads to; None where there is none, or it is empty."""
-    found = found_at(value, path)
-    return found if isinstance(found, str) and found else None
+    text = found_at(value, path)
+    return text if isinstance(text, str) and text else None
 
 
 class Opened(dict[str, Any]):
@@ -356,9 +356,9 @@ def leads(value: object, path: str) -> bool:
     It does where it leads into the part at which an object breaks.
     """
     name, _, rest = path.partition(".")
-    found = value.get(name) if isinstance(value, dict) else None
-    if isinstance(value, Opened) and found in ([], {}):
+    member = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, Opened) and member in ([], {}):
         return True
-    if isinstance(found, list) and rest:
-        found = next((each for each in found if isinstance(each, dict)), None)
-    return leads(found, rest) if rest else isinstance(value, dict) and name in value
+    if isinstance(member, list) and rest:
+        member = next((each for each in member if isinstance(each, dict)), None)
+    return leads(member, rest) if rest else isinstance(value, dict) and name in value

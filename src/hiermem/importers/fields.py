@@ -35,7 +35,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield the one conversation of the file, in the order of time where all messages have one."""
     file, fields = export.first, options.fields or {}
     draft = Draft(file.name, file.notes)
-    found: list[tuple[Message, object]] = []
+    keyed: list[tuple[Message, object]] = []
     last: datetime | None = None
     roots = {path.partition(".")[0] for path in fields.values()} | set(fields.values())
     for place, item in _items(file, fields):
@@ -52,12 +52,12 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
                 message = Message(
                     role or role_of(name or "", options), text, name=name, created_at=at
                 )
-                found.append((message, None if key is None else str(key)))
+                keyed.append((message, None if key is None else str(key)))
             else:
                 draft.note("messages without text left out")
-    if all(message.created_at is not None for message, _ in found):
-        found.sort(key=lambda each: cast("datetime", each[0].created_at).timestamp())
-    for message, key in found:
+    if all(message.created_at is not None for message, _ in keyed):
+        keyed.sort(key=lambda each: cast("datetime", each[0].created_at).timestamp())
+    for message, key in keyed:
         draft.add(message, key=key)
     yield from draft.finished("map", id_of(None, "map", export.stem), name_of(export.stem))
 
@@ -143,7 +143,7 @@ def _at(item: Mapping[str, Any], path: str) -> Any:
     return item[path] if path in item else found_at(item, path) if path else None
 
 
-def _text(given: object) -> str:
-    parts = given if isinstance(given, list) else [given]
+def _text(value: object) -> str:
+    parts = value if isinstance(value, list) else [value]
     texts = [part if isinstance(part, str) else found_at(part, "text") for part in parts]
     return "\n".join(text for text in texts if isinstance(text, str))

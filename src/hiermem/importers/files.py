@@ -120,17 +120,17 @@ def _opened(path: Path) -> IO[bytes]:
 
 def _folder(path: Path, notes: Notes) -> tuple[File, ...]:
     """Return the regular files below a folder, in the order of their names; no link is followed."""
-    found: list[File] = []
+    files: list[File] = []
     for folder, folders, names in os.walk(path):
         folders.sort()
         for name in sorted(names):
             file = Path(folder, name)
             if not stat.S_ISREG(file.lstat().st_mode):
                 continue
-            found.append(File(file.relative_to(path).as_posix(), partial(_opened, file), notes))
-            if len(found) > MAX_FILES:
+            files.append(File(file.relative_to(path).as_posix(), partial(_opened, file), notes))
+            if len(files) > MAX_FILES:
                 raise UnreadableFileError(f"{path.name} holds more than {MAX_FILES:,} files")
-    return tuple(found)
+    return tuple(files)
 
 
 def _archive(path: Path, notes: Notes) -> Iterator[Export]:
@@ -145,14 +145,14 @@ def _archive(path: Path, notes: Notes) -> Iterator[Export]:
         if len(entries) > MAX_FILES:
             raise UnreadableFileError(f"{path.name} holds more than {MAX_FILES:,} files")
         read: dict[str, zipfile.ZipInfo] = {}
-        found: dict[str, File] = {}
+        files: dict[str, File] = {}
         for entry in entries:
             name = PurePosixPath(entry.filename)
             if name.is_absolute() or ".." in name.parts or "\\" in entry.filename:
                 raise UnreadableFileError(f"{path.name} names a file outside itself")
             opening = partial(_member, archive, entry, path.name, read)
-            found[entry.filename] = File(entry.filename, opening, notes)
-        yield Export(path.stem, tuple(found[each] for each in sorted(found)))
+            files[entry.filename] = File(entry.filename, opening, notes)
+        yield Export(path.stem, tuple(files[each] for each in sorted(files)))
 
 
 def _member(
@@ -208,8 +208,8 @@ class _Text:
             return text
         return _BROKEN.sub(self._mended, text)
 
-    def _mended(self, found: re.Match[str]) -> str:
-        raw, notes = found.group().encode("utf-8", "surrogateescape"), self._file.notes
+    def _mended(self, match: re.Match[str]) -> str:
+        raw, notes = match.group().encode("utf-8", "surrogateescape"), self._file.notes
         text = "\ufffd" if _CUT.fullmatch(raw) else raw.decode("cp1252", "replace")
         if "\ufffd" in text:
             where = f"{self._file.name}: bytes that are no text"
@@ -366,16 +366,16 @@ def objects_of(
 
 def nested_objects(value: Any) -> list[dict[str, Any]]:
     """Return the objects in a value, the value itself first."""
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     pending: list[Any] = [value]
     while pending:
         each = pending.pop()
         if isinstance(each, dict):
-            found.append(each)
+            objects.append(each)
             pending.extend(reversed(each.values()))
         elif isinstance(each, list):
             pending.extend(reversed(each))
-    return found
+    return objects
 
 
 def torn_from(value: Any, part: Test, whole: Test = lambda _: False) -> Iterator[dict[str, Any]]:
@@ -429,10 +429,10 @@ class _Window:
     def _next(self, wanted: re.Pattern[str] = _NOT_BLANK) -> str:
         """Move to the next character that is wanted, and return it, or "" at the end."""
         while True:
-            found = wanted.search(self._held, self._at)
-            if found is not None:
-                self._at = found.start()
-                return found.group()
+            match = wanted.search(self._held, self._at)
+            if match is not None:
+                self._at = match.start()
+                return match.group()
             self._at = len(self._held)
             if not self._grow():
                 return ""

@@ -121,9 +121,9 @@ def read_chats(
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise UsageError(f"{what} must be a collection of names")
     if fields is not None:
-        known = set(_FIELDS)
+        known_fields = set(_FIELDS)
         if format is not None or not (
-            isinstance(fields, Mapping) and "text" in fields and set(fields) <= known
+            isinstance(fields, Mapping) and "text" in fields and set(fields) <= known_fields
             and all(isinstance(path, str) and path for path in fields.values())
         ):  # fmt: skip
             raise UsageError(
@@ -146,15 +146,15 @@ def _names() -> str:
     return ", ".join(each.name for each in FORMATS)
 
 
-def _zone(given: str | tzinfo | None) -> tzinfo:
-    if given is None:
+def _zone(zone: str | tzinfo | None) -> tzinfo:
+    if zone is None:
         return UTC
-    if isinstance(given, tzinfo):
-        return given
+    if isinstance(zone, tzinfo):
+        return zone
     try:
-        return zoneinfo.ZoneInfo(given)
+        return zoneinfo.ZoneInfo(zone)
     except (ValueError, TypeError, OSError, zoneinfo.ZoneInfoNotFoundError):
-        end = f"/{given}".casefold().replace(" ", "_")
+        end = f"/{zone}".casefold().replace(" ", "_")
         known = (each for each in zoneinfo.available_timezones() if each.casefold().endswith(end))
         raise UsageError(
             "timezone is unknown here; it must be a name such as "
@@ -184,10 +184,10 @@ def _read(path: Path, named: Format | None, options: Options) -> Iterator[Conver
 
 def _noted(conversation: Conversation, notes: Notes) -> Conversation:
     """Return a conversation with what was counted since the last one."""
-    known, missed = notes.take()
+    assumed, missed = notes.take()
     return replace(
         conversation,
-        notes=dict(Counter(conversation.notes) + Counter(known)),
+        notes=dict(Counter(conversation.notes) + Counter(assumed)),
         unread=dict(Counter(conversation.unread) + Counter(missed)),
     )
 
@@ -207,8 +207,8 @@ def _why(head: Head, name: str) -> str:
         return head.broken if head.broken.startswith(name) else f"{name}: {head.broken}"
     if not any(head.values) and not head.lines:
         return f"{name}: it holds no messages"
-    known = f"it is of no known format; these can be imported: {_names()}"
-    return f"{name}: {looks_like(head) or known}"
+    reason = f"it is of no known format; these can be imported: {_names()}"
+    return f"{name}: {looks_like(head) or reason}"
 
 
 def _parts(export: Export) -> Iterator[Export]:
@@ -226,8 +226,8 @@ def _parts(export: Export) -> Iterator[Export]:
             continue  # what macOS adds beside the files
         root = next((each for each in roots if file.parts[: len(each)] == each), None)
         # A folder of downloads may hold other chats beside those of an export.
-        own = _CONVERSATIONS.fullmatch(name) or name in _COMPANIONS or root in slacks
-        if root is not None and (own or export.stem or not name.lower().endswith(_READABLE)):
+        is_export = _CONVERSATIONS.fullmatch(name) or name in _COMPANIONS or root in slacks
+        if root is not None and (is_export or export.stem or not name.lower().endswith(_READABLE)):
             groups.setdefault(root, []).append(file)
         elif len(export.files) == 1 or name.lower().endswith(_READABLE):
             alone.append(file)
@@ -245,26 +245,26 @@ def _conversations(
 ) -> Iterator[Conversation]:
     """Yield the conversations of files that belong together, and say what seems wrong in them."""
     notes = export.first.notes
-    found = named
+    exports = named
     if len(export.files) > 1:
         if named in (None, _BY_NAME["slack"]) and slack.roots(export):
-            found = _BY_NAME["slack"]
+            exports = _BY_NAME["slack"]
         else:
-            kept = [f for f in export.files if _CONVERSATIONS.fullmatch(f.parts[-1])
+            files = [f for f in export.files if _CONVERSATIONS.fullmatch(f.parts[-1])
                     or f.parts[-1] in _BESIDE]  # fmt: skip
-            if left := len(export.files) - len(kept):
-                notes.note("files beside the conversations left out", left)
-            kept.sort(key=lambda file: file.parts[-1] in _BESIDE)
-            export = replace(export, files=tuple(kept))
+            if n_others := len(export.files) - len(files):
+                notes.note("files beside the conversations left out", n_others)
+            files.sort(key=lambda file: file.parts[-1] in _BESIDE)
+            export = replace(export, files=tuple(files))
     name = export.first.name if len(export.files) == 1 else export.stem or export.first.name
     try:
-        head = head_of(export.first) if found is None else Head("text")
-        found = found or _recognised(head)
-        if found is None:
+        head = head_of(export.first) if exports is None else Head("text")
+        exports = exports or _recognised(head)
+        if exports is None:
             notes.miss("files that cannot be read", _why(head, name))
             return
         before, count, speakers = notes.missed, 0, set[str]()
-        for conversation in found.read(export, options):
+        for conversation in exports.read(export, options):
             count += len(conversation.messages)
             speakers.update(each.name or each.role for each in conversation.messages)
             yield conversation

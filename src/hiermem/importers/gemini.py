@@ -38,8 +38,8 @@ def _chats(value: Item, draft: Draft) -> Iterator[Chat]:
         first = re.match(r"[^:\uff1a]*[:\uff1a]\s*", min(titles, default=""))
         before = first.group() if first is not None and len(titles) > 1 else ""
         before = before if all(title.startswith(before) for title in titles) else ""
-        asked = [{**item, "before": before} for item in listed]
-        yield Chat(items_of(asked, draft), "gemini-activity", "Gemini")
+        activities = [{**item, "before": before} for item in listed]
+        yield Chat(items_of(activities, draft), "gemini-activity", "Gemini")
         return
     items = items_of(value.get("messages"), draft)
     yield Chat(items, value.get("sessionId"), created=value.get("startTime"))
@@ -63,16 +63,16 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterato
     if role == "user":
         yield from [Message.user(text)] if text.strip() else []
         return
-    given = [each for each in objects(item.get("toolCalls")) if text_at(each, "name")]
+    tool_calls = [used for used in objects(item.get("toolCalls")) if text_at(used, "name")]
     calls = tuple(
-        ToolCall(text_at(each, "id") or f"{name}-{number}", name_of(each["name"]) or "tool",
-                 json.dumps(each.get("args") or {}, ensure_ascii=False))
-        for number, each in enumerate(given)
+        ToolCall(text_at(used, "id") or f"{name}-{number}", name_of(used["name"]) or "tool",
+                 json.dumps(used.get("args") or {}, ensure_ascii=False))
+        for number, used in enumerate(tool_calls)
     )  # fmt: skip
     if text.strip() or calls:
         yield Message.assistant(text, tool_calls=calls)
-    for call, each in zip(calls, given, strict=True):
-        shown = text_at(each, "resultDisplay") or _result(each.get("result"))
+    for call, used in zip(calls, tool_calls, strict=True):
+        shown = text_at(used, "resultDisplay") or _result(used.get("result"))
         yield Message.tool(shown, tool_call_id=call.id, name=call.name)
 
 
@@ -86,11 +86,11 @@ def _text(content: object) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _result(given: object) -> str:
+def _result(result: object) -> str:
     """Return what a tool returned, or its error."""
     path = "functionResponse.response"
     texts = [text_at(each, f"{path}.output") or text_at(each, f"{path}.error")
-             for each in objects(given)]  # fmt: skip
+             for each in objects(result)]  # fmt: skip
     return "\n".join(text for text in texts if text)
 
 
@@ -99,12 +99,12 @@ def _activity(item: Item, draft: Draft) -> Iterator[Message]:
     title = text_at(item, "title") or ""
     before = _PROMPTED.match(title)
     answers = [text_at(each, "html") or "" for each in objects(item.get("safeHtmlItem"))]
-    known = before.group() if before is not None else item["before"]
-    if not answers and not (known and title.startswith(known)):
+    leading = before.group() if before is not None else item["before"]
+    if not answers and not (leading and title.startswith(leading)):
         draft.note("activities that are no prompts left out")
         return
-    asked = "\n".join(piece for piece in (title.removeprefix(known), *beside(item)) if piece)
-    yield from [Message.user(asked)] if asked.strip() else []
+    prompt = "\n".join(piece for piece in (title.removeprefix(leading), *beside(item)) if piece)
+    yield from [Message.user(prompt)] if prompt.strip() else []
     answer = html.unescape(_TAG.sub("", _BREAK.sub("\n", "\n".join(answers)))).strip()
     if answer:
         yield Message.assistant(answer)

@@ -47,10 +47,10 @@ def recognise(head: Head) -> bool:
     if head.kind != "text":
         return False
     lines = [_COLOUR.sub("", line) for line in head.lines]
-    known = [line for line in lines if _FRAME.match(line) or _timed(line)]
-    said = [line for line in lines if _said(line) is not None]
+    framed = [line for line in lines if _FRAME.match(line) or _timed(line)]
+    spoken = [line for line in lines if _said(line) is not None]
     markup = lines and re.match(r"\s*<(?:!|\?|/?\w+[^>]*>\s*<|html)", lines[0], re.IGNORECASE)
-    return bool(said) and not markup and 2 * len(known) >= len(lines)
+    return bool(spoken) and not markup and 2 * len(framed) >= len(lines)
 
 
 def _timed(line: str) -> bool:
@@ -59,18 +59,18 @@ def _timed(line: str) -> bool:
 
 def _said(line: str) -> tuple[re.Match[str], str] | None:
     """Return the match of a line that someone said, and what was said."""
-    if (found := _SAID.match(line)) is not None:
-        return found, found["text"]
-    if (found := _TABBED.match(line)) is not None:
-        nick = found["nick"]
+    if (match := _SAID.match(line)) is not None:
+        return match, match["text"]
+    if (match := _TABBED.match(line)) is not None:
+        nick = match["nick"]
         if nick in ("", "-->", "<--", "--", "=!=", "*"):
             return None
-        return found, found["text"]
+        return match, match["text"]
     stamp = _TIMED.match(line)
     if stamp is not None and _EVENT.match(line[stamp.end() :]):
         return None
-    if (found := _ACTED.match(line)) is not None:
-        return found, f"* {found['nick']} {found['text']}"
+    if (match := _ACTED.match(line)) is not None:
+        return match, f"* {match['nick']} {match['text']}"
     return None
 
 
@@ -82,36 +82,36 @@ class _Clock:
 
     def __init__(self, name: str, zone: tzinfo) -> None:
         self._zone = zone
-        found = _IN_NAME.search(name)
-        self.day = _date(found["year"], found["month"], found["day"]) if found else None
+        match = _IN_NAME.search(name)
+        self.day = _date(match["year"], match["month"], match["day"]) if match else None
         self._last = time.min
 
     def opened(self, line: str) -> None:
         """Take the day from a line that names it."""
-        found = _OPENED.match(line)
-        if found is not None:
-            month = found["month"][:3].casefold()
+        match = _OPENED.match(line)
+        if match is not None:
+            month = match["month"][:3].casefold()
             number = _MONTHS.index(month) + 1 if month in _MONTHS else 0
-            self.day = _date(found["year"], number, found["day"]) or self.day
+            self.day = _date(match["year"], number, match["day"]) or self.day
             self._last = time.min
 
-    def at(self, found: re.Match[str]) -> tuple[datetime | None, str]:
+    def at(self, match: re.Match[str]) -> tuple[datetime | None, str]:
         """Return the time of a message, without a zone, and how it is written."""
-        if found["hour"] is None:
+        if match["hour"] is None:
             return None, ""
         try:
-            clock = time(int(found["hour"]), int(found["minute"]), int(found["second"] or 0))
+            clock = time(int(match["hour"]), int(match["minute"]), int(match["second"] or 0))
         except ValueError:
             return None, ""
-        if found["iso"]:
-            year, month, day = found["iso"].split("-")
+        if match["iso"]:
+            year, month, day = match["iso"].split("-")
             self.day = _date(year, month, day) or self.day
-        elif found["month"] and self.day is not None:
-            month = found["month"].casefold()
+        elif match["month"] and self.day is not None:
+            month = match["month"].casefold()
             if month in _MONTHS:
                 number = _MONTHS.index(month) + 1
                 year = self.day.year + (number < self.day.month)
-                self.day = _date(year, number, found["day"]) or self.day
+                self.day = _date(year, number, match["day"]) or self.day
         elif clock < self._last and self.day is not None and self.day < date.max:
             local = datetime.combine(self.day, clock, self._zone)
             if local.utcoffset() == local.replace(fold=1).utcoffset():
@@ -164,7 +164,9 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         else:
             draft.miss("lines before the first message")
     close()
-    for made in draft.finished("irc", id_of(None, "irc", export.stem), name_of(export.stem)):
-        if made.messages[0].created_at is not None:
+    for conversation in draft.finished(
+        "irc", id_of(None, "irc", export.stem), name_of(export.stem)
+    ):
+        if conversation.messages[0].created_at is not None:
             zone_note(draft, options)
-        yield made
+        yield conversation

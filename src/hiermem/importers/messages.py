@@ -126,10 +126,10 @@ def _lists(file: File) -> Iterator[tuple[str, dict[str, Any] | None, Sequence[An
         yield where, opened, torn
 
 
-def _before(given: Mapping[str, Any], items: object) -> Iterator[Message]:
+def _before(value: Mapping[str, Any], items: object) -> Iterator[Message]:
     """Yield what a request holds beside its list: the system prompt, or a text for a list."""
-    body = given.get("body")
-    request: Mapping[str, Any] = body if isinstance(body, dict) else given
+    body = value.get("body")
+    request: Mapping[str, Any] = body if isinstance(body, dict) else value
     if isinstance(request.get("instructions"), str):
         yield Message.system(request["instructions"])
     if isinstance(request.get("system"), (str, list)):
@@ -139,17 +139,17 @@ def _before(given: Mapping[str, Any], items: object) -> Iterator[Message]:
 
 
 def _named(
-    given: Mapping[str, Any], stem: str, messages: Sequence[Message], ids: Counter[str]
+    value: Mapping[str, Any], stem: str, messages: Sequence[Message], ids: Counter[str]
 ) -> str:
     """Return a conversation's id: the file's, else one by its messages, which a line keeps."""
-    name = next((given[f] for f in _IDS if isinstance(given.get(f), str) and given[f]), None)
+    name = next((value[f] for f in _IDS if isinstance(value.get(f), str) and value[f]), None)
     if name is not None:
         return id_of(name, "messages", stem)
-    if isinstance(given, Opened):
+    if isinstance(value, Opened):
         return lost_id("messages", messages[0])
-    found = id_of(None, "messages", "\n".join((stem, *(m.key or "" for m in messages))))
-    ids[found] += 1
-    return found if ids[found] == 1 else f"{found}-{ids[found]}"
+    session_id = id_of(None, "messages", "\n".join((stem, *(m.key or "" for m in messages))))
+    ids[session_id] += 1
+    return session_id if ids[session_id] == 1 else f"{session_id}-{ids[session_id]}"
 
 
 def _add(draft: Draft, value: object, place: str, options: Options) -> None:
@@ -174,20 +174,20 @@ def _add(draft: Draft, value: object, place: str, options: Options) -> None:
         if thread is not None:
             fields["thread"] = id_of(str(thread), "main")
         for number, message in enumerate(from_any([given])):
-            own = key if number == 0 or not isinstance(key, str) else f"{key}/{number}"
-            draft.add(replace(message, **fields), key=own if own is None else str(own))
+            sub_key = key if number == 0 or not isinstance(key, str) else f"{key}/{number}"
+            draft.add(replace(message, **fields), key=None if sub_key is None else str(sub_key))
 
 
-def _time(draft: Draft, given: dict[str, Any], options: Options) -> datetime | None:
+def _time(draft: Draft, fields: dict[str, Any], options: Options) -> datetime | None:
     """Take the time out of an object."""
     for field in _TIMES:
-        if given.get(field) is None:
+        if fields.get(field) is None:
             continue
-        if moment(given[field]) is not None:
-            return draft.time(given.pop(field), options)
+        if moment(fields[field]) is not None:
+            return draft.time(fields.pop(field), options)
         if field == "created_at":
             draft.miss("times not understood")
-        elif isinstance(given[field], (str, int, float)):
+        elif isinstance(fields[field], (str, int, float)):
             draft.note(f"times in '{field}' not understood")
-    given.pop("created_at", None)
+    fields.pop("created_at", None)
     return None

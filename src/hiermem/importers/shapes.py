@@ -94,10 +94,10 @@ def _has(value: Item, fields: str) -> bool:
 
 
 def _copilot(draft: Draft, item: Item, _options: Options) -> Iterator[tuple[str, None, str]]:
-    asked = "".join(words_of(item.get("message"), "text"))
-    given = objects(found_at(item, "variableData.variables"))
-    files = files_of([each for each in given if not str(each.get("kind")).startswith("tool")])
-    yield "user", None, "\n".join(piece for piece in (asked, *files) if piece)
+    prompt = "".join(words_of(item.get("message"), "text"))
+    variables = objects(found_at(item, "variableData.variables"))
+    files = files_of([each for each in variables if not str(each.get("kind")).startswith("tool")])
+    yield "user", None, "\n".join(piece for piece in (prompt, *files) if piece)
     answer: list[str] = []
     for part in objects(item.get("response")):
         if part.get("kind") in (None, "markdownContent", "markdownVuln"):
@@ -126,8 +126,8 @@ def _librechat(draft: Draft, item: Item, _options: Options) -> Iterator[tuple[st
         if part.get("type") == "text":
             texts.append(text_at(part, "text") or text_at(part, "text.value") or "")
         else:
-            left = "reasoning" if part.get("type") == "think" else "steps of the program"
-            draft.note(f"{left} left out")
+            omitted = "reasoning" if part.get("type") == "think" else "steps of the program"
+            draft.note(f"{omitted} left out")
     mine = item.get("isCreatedByUser") is True or item.get("sender") == "User"
     text = "\n".join(text for text in texts if text.strip())
     yield "user" if mine else "assistant", None, spoken(text, item)
@@ -182,8 +182,8 @@ def _discord(draft: Draft, item: Item, options: Options) -> Iterator[tuple[str, 
         draft.note("system lines left out")
         return
     names = ("nickname", "global_name", "name", "username")
-    given = (text_at(item, f"author.{name}") for name in names)
-    speaker = next((name for name in map(name_of, given) if name), "?")
+    speakers = (text_at(item, f"author.{name}") for name in names)
+    speaker = next((name for name in map(name_of, speakers) if name), "?")
     text = spoken(text_at(item, "content") or "", item, ["content"])
     yield role_of(speaker, options), speaker, text or "\n".join(words_of(item))
 
@@ -191,9 +191,9 @@ def _discord(draft: Draft, item: Item, options: Options) -> Iterator[tuple[str, 
 def _channel(value: Item) -> tuple[object, object]:
     """Return the id and the title of Discord's channel."""
     guild, name = text_at(value, "guild.name"), text_at(value, "channel.name")
-    made = text_at(value, "channel.id")
+    channel_id = text_at(value, "channel.id")
     direct = not guild or not name or guild == "Direct Messages"
-    return made and f"discord-{made}", name if direct else f"{guild} #{name}"
+    return channel_id and f"discord-{channel_id}", name if direct else f"{guild} #{name}"
 
 
 COPILOT = _shape(

@@ -113,20 +113,22 @@ def _title(
     return name_of(f"#{folder}" if folder else stem)
 
 
-def _add(draft: Draft, given: dict[str, Any], people: Mapping[str, str], options: Options) -> None:
-    subtype = given.get("subtype")
-    if given.get("type", "message") != "message" or subtype not in _SPOKEN:
-        if given.get("type") == "message":
+def _add(
+    draft: Draft, message: dict[str, Any], people: Mapping[str, str], options: Options
+) -> None:
+    subtype = message.get("subtype")
+    if message.get("type", "message") != "message" or subtype not in _SPOKEN:
+        if message.get("type") == "message":
             draft.note("system lines left out")
         else:
-            draft.miss(f"items of the type {kind_name(given.get('type'))} not understood")
+            draft.miss(f"items of the type {kind_name(message.get('type'))} not understood")
         return
-    text = _text(given, people)
+    text = _text(message, people)
     if not text.strip():
         draft.note("messages without text left out")
         return
-    name = _speaker(given, people)
-    stamp, thread = given.get("ts"), given.get("thread_ts")
+    name = _speaker(message, people)
+    stamp, thread = message.get("ts"), message.get("thread_ts")
     at, fields = draft.time(stamp, options), dict[str, Any]()
     if isinstance(thread, str) and thread and thread != stamp:
         fields["thread"] = id_of(thread, "main")
@@ -136,43 +138,44 @@ def _add(draft: Draft, given: dict[str, Any], people: Mapping[str, str], options
     )
 
 
-def _speaker(given: Mapping[str, Any], people: Mapping[str, str]) -> str:
-    known = people.get(str(given.get("user")))
+def _speaker(message: Mapping[str, Any], people: Mapping[str, str]) -> str:
+    person = people.get(str(message.get("user")))
     paths = ("user_profile.display_name", "user_profile.real_name", "username", "bot_profile.name",
              "user", "bot_id")  # fmt: skip
-    return known or next((name for path in paths if (name := name_of(text_at(given, path)))), "?")
+    names = (name_of(text_at(message, path)) for path in paths)
+    return person or next((name for name in names if name), "?")
 
 
-def _text(given: Mapping[str, Any], people: Mapping[str, str]) -> str:
+def _text(message: Mapping[str, Any], people: Mapping[str, str]) -> str:
     """Return a message's text, those of its blocks and attachments, and names for its files."""
-    pieces = _said(given, people)
-    for each in objects(given.get("attachments")):
-        if "from_url" in each and "is_share" not in each and "is_msg_unfurl" not in each:
+    pieces = _said(message, people)
+    for card in objects(message.get("attachments")):
+        if "from_url" in card and "is_share" not in card and "is_msg_unfurl" not in card:
             continue  # the preview of a link that the message holds
-        said = [_plain(text, people) for field in ("pretext", "title") if (text := each.get(field))
+        texts = [_plain(text, people) for field in ("pretext", "title") if (text := card.get(field))
                 and isinstance(text, str)]  # fmt: skip
-        said += _said(each, people)
-        said += [_plain(text, people) for text in words_of(each.get("fields"))]
-        fallback = text_at(each, "fallback")
-        if not said and fallback is not None and fallback != "[no preview available]":
-            said = [_plain(fallback, people)]
-        if said and (each.get("is_share") or each.get("is_msg_unfurl")):
-            who = name_of(each.get("author_name")) or people.get(str(each.get("author_id")))
-            said[0] = f"[forwarded from {who or '?'}] {said[0]}"
-        pieces += [text for text in said if text not in pieces]
-    pieces += files_of(objects(given.get("files")))
-    comment = text_at(given, "comment.comment")
+        texts += _said(card, people)
+        texts += [_plain(text, people) for text in words_of(card.get("fields"))]
+        fallback = text_at(card, "fallback")
+        if not texts and fallback is not None and fallback != "[no preview available]":
+            texts = [_plain(fallback, people)]
+        if texts and (card.get("is_share") or card.get("is_msg_unfurl")):
+            who = name_of(card.get("author_name")) or people.get(str(card.get("author_id")))
+            texts[0] = f"[forwarded from {who or '?'}] {texts[0]}"
+        pieces += [text for text in texts if text not in pieces]
+    pieces += files_of(objects(message.get("files")))
+    comment = text_at(message, "comment.comment")
     if comment is not None and comment not in pieces:
         pieces.append(_plain(comment, people))
-    return "\n".join(pieces) or "\n".join(words_of(given))
+    return "\n".join(pieces) or "\n".join(words_of(message))
 
 
-def _said(given: Mapping[str, Any], people: Mapping[str, str]) -> list[str]:
+def _said(message: Mapping[str, Any], people: Mapping[str, str]) -> list[str]:
     """Return a text, else the text of the blocks that stand for it."""
-    text = given.get("text")
+    text = message.get("text")
     if isinstance(text, str) and text.strip():
         return [_plain(text, people)]
-    blocks = "".join(_block(block, people) for block in objects(given.get("blocks"))).strip()
+    blocks = "".join(_block(block, people) for block in objects(message.get("blocks"))).strip()
     return [blocks] if blocks else []
 
 
@@ -189,9 +192,9 @@ def _block(block: Mapping[str, Any], people: Mapping[str, str]) -> str:
     text = _plain(inner, people) if isinstance(inner, str) else ""
     if kind in ("text", "mrkdwn", "plain_text"):
         return text if kind == "text" else f"{text}\n"
-    held = [inner, *(block.get(field) for field in ("title", "fields", "elements", "alt_text"))]
-    for each in held:
-        for part in each if isinstance(each, list) else [each]:
+    pending = [inner, *(block.get(field) for field in ("title", "fields", "elements", "alt_text"))]
+    for value in pending:
+        for part in value if isinstance(value, list) else [value]:
             text += _block(part, people) if isinstance(part, dict) else ""
     return f"{text.rstrip()}\n" if text and kind != "rich_text" else text
 
@@ -199,8 +202,8 @@ def _block(block: Mapping[str, Any], people: Mapping[str, str]) -> str:
 def _plain(text: str, people: Mapping[str, str]) -> str:
     """Return a text with its mentions, links and entities as a reader sees them."""
 
-    def shown(found: re.Match[str]) -> str:
-        target, _, label = found[1].partition("|")
+    def shown(match: re.Match[str]) -> str:
+        target, _, label = match[1].partition("|")
         mark, rest = target[:1], target[1:]
         if mark == "@":
             return f"@{label or people.get(rest, rest)}"

@@ -108,26 +108,26 @@ class _Turns:
             self.form = "aider"
             return _AIDER.match(line) or re.match(r"(?P<name>####) ", line)
         if self.form is not None:
-            found = _FORMS[self.form].match(line)
-            return found if found is not None and self._speaks(found) else None
+            match = _FORMS[self.form].match(line)
+            return match if match is not None and self._speaks(match) else None
         for form, pattern in _FORMS.items():
-            found = pattern.match(line)
-            if found is None:
+            match = pattern.match(line)
+            if match is None:
                 continue
-            name = found["name"].casefold()
+            name = match["name"].casefold()
             self.form = form
             roles: dict[str, Role] = {**self.roles, **_ASKED} if name in _ASKED else self.roles
             self.by_role = name in roles
-            if self._speaks(found, roles):
+            if self._speaks(match, roles):
                 self.roles = roles
                 # The first speaker shows whether names begin with small letters.
-                self._lower = found["name"][0].islower() and not self.by_role
-                return found
+                self._lower = match["name"][0].islower() and not self.by_role
+                return match
             self.form, self.by_role = None, False
         return None
 
-    def _speaks(self, found: re.Match[str], roles: dict[str, Role] | None = None) -> bool:
-        name, groups = found["name"], found.groupdict()
+    def _speaks(self, match: re.Match[str], roles: dict[str, Role] | None = None) -> bool:
+        name, groups = match["name"], match.groupdict()
         folded = name.casefold()
         if folded in self._options.assistants or folded in self._options.speakers:
             return True
@@ -168,14 +168,14 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     turn: re.Match[str] | None = None
     texts: list[str] = []
     for number, line in lines_of(file):
-        found = turns.begins(line)
+        match = turns.begins(line)
         if turns.form == "aider":
             yield from _aider(export, draft, options)
             return
-        if found is not None:
+        if match is not None:
             if turn is not None:
                 _add(draft, turn, texts, turns, options)
-            turn, texts = found, [line[found.end() :]]
+            turn, texts = match, [line[match.end() :]]
             draft.where = f"{file.name}, line {number}"
         elif turn is not None:
             texts.append(line)
@@ -194,7 +194,7 @@ def _add(
     draft: Draft, turn: re.Match[str], texts: list[str], turns: _Turns, options: Options
 ) -> None:
     name, when = turn["name"].strip(), turn.groupdict().get("at") or ""
-    known = turns.roles.get(name.casefold())
+    role = turns.roles.get(name.casefold())
     at = moment(when, options.zone) if when else None
     if when and at is None:
         draft.note("times without a date or not understood")
@@ -206,9 +206,9 @@ def _add(
     with draft.reading():
         draft.add(
             Message(
-                cast("Any", role_of(name, options) if known is None else known),
+                cast("Any", role_of(name, options) if role is None else role),
                 text,
-                name=name_of(name) if known is None else None,
+                name=name_of(name) if role is None else None,
                 created_at=at,
             ),
             when=when if at is None else "",
@@ -259,14 +259,14 @@ def _own_message(
     shown = re.sub(r"\\(.)", r"\1", turn["name"])
     named = _NAMED.fullmatch(shown)
     role = named["role"].casefold() if named else role_of(shown, options)
-    found: list[re.Match[str]] = []
+    matches: list[re.Match[str]] = []
     while len(texts) > 2 and (call := _CALL.match(texts[-1])) and not texts[-2]:
-        found.insert(0, call)
+        matches.insert(0, call)
         del texts[-2:]
     line = draft.where.rpartition(" ")[2]
     calls = tuple(
         ToolCall(f"call-{line}-{number}", call["name"], call["arguments"])
-        for number, call in enumerate(found)
+        for number, call in enumerate(matches)
     )
     if calls:
         open_calls[:] = [call.id for call in calls]
@@ -293,11 +293,11 @@ def _aider(export: Export, draft: Draft, options: Options) -> Iterator[Conversat
             draft.add(make(text, created_at=at))
 
     for _, line in lines_of(export.first):
-        if found := _AIDER.match(line):
+        if match := _AIDER.match(line):
             close("user")
             close("assistant")
-            at = moment(found[1], options.zone)
-            zone_note(draft, options, found[1])
+            at = moment(match[1], options.zone)
+            zone_note(draft, options, match[1])
         elif line.startswith("#### "):
             close("assistant")
             texts["user"].append(line[5:].rstrip())

@@ -122,29 +122,29 @@ def recognise(head: Head) -> bool:
     """Return whether the first line of a text bears a time as WhatsApp writes it."""
     if head.kind != "text" or not head.lines or _OF_TRANSCRIPT.match(head.lines[0]):
         return False
-    found = [front for line in head.lines if (front := _front(line)) is not None]
+    fronts = [front for line in head.lines if (front := _front(line)) is not None]
     begins = any(_front(line) is not None for line in head.lines[:3])
-    return begins and any(front.name is not None for front in found)
+    return begins and any(front.name is not None for front in fronts)
 
 
 def _front(line: str, number: int = 0) -> _Line | None:
     """Return the time, the name and the text of a line that begins a message."""
     head = _plain(line[:_FRONT])
-    found = _HEADER.match(head)
-    if found is None:
+    match = _HEADER.match(head)
+    if match is None:
         return None
-    numbers = re.findall(r"\d+", found["date"])
+    numbers = re.findall(r"\d+", match["date"])
     if len(numbers) != 3:
         return None
-    named = _NAME.match(head, found.end())
-    end = named.end() if named else found.end()
+    named = _NAME.match(head, match.end())
+    end = named.end() if named else match.end()
     start = next(n for n in range(end, len(line) + 1) if _plain(line[:n]) == head[:end])
     return _Line(
         date=(int(numbers[0]), int(numbers[1]), int(numbers[2])),
-        separator=re.sub(r"[\d\s]", "", found["date"])[:1],
-        clock=(int(found["hour"]), int(found["minute"]), int(found["second"] or 0)),
-        half=(found["before"] or found["after"] or "").casefold(),
-        form=found["end"].strip(),
+        separator=re.sub(r"[\d\s]", "", match["date"])[:1],
+        clock=(int(match["hour"]), int(match["minute"]), int(match["second"] or 0)),
+        half=(match["before"] or match["after"] or "").casefold(),
+        form=match["end"].strip(),
         name=(named["name"].strip() or None) if named else None,
         text=line[start:],
         marked=": \u200e" in line[:_FRONT],
@@ -156,12 +156,12 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield the one conversation of the file."""
     file = export.first
     draft = Draft(file.name, file.notes)
-    said = _said(file, draft)
-    order, sure = _order([front for front, _ in said], options.dates)
+    entries = _said(file, draft)
+    order, sure = _order([front for front, _ in entries], options.dates)
     if not sure:
         draft.note(f"conversations whose dates can be read in two ways, read as {order}")
-    speaks = _speakers(said)
-    for front, texts in said:
+    speaks = _speakers(entries)
+    for front, texts in entries:
         if not speaks(front):
             draft.note("system lines left out")
             continue
@@ -187,9 +187,9 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             when = f"{year} {sorted(rest)} {at.hour}:{at.minute}" if at else str(front[:4])
             draft.add(message, when=when, text=f"[] {text}" if shown else text)
     session = id_of(None, "whatsapp", export.stem)
-    for made in draft.finished("whatsapp", session, name_of(export.stem.lstrip("_"))):
+    for conversation in draft.finished("whatsapp", session, name_of(export.stem.lstrip("_"))):
         zone_note(draft, options)
-        yield made
+        yield conversation
 
 
 def _said(file: File, draft: Draft) -> list[tuple[_Line, list[str]]]:
@@ -210,12 +210,12 @@ def _said(file: File, draft: Draft) -> list[tuple[_Line, list[str]]]:
     after = [front is not None for end, front in pairs if end]
     quoted = sum(front is not None for end, front in pairs if not end)
     strict = all(after) and (len(after) >= max(quoted, 1) or (len(after) > 1 and ended[-1]))
-    said: list[tuple[_Line, list[str]]] = []
+    entries: list[tuple[_Line, list[str]]] = []
     inside = False
     for (number, line, _), end, front in zip(lines, ended, fronts, strict=True):
         text = line.rstrip("\r\n")
         if not inside and front is not None:
-            said.append((front, []))
+            entries.append((front, []))
             text = front.text
         inside = strict and not end
         if text.endswith((">", "> ")):
@@ -225,11 +225,11 @@ def _said(file: File, draft: Draft) -> list[tuple[_Line, list[str]]]:
                 draft.notes.miss("lines that are cut off", f"{file.name}, line {number}")
                 break
             text = _uncut(text)
-        if said:
-            said[-1][1].append(text)
+        if entries:
+            entries[-1][1].append(text)
         elif text.strip():
             draft.notes.miss("lines before the first message", f"{file.name}, line {number}")
-    return said
+    return entries
 
 
 def _is_header(text: str, headers: Sequence[str]) -> bool:
@@ -273,8 +273,10 @@ def _attachment(line: str, *, on_ios: bool) -> str | None:
     line = _plain(line).strip() if len(line) < 2 * _FRONT else ""
     if line[-1:] in (">", ")") and (named := _NAMED.fullmatch(line)) is not None:
         file = named["inside"] or named["before"]
-        known = named["inside"] or _GIVEN.match(file) or _folded(named["how"]) in _WORDS["attached"]
-        return f"[file: {file}]" if known else None
+        attached = (
+            named["inside"] or _GIVEN.match(file) or _folded(named["how"]) in _WORDS["attached"]
+        )
+        return f"[file: {file}]" if attached else None
     marked = line[:1] == "<" and line[-1:] == ">"
     title, dot, phrase = line.rpartition(" \u2022 ")
     short = marked or (on_ios and (dot or phrase.count(" ") < 3) and phrase[-1:] not in ("?", "!"))
@@ -287,14 +289,14 @@ def _attachment(line: str, *, on_ios: bool) -> str | None:
     return f"[{kind or 'media'}: {name}]" if name else f"[{kind or 'media'}]"
 
 
-def _speakers(said: Sequence[tuple[_Line, list[str]]]) -> Callable[[_Line], bool]:
+def _speakers(entries: Sequence[tuple[_Line, list[str]]]) -> Callable[[_Line], bool]:
     """Return what tells a person's message from a line of the program.
 
     A name that holds a quotation mark is one if its marks are in pairs, or it speaks again and does
     not begin with the name of another speaker. On iOS, the program's lines stand under the name of
     the group, which never speaks itself, or of a member; they bear a mark if it was not lost.
     """
-    counts = Counter(front.name for front, _ in said if front.name is not None)
+    counts = Counter(front.name for front, _ in entries if front.name is not None)
     plain = {name for name in counts if not _QUOTES.search(name)}
     sure = plain | {name for name, count in counts.items() if count > 1}
     names = {name for name in plain if not _tells(name, _heads(sure) | _OWNERS)} | {
@@ -305,12 +307,12 @@ def _speakers(said: Sequence[tuple[_Line, list[str]]]) -> Callable[[_Line], bool
              or ((_is_paired(name) or count > 1)
                  and not any(name.startswith(f"{other} ") for other in sure - {name})))
     }  # fmt: skip
-    unmarked = {front.name for front, _ in said if not front.marked}
-    first = said[0][0] if said else None
+    unmarked = {front.name for front, _ in entries if not front.marked}
+    first = entries[0][0] if entries else None
     group = first.name if first and first.marked and first.name not in unmarked else None
     people = _heads(names - {group})
     spoke: set[str | None] = set()
-    for front, _ in said:
+    for front, _ in entries:
         if front.name not in spoke and not _tells(front.text, people):
             spoke.add(front.name)
 
