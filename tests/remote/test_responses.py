@@ -122,7 +122,7 @@ def test_a_completion_of_any_shape_is_read_or_refused(answer):
 @given(OBJECTS)
 def test_a_message_of_any_shape_is_read_or_refused(answer):
     try:
-        found = read_message(answer, asked="asked")
+        found = read_message(answer, model="asked")
     except MiscastError:
         return
     assert is_sound(found)

@@ -80,8 +80,8 @@ def from_anthropic(payload: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> 
         if "content" not in fields:
             refuse_empty(fields, where=where)
         reader = _from_assistant if role == "assistant" else _from_user
-        found = reader(fields["content"], first, where=f"{where}.content")
-        read.extend(replace(each, created_at=at) for each in found)
+        read_messages = reader(fields["content"], first, where=f"{where}.content")
+        read.extend(replace(each, created_at=at) for each in read_messages)
         before = role
     return read
 
@@ -101,10 +101,10 @@ def _from_assistant(content: object, first: dict[str, Any], *, where: str) -> li
     order: list[str] = []
     kept: dict[str, Any] = dict(first)
     for number, value in enumerate(as_list(content, where=where)):
-        place = f"{where}[{number}]"
-        block = as_mapping(value, where=place)
+        path = f"{where}[{number}]"
+        block = as_mapping(value, where=path)
         if block.get("type") == "tool_use":
-            call, extras = _tool_use(block, where=place)
+            call, extras = _tool_use(block, where=path)
             if extras:
                 kept.setdefault("calls", {})[str(len(calls))] = extras
             calls.append(call)
@@ -152,11 +152,11 @@ def _from_user(content: object, first: dict[str, Any], *, where: str) -> list[Me
             run.clear()
 
     for number, value in enumerate(as_list(content, where=where)):
-        place = f"{where}[{number}]"
-        block = as_mapping(value, where=place)
+        path = f"{where}[{number}]"
+        block = as_mapping(value, where=path)
         if block.get("type") == "tool_result":
             close_run()
-            read.append(_tool_result(block, _place(first, read), where=place))
+            read.append(_tool_result(block, _place(first, read), where=path))
         else:
             run.append(block)
     close_run()
@@ -234,8 +234,8 @@ def to_anthropic(messages: Iterable[Message], system: Content | None = None) -> 
             written[-1]["content"] = _as_blocks(written[-1]["content"]) + _as_blocks(content)
             continue
         fields = kept.get("fields")
-        own: Mapping[str, Any] = fields if isinstance(fields, Mapping) else {}
-        sent = {name: value for name, value in own.items() if name not in _ENVELOPE}
+        native_fields: Mapping[str, Any] = fields if isinstance(fields, Mapping) else {}
+        sent = {name: value for name, value in native_fields.items() if name not in _ENVELOPE}
         written.append({**sent, "role": role, "content": content})
     result: dict[str, Any] = {"messages": written}
     if len(prompts) == 1:
@@ -291,14 +291,14 @@ def in_order(parts: Sequence[_T], calls: Sequence[_T], order: object) -> list[_T
 
 def _tool_use_back(call: ToolCall, extras: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        given = json.loads(call.arguments)
+        arguments = json.loads(call.arguments)
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
+        arguments = None
+    if not isinstance(arguments, dict):
         # The interface takes a mapping only; a model's broken JSON is still shown.
-        given = {"arguments": call.arguments} if call.arguments else {}
-    block = {"type": "tool_use", "id": call.id, "name": call.name, "input": given, **extras}
-    if extras.get("input", given) is None:
+        arguments = {"arguments": call.arguments} if call.arguments else {}
+    block = {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments, **extras}
+    if extras.get("input", arguments) is None:
         del block["input"]
     return block
 

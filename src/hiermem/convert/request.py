@@ -195,8 +195,8 @@ class CallIds:
             return replace(message, tool_calls=tuple(map(self._call, message.tool_calls)))
         if message.tool_call_id is not None:
             waiting = self._open.get(message.tool_call_id)
-            made = waiting.pop(0) if waiting else _sent_id(message.tool_call_id)
-            return replace(message, tool_call_id=made)
+            sent_id = waiting.pop(0) if waiting else _sent_id(message.tool_call_id)
+            return replace(message, tool_call_id=sent_id)
         return message
 
     def _call(self, call: ToolCall) -> ToolCall:
@@ -217,12 +217,12 @@ def native(messages: Sequence[Message | None]) -> list[bool]:
     Therefore a group is native only if it is complete and no other message interrupts it. None
     stands for a message that is shown in part.
     """
-    found = [m is not None and m.role != "tool" and not m.tool_calls for m in messages]
-    for place, message in enumerate(messages):
+    natives = [m is not None and m.role != "tool" and not m.tool_calls for m in messages]
+    for position, message in enumerate(messages):
         if message is None or not message.tool_calls:
             continue
         pending = [call.id for call in message.tool_calls]
-        end = place + 1
+        end = position + 1
         while end < len(messages) and pending:
             answer = messages[end]
             if answer is None or answer.tool_call_id not in pending:
@@ -232,8 +232,8 @@ def native(messages: Sequence[Message | None]) -> list[bool]:
             pending.remove(answer.tool_call_id)
             end += 1
         if not pending:
-            found[place:end] = [True] * (end - place)
-    return found
+            natives[position:end] = [True] * (end - position)
+    return natives
 
 
 # -- content
@@ -249,9 +249,9 @@ def _parts(
     content = message.content
     if isinstance(content, str):
         return [TextPart(content)]
-    found: list[Part | None] = []
-    for given in content:
-        part: Part | None = understood(given)
+    converted: list[Part | None] = []
+    for content_part in content:
+        part: Part | None = understood(content_part)
         if isinstance(part, JsonPart):
             kind = part.data.get("type")
             taken = rules.parts[message.role] | (
@@ -261,8 +261,8 @@ def _parts(
                 part = None if kind in _HIDDEN else TextPart(part_text(part))
         elif part is not None and not _taken(write(part, message.role), message.role, rules):
             part = TextPart(part_text(part))
-        found.append(part)
-    return found
+        converted.append(part)
+    return converted
 
 
 def understood(part: Part) -> Part:
@@ -333,9 +333,9 @@ def _fronted(parts: list[Part | None], role: Role, seam: str, name: str) -> list
     if not front:
         return parts
     between = " " if name else "\n"
-    for place, part in enumerate(parts):
-        if isinstance(part, TextPart) and part.text.strip() and (place == 0 or role != "user"):
-            return [*parts[:place], TextPart(f"{front}{between}{part.text}"), *parts[place + 1 :]]
+    for i, part in enumerate(parts):
+        if isinstance(part, TextPart) and part.text.strip() and (i == 0 or role != "user"):
+            return [*parts[:i], TextPart(f"{front}{between}{part.text}"), *parts[i + 1 :]]
     # An assistant who only calls tools says nothing that a name could stand before.
     return [TextPart(front), *parts] if role == "user" else parts
 
@@ -354,12 +354,12 @@ def to_chat(entries: Iterable[Entry], system: str | None = None) -> list[dict[st
     written: list[dict[str, Any]] = []
     if system is not None and system.strip():
         written.append({"role": "system", "content": system})
-    for seam, given in entries:
-        message = ids.sent(given)
-        own = seam if message.role == "user" else ""
-        if seam and not own:
+    for seam, source in entries:
+        message = ids.sent(source)
+        front = seam if message.role == "user" else ""
+        if seam and not front:
             written.append({"role": "user", "content": seam})
-        content = _chat_content(message, own)
+        content = _chat_content(message, front)
         calls = [
             {
                 "id": call.id,
@@ -410,13 +410,13 @@ def to_items(entries: Iterable[Entry], system: str | None = None) -> list[dict[s
         items.append({"type": "message", "role": "system", "content": system})
     custom: set[str] = set()
     thought: list[dict[str, Any]] = []
-    for seam, given in entries:
-        message = ids.sent(given)
-        own = seam if message.role == "user" else ""
-        if seam and not own:
+    for seam, source in entries:
+        message = ids.sent(source)
+        front = seam if message.role == "user" else ""
+        if seam and not front:
             items.append({"type": "message", "role": "user", "content": seam})
             thought = []
-        content = _item_content(message, own)
+        content = _item_content(message, front)
         if message.tool_call_id is not None:
             own_kind = "custom_tool_call" if message.tool_call_id in custom else "function_call"
             items.append(
@@ -499,12 +499,12 @@ def to_messages(entries: Iterable[Entry], system: str | None = None) -> dict[str
             prompts += _blocks(message, "")
             continue
         role = "assistant" if message.role == "assistant" else "user"
-        own = seam if message.role == "user" else ""
-        if seam and not own:
+        front = seam if message.role == "user" else ""
+        if seam and not front:
             _extend(written, "user", [_text(seam)])
         if role == "assistant" and not written:
             _extend(written, "user", [_text(_OPENING)])
-        _extend(written, role, _blocks(message, own, as_system=message.role == "system"))
+        _extend(written, role, _blocks(message, front, as_system=message.role == "system"))
     if given and not written:
         _extend(written, "user", [_text(_OPENING)])
     if not prompts:
@@ -567,8 +567,8 @@ def _blank(part: Part) -> bool:
 def _input(call: ToolCall) -> dict[str, Any]:
     if call.type == "custom":
         return {"arguments": call.arguments}
-    found: dict[str, Any] = json.loads(call.arguments)
-    return found
+    arguments: dict[str, Any] = json.loads(call.arguments)
+    return arguments
 
 
 def _paired_server_calls(blocks: list[dict[str, Any] | None]) -> list[dict[str, Any] | None]:

@@ -348,11 +348,11 @@ def from_any(messages: Iterable[object]) -> list[Message]:
 
     A provider's own objects are read like mappings. Raises InvalidMessageError for another shape.
     """
-    given = as_list(messages, where="messages")
-    found = [as_mapping(each, where=f"messages[{n}]") for n, each in enumerate(given)]
+    items = as_list(messages, where="messages")
+    mappings = [as_mapping(each, where=f"messages[{n}]") for n, each in enumerate(items)]
     readers = {"anthropic": from_anthropic, "openai": from_openai, "responses": from_responses}
     return [
         message
-        for shape, stretch in groupby(found, key=shape_of)
+        for shape, stretch in groupby(mappings, key=shape_of)
         for message in readers[shape](list(stretch))
     ]

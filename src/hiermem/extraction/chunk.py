@@ -82,12 +82,12 @@ class ExtractionRecords:
 
     async def stored(self) -> dict[str, StoredAnswer]:
         """Return the stored answers of this session, by the chunks' input hashes."""
-        found: dict[str, StoredAnswer] = {}
+        answers: dict[str, StoredAnswer] = {}
         for record in await self.all_of(CHUNK):
             body = read_answer(record.body)
             if body is not None and body.value() is not None:
-                found[record.key] = body
-        return found
+                answers[record.key] = body
+        return answers
 
     async def joined(self, step: ReduceStep) -> StoredAnswer | None:
         """Return the stored answer to a step of the reduction; a damaged one counts as none."""
@@ -113,9 +113,9 @@ class ExtractionRecords:
             return stored
         for _ in range(TRIES):
             before = await self._one(kind, key)
-            found = read_answer(before.body) if before else None
-            if found is not None:
-                stored = found
+            stored_answer = read_answer(before.body) if before else None
+            if stored_answer is not None:
+                stored = stored_answer
                 break
             version = before.version if before else 0
             if await self.write([RecordWrite(kind, self._session_id, key, body, version)]):
@@ -146,10 +146,10 @@ class ExtractionRecords:
         )
 
     async def _one(self, kind: str, key: str) -> Record | None:
-        found = await self._retry(
+        records = await self._retry(
             lambda: self._store.records(kind, scope=self._session_id, key=key)
         )
-        return found[0] if found else None
+        return records[0] if records else None
 
     async def write(
         self, writes: Sequence[RecordWrite], *, attempts: Sequence[Attempt] = ()
@@ -250,8 +250,8 @@ class ExtractionRun(Run[WorkItem]):
             if not waits:
                 _log.info("run %s waits for another run of session %r", self.run_id, self.subject)
                 waits = True
-            left = self.budget.time_left()
-            await self.sleep(_CLAIM_POLL if left is None else min(_CLAIM_POLL, left))
+            rest = self.budget.time_left()
+            await self.sleep(_CLAIM_POLL if rest is None else min(_CLAIM_POLL, rest))
         await self.note_cut_off()
         return True
 
@@ -410,12 +410,12 @@ async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
     """Return the request for a chunk; None where it holds nothing to read."""
     # In pages; those of other threads in between are skipped.
     messages: list[StoredMessage] = []
-    within, place = chunk.spans, 0
+    within, position = chunk.spans, 0
     for start in range(chunk.span.start, chunk.span.stop, _PAGE):
         for stored in await run.messages(start, min(start + _PAGE, chunk.span.stop)):
-            while stored.index >= within[place].stop:
-                place += 1
-            if stored.index >= within[place].start:
+            while stored.index >= within[position].stop:
+                position += 1
+            if stored.index >= within[position].start:
                 messages.append(stored)
 
     def build() -> LLMRequest | None:

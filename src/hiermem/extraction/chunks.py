@@ -110,7 +110,7 @@ def chunk_number(name: str) -> int:
 
 def measure(stored: StoredMessage, *, count: Count) -> Measured:
     """Measure a message as its line of the record."""
-    source, found = _read(stored, Span(stored.index, stored.index + 1))
+    source, units_read = _read(stored, Span(stored.index, stored.index + 1))
     message = stored.message
     above = day(stored.created_at)
     day_tokens = count(dated(above))
@@ -119,7 +119,7 @@ def measure(stored: StoredMessage, *, count: Count) -> Measured:
         thread=stored.thread,
         role=stored.role,
         tokens=day_tokens + (count(line(source)) if source else 0),
-        hash=found,
+        hash=units_read,
         calls=tuple(call.id for call in message.tool_calls),
         result_of=message.tool_call_id,
         day=above,
@@ -171,10 +171,10 @@ def _pieces(stored: StoredMessage, target: int, counter: TokenCounter) -> Iterat
     length = len(body(stored.message))
     for begin, end in pairwise((0, *inner, length)):
         last = None if end == length else end
-        source, found = _read(stored, Span(stored.index, stored.index + 1, begin, last))
+        source, units_read = _read(stored, Span(stored.index, stored.index + 1, begin, last))
         tokens = counter.count(line(source)) if source else 0
         yield Measured(
-            stored.index, stored.thread, stored.role, tokens, found, begin=begin, end=last
+            stored.index, stored.thread, stored.role, tokens, units_read, begin=begin, end=last
         )
 
 
@@ -188,15 +188,15 @@ def _read(stored: StoredMessage, span: Span) -> tuple[SourceText | None, str]:
 
 def turns(messages: Iterable[Measured]) -> tuple[Turn, ...]:
     """Group messages, sorted by index, into turns, in the order in which the turns begin."""
-    found: list[list[Measured]] = []
+    turns_read: list[list[Measured]] = []
     current: dict[str, list[Measured]] = {}
     for message in messages:
         turn = current.get(message.thread)
         if turn is None or message.role == "user":
             turn = current[message.thread] = []
-            found.append(turn)
+            turns_read.append(turn)
         turn.append(message)
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, turns_read))
 
 
 def plan(
@@ -217,7 +217,7 @@ def plan(
     """
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}; it must be 1 or more, or None")
-    made: list[Chunk] = []
+    chunks: list[Chunk] = []
     parts: list[Measured] = []
     held = number_of_turns = 0
 
@@ -227,8 +227,8 @@ def plan(
         parts = sorted(parts, key=lambda part: (part.index, part.begin))
         spans = tuple(_runs(parts))
         chunk = Chunk(
-            id=chunk_id(session_id, len(made)),
-            number=len(made),
+            id=chunk_id(session_id, len(chunks)),
+            number=len(chunks),
             span=Span(spans[0].start, spans[-1].stop, spans[0].start_char, spans[-1].stop_char),
             spans=spans,
             turns=turns,
@@ -237,7 +237,7 @@ def plan(
             oversized=oversized,
             input_hash=input_hash(parts, strategy),
         )
-        made.append(chunk)
+        chunks.append(chunk)
 
     for turn in turns:
         tokens = sum(message.tokens for message in turn)
@@ -252,7 +252,7 @@ def plan(
         held += tokens
         number_of_turns += 1
     seal(parts, turns=number_of_turns)
-    return tuple(made)
+    return tuple(chunks)
 
 
 def input_hash(parts: Iterable[Measured], strategy: str = "") -> str:
@@ -264,7 +264,7 @@ def input_hash(parts: Iterable[Measured], strategy: str = "") -> str:
 
 def _sliced(turn: Turn, limit: int, cut: Cut | None) -> Iterator[list[Measured]]:
     """Split a turn that exceeds the limit: by exchange groups, then messages, then their pieces."""
-    held: list[Measured] = []
+    pending: list[Measured] = []
     weight = 0
     for group in _groups(turn):
         fits = sum(message.tokens for message in group) <= limit
@@ -277,13 +277,13 @@ def _sliced(turn: Turn, limit: int, cut: Cut | None) -> Iterator[list[Measured]]
                 units = [[piece] for piece in cut(bundle[0].index, limit)]
             for unit in units:
                 tokens = sum(part.tokens for part in unit)
-                if held and weight + tokens > limit:
-                    yield held
-                    held, weight = [], 0
-                held += unit
+                if pending and weight + tokens > limit:
+                    yield pending
+                    pending, weight = [], 0
+                pending += unit
                 weight += tokens
-    if held:
-        yield held
+    if pending:
+        yield pending
 
 
 def _groups(turn: Turn) -> Iterator[list[Measured]]:
@@ -324,17 +324,17 @@ def sources(messages: Iterable[StoredMessage], chunk: Chunk) -> tuple[SourceText
 
     ``messages`` are sorted by index and include at least those of the chunk.
     """
-    found: list[SourceText] = []
+    texts: list[SourceText] = []
     spans = iter(chunk.spans)
     span = next(spans)
     for stored in messages:
         while stored.index >= span.stop:
             following = next(spans, None)
             if following is None:
-                return tuple(found)
+                return tuple(texts)
             span = following
         if stored.index >= span.start:
             source, _ = _read(stored, span)
             if source is not None:
-                found.append(source)
-    return tuple(found)
+                texts.append(source)
+    return tuple(texts)

@@ -36,14 +36,14 @@ def to_mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str
     if most < 1:
         raise UsageError(f"most is {most}; draw at least one entity")
     shown = _chosen(vector, most, alone=alone)
-    places = {entity.key: place for place, entity in enumerate(shown)}
+    places = {entity.key: number for number, entity in enumerate(shown)}
     lines = ["flowchart LR"]
     used: dict[str, list[str]] = {}
-    for place, entity in enumerate(shown):
+    for number, entity in enumerate(shown):
         family = _family(entity.type)
-        _, left, right, _ = _FAMILIES[family]
-        lines.append(f'    n{place}{left}"{_label(entity.name)}"{right}')
-        used.setdefault(family, []).append(f"n{place}")
+        _, opening, right, _ = _FAMILIES[family]
+        lines.append(f'    n{number}{opening}"{_label(entity.name)}"{right}')
+        used.setdefault(family, []).append(f"n{number}")
     drawn = 0
     for relation in vector.relations:
         source, target = places.get(relation.source), places.get(relation.target)
@@ -64,15 +64,15 @@ def to_mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str
 def _chosen(vector: TriVector, most: int, *, alone: bool) -> Sequence[Entity]:
     """Choose the entities of the first relations, as far as both ends have a place."""
     ranks = {entity.key: rank for rank, entity in enumerate(vector.entities)}
-    taken: set[int] = set()
+    chosen: set[int] = set()
     for relation in () if alone else vector.relations:
         source, target = ranks.get(relation.source), ranks.get(relation.target)
         if source is None or target is None or source == target:
             continue
-        if len(taken | {source, target}) <= most:
-            taken |= {source, target}
+        if len(chosen | {source, target}) <= most:
+            chosen |= {source, target}
     # A graph without relations is drawn as it is.
-    return [vector.entities[rank] for rank in sorted(taken)] or vector.entities[:most]
+    return [vector.entities[rank] for rank in sorted(chosen)] or vector.entities[:most]
 
 
 def _family(type_: EntityType) -> str:

@@ -231,8 +231,8 @@ class _Extraction(chunk_steps.ExtractionRun):
         if self.summary is not None:
             progress = plan.ExtractionProgress("reduce", int(done), 1)
         else:
-            made, total = len(self.results), len(self.chunks)
-            progress = plan.ExtractionProgress("map", made, total, len(self.failed_chunks))
+            n_done, total = len(self.results), len(self.chunks)
+            progress = plan.ExtractionProgress("map", n_done, total, len(self.failed_chunks))
         self.on_progress(progress)
 
     # -- reduce
@@ -293,9 +293,9 @@ class _Extraction(chunk_steps.ExtractionRun):
         if reduced is None and self.summary is not None:
             reduced = "failed" if summary.failure is not None else "ok"
         chunks = tuple(map(self._chunk_report, self.chunks))
-        failures = sorted(self.failed_chunks, key=lambda each: chunk_number(each.id))
+        failures = sorted(self.failed_chunks, key=lambda failed: chunk_number(failed.id))
         failures += [summary.failure] if summary.failure else []
-        mapped = sum((each.spent for each in self.results.values()), NO_COST)
+        mapped = sum((failed.spent for failed in self.results.values()), NO_COST)
         took = mapped + summary.spent
         chunked = self.room is not None and self.tokens > self.room
         chunking: Literal["under_threshold", "over_threshold", "unknown_window"] = (
@@ -322,7 +322,7 @@ class _Extraction(chunk_steps.ExtractionRun):
             model=self.llm.name,
             live=self.llm.remote,
             single_pass_tokens=self.overhead + self.tokens,
-            chunked_tokens=sum(each.request_tokens for each in chunks) + summary.asked,
+            chunked_tokens=sum(failed.request_tokens for failed in chunks) + summary.asked,
             seconds=time.monotonic() - self._opened,
             unknown=self.journal.unknown,
             stopped=self.budget.stopped,

@@ -128,13 +128,13 @@ class SummaryReduction:
         task = run.spawn(self._join(step, texts))
         await asyncio.wait([task])
         try:
-            made = task.result()
+            answer = task.result()
         except SpendLimitError:
             if run.policy.on_chunk_failure != "partial":
                 raise
             self.capped = True
             return ""
-        return made if isinstance(made, str) else ""
+        return answer if isinstance(answer, str) else ""
 
     async def _join(self, step: ReduceStep, texts: Sequence[str]) -> str | Failure:
         """Get the step's summary: made before, or asked for."""
@@ -155,8 +155,8 @@ class SummaryReduction:
         prompt = request_tokens(request.messages, run.counter.count)
         self.asked += prompt
         state: CallState[WorkItem] = CallState(step, sum(map(run.counter.count, texts)))
-        if (found := await run.records.joined(step)) is not None:
-            return found.answer
+        if (answer := await run.records.joined(step)) is not None:
+            return answer.answer
         try:
             return await self._ask(state, request, prompt)
         except ClaimLostError:

@@ -94,30 +94,30 @@ def made_from(body: str, indices: Collection[int]) -> bool:
 
     A record that does not say what it was made from, such as a damaged one, may have been.
     """
-    found = read_answer(body)
-    if found is None or not found.spans:
+    answer = read_answer(body)
+    if answer is None or not answer.spans:
         return True
-    return any(start <= index < stop for start, stop in found.spans for index in indices)
+    return any(start <= index < stop for start, stop in answer.spans for index in indices)
 
 
-def write_answer(kept: StoredAnswer) -> str:
+def write_answer(answer: StoredAnswer) -> str:
     """Write an answer as a record's body."""
-    return json.dumps(asdict(kept), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(asdict(answer), ensure_ascii=False, separators=(",", ":"))
 
 
 def read_answer(body: str) -> StoredAnswer | None:
     """Read a record's body; None if it is no answer."""
     try:
-        found = json.loads(body)
+        fields = json.loads(body)
         return StoredAnswer(
-            str(found["answer"]),
-            str(found["strategy"]),
-            str(found["model"]),
-            int(found["calls"]),
-            int(found["tokens_in"]),
-            int(found["tokens_out"]),
-            int(found["dropped"]),
-            tuple((int(start), int(stop)) for start, stop in found["spans"]),
+            str(fields["answer"]),
+            str(fields["strategy"]),
+            str(fields["model"]),
+            int(fields["calls"]),
+            int(fields["tokens_in"]),
+            int(fields["tokens_out"]),
+            int(fields["dropped"]),
+            tuple((int(start), int(stop)) for start, stop in fields["spans"]),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
@@ -233,13 +233,13 @@ def replaces(basis: ResultBasis, standing: str) -> bool:
     result is always replaced.
     """
     try:
-        found = json.loads(standing)["of"]
+        sources = json.loads(standing)["of"]
         before = ResultBasis(
-            int(found["messages"]),
-            str(found["input"]),
-            int(found["tokens"]),
-            found["whole"] is True,
-            found["degraded"] is True,
+            int(sources["messages"]),
+            str(sources["input"]),
+            int(sources["tokens"]),
+            sources["whole"] is True,
+            sources["degraded"] is True,
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return True
@@ -272,11 +272,11 @@ def graph_records(vector: TriVector) -> dict[str, str]:
 def read_name_record(session_id: str, body: str) -> NameRecord:
     """Read a name's document; an empty one if the record is damaged."""
     try:
-        found = json.loads(body)
+        fields = json.loads(body)
         return NameRecord(
             session_id,
-            tuple(Entity.model_validate(each) for each in found["entities"]),
-            tuple(Relation.model_validate(each) for each in found["relations"]),
+            tuple(Entity.model_validate(each) for each in fields["entities"]),
+            tuple(Relation.model_validate(each) for each in fields["relations"]),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return NameRecord(session_id)
@@ -313,8 +313,8 @@ def entities_named(
 ) -> tuple[GraphEntity, ...]:
     """Join what sessions say into one entity for each type and name, most mentioned first."""
     joined = _joined(_entities(named, type_), key=entity_key, join=merge_entities)
-    found = [GraphEntity(entity, sessions) for entity, sessions in joined]
-    return tuple(sorted(found, key=lambda one: (-_mentions(one.entity), one.type, one.name)))
+    entities = [GraphEntity(entity, sessions) for entity, sessions in joined]
+    return tuple(sorted(entities, key=lambda e: (-_mentions(e.entity), e.type, e.name)))
 
 
 def _mentions(entity: Entity) -> int:
@@ -331,33 +331,33 @@ def neighbours_of(named: Sequence[NameRecord], type_: EntityType | None) -> tupl
     """Join the relations of the entities in ``named``, as seen from them; heaviest first."""
     mine = {entity_key(entity) for _, entity in _entities(named, type_)}
     relations = ((each.session_id, relation) for each in named for relation in each.relations)
-    found: list[Neighbour] = []
+    neighbours: list[Neighbour] = []
     for relation, sessions in _joined(relations, key=relation_key, join=_heavier):
         for end, other, outgoing in (
             (relation.source, relation.target, True),
             (relation.target, relation.source, False),
         ):
             if entity_key(end) in mine:
-                found.append(Neighbour(other, relation, outgoing, sessions))
-    found.sort(key=lambda one: (-one.weight, one.relation.relation, one.name, not one.outgoing))
-    return tuple(found)
+                neighbours.append(Neighbour(other, relation, outgoing, sessions))
+    neighbours.sort(key=lambda n: (-n.weight, n.relation.relation, n.name, not n.outgoing))
+    return tuple(neighbours)
 
 
-def _heavier(left: Relation, right: Relation) -> Relation:
+def _heavier(first: Relation, right: Relation) -> Relation:
     """Join one relation of two sessions: the text of the heavier one, the places of both."""
-    best = right if right.weight > left.weight else left
-    places = dict.fromkeys((*left.provenance, *right.provenance))
+    best = right if right.weight > first.weight else first
+    places = dict.fromkeys((*first.provenance, *right.provenance))
     return best.model_copy(update={"provenance": tuple(places)})
 
 
 def mentions_of(named: Iterable[NameRecord], type_: EntityType | None) -> tuple[Mention, ...]:
     """List where the entities are mentioned, by session, then place."""
-    found = {
+    mentions = {
         Mention(session_id, place.chunk, place.start, place.stop, entity.key)
         for session_id, entity in _entities(named, type_)
         for place in entity.provenance
     }
-    return tuple(sorted(found, key=lambda m: (m.session_id, m.start, m.stop, m.entity.type)))
+    return tuple(sorted(mentions, key=lambda m: (m.session_id, m.start, m.stop, m.entity.type)))
 
 
 ChunkStatus: TypeAlias = Literal["made", "reused", "failed", "pending"]
@@ -499,13 +499,13 @@ def strategy_of(
 
 def join_key(texts: Sequence[str], *, strategy: str, template: PromptTemplate, target: int) -> str:
     """Name the reduction of the summaries by its inputs."""
-    made = f"{strategy}/{template.identity}/{target}"
-    return measure.input_hash(level=1, strategy=made, outputs=texts)
+    source = f"{strategy}/{template.identity}/{target}"
+    return measure.input_hash(level=1, strategy=source, outputs=texts)
 
 
 def chunk_agenda(
     chunks: Sequence[Chunk],
-    kept: Mapping[str, StoredAnswer],
+    answers: Mapping[str, StoredAnswer],
     options: ExtractionOptions,
     *,
     room: int | None = None,
@@ -526,9 +526,9 @@ def chunk_agenda(
     )
     failed = {failure.id for failure in failures}
     reuse = {
-        chunk.id: kept[chunk.input_hash]
+        chunk.id: answers[chunk.input_hash]
         for chunk in chunks
-        if chunk.input_hash in kept and chunk.id not in failed
+        if chunk.input_hash in answers and chunk.id not in failed
     }
     make = tuple(chunk for chunk in chunks if chunk.id not in failed and chunk.id not in reuse)
     if failures and options.on_chunk_failure == "abort":

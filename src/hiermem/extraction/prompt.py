@@ -159,8 +159,8 @@ def introduced(
             if held > _PEOPLE - _OTHERS:
                 break
             shown += 1
-    left = len(people) - shown
-    return title, (*people[:shown], *([f"and {left} others"] if left else []))
+    n_hidden = len(people) - shown
+    return title, (*people[:shown], *([f"and {n_hidden} others"] if n_hidden else []))
 
 
 def around(template: PromptTemplate, *, count: Count) -> int:
@@ -183,13 +183,13 @@ def room(template: PromptTemplate, *, limit: int, reserve: int, count: Count) ->
     That is the limit without the ``reserve`` for the answer and everything else that a request may
     take. It is independent of the session. Raises ConfigError if nothing remains.
     """
-    left = limit - around(template, count=count) - reserve
-    if left < 1:
+    free = limit - around(template, count=count) - reserve
+    if free < 1:
         raise ConfigError(
-            f"safe_processing_tokens is {limit:,}; set more than {limit - left:,}, which "
+            f"safe_processing_tokens is {limit:,}; set more than {limit - free:,}, which "
             f"prompt and answer take; output_tokens reserves {reserve:,} for the answer"
         )
-    return left
+    return free
 
 
 def schema_tokens(count: Count) -> int:
@@ -300,12 +300,12 @@ def lines_of(summary: str, part: int) -> Iterator[Unit]:
     ``part`` tells the lines of one summary from those of the next.
     """
     day = ""
-    for number, each in enumerate(summary.splitlines()):
-        if found := _DAY.fullmatch(each.strip()):
-            day = found[1]
+    for number, line in enumerate(summary.splitlines()):
+        if match := _DAY.fullmatch(line.strip()):
+            day = match[1]
             continue
         index = part * _LINES + number % _LINES
-        yield from split(each, index=index, role="assistant", speaker="", date=day)
+        yield from split(line, index=index, role="assistant", speaker="", date=day)
 
 
 def judge_chunk(

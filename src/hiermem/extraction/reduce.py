@@ -100,7 +100,7 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
     # The pieces of one sliced message are one place.
     covered = dict.fromkeys((span.start, span.stop) for span in chunk.spans)
     whole = tuple(Provenance(chunk=chunk.id, start=a, stop=b) for a, b in covered)
-    place = partial(_places, whole)
+    spots = partial(_places, whole)
     entities = tuple(
         Entity(
             type=each.type,
@@ -109,7 +109,7 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
             description=" ".join(each.description.split()),
             tags=_distinct(filter(None, map(normalise, each.tags))),
             confidence=each.confidence,
-            provenance=place(each.messages),
+            provenance=spots(each.messages),
         )
         for each in answer.entities
         if not blank(each.name)
@@ -121,7 +121,7 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
             target=EntityKey(type=each.target.type, name=_spelt(each.target.name)),
             weight=each.weight,
             justification=" ".join(each.justification.split()),
-            provenance=place(each.messages),
+            provenance=spots(each.messages),
         )
         for each in answer.relations
         if not any(
@@ -133,23 +133,23 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
             kind=each.kind,
             text=" ".join(each.text.split()),
             open=each.open,
-            closed_by=None if each.open else place(each.messages)[-1],
-            provenance=place(each.messages),
+            closed_by=None if each.open else spots(each.messages)[-1],
+            provenance=spots(each.messages),
         )
         for each in answer.deltas
         if not blank(_said(each.text))
     )
     strategy = tuple(
-        Strategy(kind=each.kind, text=" ".join(each.text.split()), provenance=place(each.messages))
+        Strategy(kind=each.kind, text=" ".join(each.text.split()), provenance=spots(each.messages))
         for each in answer.strategy
         if not blank(_said(each.text))
     )
-    given = (answer.entities, answer.relations, answer.deltas, answer.strategy)
-    kept = (entities, relations, deltas, strategy)
-    dropped += sum(map(len, given)) - sum(map(len, kept))
+    before = (answer.entities, answer.relations, answer.deltas, answer.strategy)
+    after = (entities, relations, deltas, strategy)
+    dropped += sum(map(len, before)) - sum(map(len, after))
     summary = answer.summary.strip()
     features = dict.fromkeys(map(normalise, answer.features))
-    found = Graph(
+    grounded = Graph(
         chunks=(chunk.id,),
         summaries=((chunk.number, summary),) if summary else (),
         features=tuple((name, (chunk.number,)) for name in features if not blank(name)),
@@ -161,7 +161,7 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
         strategy=strategy,
     )
     # An answer may name one thing twice; a graph holds it once.
-    return _gathered([found])
+    return _gathered([grounded])
 
 
 def _places(whole: tuple[Provenance, ...], messages: Sequence[int]) -> tuple[Provenance, ...]:
@@ -261,14 +261,14 @@ def _entity_changes(group: Sequence[Entity]) -> dict[str, object]:
     }
 
 
-def merge_entities(left: Entity, right: Entity) -> Entity:
+def merge_entities(first: Entity, right: Entity) -> Entity:
     """Merge two entities of one key, ``left`` being the earlier, as the tenant's graph does.
 
     Raises UsageError if the keys differ.
     """
-    if entity_key(left) != entity_key(right):
+    if entity_key(first) != entity_key(right):
         raise UsageError("two entities merge only where type and normalised name agree")
-    return _one([left, right])
+    return _one([first, right])
 
 
 def _union(groups: Iterable[Sequence[Provenance]]) -> tuple[Provenance, ...]:
@@ -276,9 +276,9 @@ def _union(groups: Iterable[Sequence[Provenance]]) -> tuple[Provenance, ...]:
     return tuple(places[key] for key in sorted(places))
 
 
-def order(place: Provenance) -> tuple[int, int, int, str]:
+def order(provenance: Provenance) -> tuple[int, int, int, str]:
     """Return the sort key of a place: chunk number, message, then session id."""
-    return chunk_number(place.chunk), place.start, place.stop, place.chunk
+    return chunk_number(provenance.chunk), provenance.start, provenance.stop, provenance.chunk
 
 
 def _spoken(delta: Delta) -> tuple[tuple[int, int, int, str], bool]:
@@ -335,33 +335,31 @@ def finish(
         return sum(1 if order(p) in whole else p.stop - p.start for p in entity.provenance)
 
     entities = sorted(graph.entities, key=lambda e: (-mentions(e), -e.confidence))
-    kept = entities[: limits["entities"]]
-    known = {entity_key(each) for each in kept}
-    within = [
-        each for each in relations if {entity_key(each.source), entity_key(each.target)} <= known
-    ]
-    within.sort(key=lambda each: (-each.weight, -len(each.provenance)))
+    entities_kept = entities[: limits["entities"]]
+    keys = {entity_key(relation) for relation in entities_kept}
+    within = [r for r in relations if {entity_key(r.source), entity_key(r.target)} <= keys]
+    within.sort(key=lambda relation: (-relation.weight, -len(relation.provenance)))
     # Open items are worth more than settled ones, but both are listed in the order they came.
     deltas.sort(key=_first_place)
     ranked = sorted(range(len(deltas)), key=lambda at: (not deltas[at].open, -at))
     kept_deltas = [deltas[at] for at in sorted(ranked[: limits["deltas"]])]
     strategy = sorted(graph.strategy, key=_first_place)
     features = sorted(graph.features, key=lambda feature: -len(feature[1]))
-    held = {"entities": graph.entities, "deltas": deltas, "strategy": strategy}
-    left_out = sum(max(0, len(items) - limits[kind]) for kind, items in held.items())
+    fields = {"entities": graph.entities, "deltas": deltas, "strategy": strategy}
+    left_out = sum(max(0, len(items) - limits[kind]) for kind, items in fields.items())
     left_out += len(relations) - min(len(within), limits["relations"])
     return TriVector(
         summary=summary,
         namespace=tuple(name for name, _ in features[: limits["namespace"]]),
         entities=tuple(
-            each.model_copy(
+            relation.model_copy(
                 update={
-                    "aliases": each.aliases[: limits["aliases"]],
-                    "tags": each.tags[: limits["tags"]],
-                    "provenance": each.provenance[: limits["provenance"]],
+                    "aliases": relation.aliases[: limits["aliases"]],
+                    "tags": relation.tags[: limits["tags"]],
+                    "provenance": relation.provenance[: limits["provenance"]],
                 }
             )
-            for each in kept
+            for relation in entities_kept
         ),
         relations=_cut(within[: limits["relations"]], limits),
         deltas=_cut(kept_deltas, limits),
@@ -427,18 +425,18 @@ def _settled(deltas: Sequence[Delta]) -> list[Delta]:
         shared: dict[int, int] = {}
         for word in words[at]:
             places = holders.get(word, ())
-            for place in places if len(places) <= _COMMON else ():
-                shared[place] = shared.get(place, 0) + 1
+            for position in places if len(places) <= _COMMON else ():
+                shared[position] = shared.get(position, 0) + 1
         settled = [
-            place
-            for place, number in shared.items()
-            if number >= max(3, _SETTLES * len(words[place]))
-            and (held := result[place]) is not None
-            and held.open
-            and order(held.provenance[-1]) < order(closer.closed_by)
+            position
+            for position, number in shared.items()
+            if number >= max(3, _SETTLES * len(words[position]))
+            and (earlier := result[position]) is not None
+            and earlier.open
+            and order(earlier.provenance[-1]) < order(closer.closed_by)
         ]
-        for place in settled:
-            result[place] = deltas[place].model_copy(
+        for position in settled:
+            result[position] = deltas[position].model_copy(
                 update={"open": False, "closed_by": closer.closed_by}
             )
         if settled:
@@ -463,5 +461,5 @@ def _idle(delta: Delta, whole: Collection[tuple[int, int, int, str]]) -> bool:
 
 def _words(text: str) -> frozenset[str]:
     """Return the stems of a line's meaningful words."""
-    found = (word.strip("./-") for word in _WORD.findall(normalise(text)))
-    return frozenset(stem(word) for word in found if len(word) > 2 and word not in _EMPTY)
+    words = (word.strip("./-") for word in _WORD.findall(normalise(text)))
+    return frozenset(stem(word) for word in words if len(word) > 2 and word not in _EMPTY)

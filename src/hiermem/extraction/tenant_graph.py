@@ -39,8 +39,8 @@ class AsyncGraph:
         Where entities of several types share the name, it is the one mentioned most; ``type`` asks
         for one type, ``entities`` for all of them.
         """
-        found = await self.entities(name, type=type)
-        return found[0] if found else None
+        entities = await self.entities(name, type=type)
+        return entities[0] if entities else None
 
     async def entities(
         self,

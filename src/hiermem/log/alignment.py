@@ -88,13 +88,13 @@ Said: TypeAlias = dict[int, object]
 
 def said(messages: Sequence[Message], *, key: bytes) -> Said:
     """Return the messages of a history that are compared; ``key`` tells what hiermem rendered."""
-    found: Said = {}
+    counts: Said = {}
     for place in range(_after_lead(messages), len(messages)):
         message = messages[place]
         mark = _mark(message, fence.find(measure.body(message), key=key))
         if mark is not None:
-            found[place] = mark
-    return found
+            counts[place] = mark
+    return counts
 
 
 def said_in(session: Sequence[StoredMessage], *, edited: Collection[int]) -> Said:
@@ -103,14 +103,14 @@ def said_in(session: Sequence[StoredMessage], *, edited: Collection[int]) -> Sai
     ``edited`` are the indices of the messages that were edited.
     """
     begins = bool(session) and session[0].index == 0
-    lead = _after_lead([each.message for each in session]) if begins else 0
-    found: Said = {}
-    for each in session[lead:]:
-        if each.state != "live" or each.index in edited:
-            found[each.index] = _ANYTHING
-        elif (mark := _mark(each.message, each.echoes)) is not None:
-            found[each.index] = mark
-    return found
+    lead = _after_lead([stored.message for stored in session]) if begins else 0
+    counts: Said = {}
+    for stored in session[lead:]:
+        if stored.state != "live" or stored.index in edited:
+            counts[stored.index] = _ANYTHING
+        elif (mark := _mark(stored.message, stored.echoes)) is not None:
+            counts[stored.index] = mark
+    return counts
 
 
 def _after_lead(messages: Sequence[Message]) -> int:
@@ -144,17 +144,17 @@ def _mark(message: Message, echoes: Iterable[tuple[int, int]]) -> str | tuple[st
         else:
             content = tuple(map(_bare, parts))
     if isinstance(content, str):
-        kept: list[str] = []
+        pieces: list[str] = []
         begin = 0
         for start, end in sorted(echoes):
-            kept.append(content[begin:start])
+            pieces.append(content[begin:start])
             begin = end
-        said = "".join((*kept, content[begin:])).strip() if begin else content
+        spoken = "".join((*pieces, content[begin:])).strip() if begin else content
         if message.role == "user":
-            said = _SEAM.sub("", said)
-        if content and not said and not calls:
+            spoken = _SEAM.sub("", spoken)
+        if content and not spoken and not calls:
             return None
-        content = said
+        content = spoken
     name = None if message.role == "tool" else request.sent_name(message.name or "") or None
     bare = replace(message, content=content, thread=_THREAD, name=name, tool_calls=())
     marks = [measure.fingerprint(bare)] if content or not calls else []

@@ -95,11 +95,11 @@ def flatten(messages: Sequence[Messages]) -> list[Message]:
 
     Raises InvalidMessageError for anything else.
     """
-    found: list[Message] = []
+    flat: list[Message] = []
     for ours, stretch in groupby(_each(messages), key=lambda item: isinstance(item, Message)):
         given = list(stretch)
-        found.extend(cast("list[Message]", given) if ours else from_any(given))
-    return found
+        flat.extend(cast("list[Message]", given) if ours else from_any(given))
+    return flat
 
 
 def _each(items: Iterable[object], *, inside: bool = False) -> Iterator[object]:
@@ -287,15 +287,15 @@ class _Append:
             return Changes(indices)
         if record.closed:
             raise errors.SessionClosedError(record.id)
-        made = [numbered(index) for index, numbered in enumerate(fresh, state.next_index)]
-        folded = fold.arrive(state, [arrived for _, arrived in made], self.config)
+        pairs = [numbered(index) for index, numbered in enumerate(fresh, state.next_index)]
+        folded = fold.arrive(state, [arrived for _, arrived in pairs], self.config)
         return _changes(
             record,
             folded,
             result=indices,
             about=self.about,
             now=self.now,
-            messages=tuple(stored for stored, _ in made),
+            messages=tuple(stored for stored, _ in pairs),
             keys=tuple(claimed),
         )
 
@@ -376,10 +376,10 @@ async def tick_if_idle(handle: Handle, session_id: str) -> bool:
         if record is None or record.closed:
             return Changes(result=False)
         config, state = config_from(record.config), session_state(record)
-        found = fold.idle_tick(state, config, when - record.last_activity)
-        if found is None:
+        tick = fold.idle_tick(state, config, when - record.last_activity)
+        if tick is None:
             return Changes(result=False)
-        at, folded = found
+        at, folded = tick
         event = LogEvent("tick", state.next_index, when, at.isoformat())
         return _changes(record, folded, result=True, events=(event,))
 
@@ -485,11 +485,11 @@ async def _compared(
     handle: Handle, session_id: str, start: int, stop: int, edited: Collection[int]
 ) -> Said:
     """Return the messages of a range as they are compared."""
-    found: Said = {}
+    counts: Said = {}
     for first in range(start, stop, _PAGE):
         page = await handle.messages(session_id, first, min(stop, first + _PAGE))
-        found |= await in_thread_if_long(partial(said_in, page, edited=edited), page)
-    return found
+        counts |= await in_thread_if_long(partial(said_in, page, edited=edited), page)
+    return counts
 
 
 async def fork(

@@ -35,18 +35,18 @@ def changed(event: LogEvent) -> Ranges:
     """
 
     def runs(detail: Any) -> Ranges:
-        found = tuple((int(start), int(stop)) for start, stop in detail)
-        if not isinstance(detail, list) or any(not 0 <= a < b for a, b in found):
+        ranges = tuple((int(start), int(stop)) for start, stop in detail)
+        if not isinstance(detail, list) or any(not 0 <= a < b for a, b in ranges):
             raise ValueError
-        return found
+        return ranges
 
     return _read(event, runs)
 
 
 def taken_back(events: Iterable[LogEvent]) -> Ranges:
     """Return the erased and quarantined messages; a later such event removes all views."""
-    taken = (changed(event) for event in events if event.kind in ("erase", "quarantine"))
-    return joined(run for runs in taken for run in runs)
+    removals = (changed(event) for event in events if event.kind in ("erase", "quarantine"))
+    return joined(run for runs in removals for run in runs)
 
 
 def edits_of(events: Iterable[LogEvent]) -> Counter[int]:

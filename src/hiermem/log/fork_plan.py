@@ -62,19 +62,19 @@ def fork(
 
     Raises NotFoundError if the source does not have so many, and SessionExistsError.
     """
-    found: tuple[SessionRecord | None, SessionRecord | None, Sequence[LogEvent]]
-    found = yield (
+    answers: tuple[SessionRecord | None, SessionRecord | None, Sequence[LogEvent]]
+    answers = yield (
         (new_id, transaction.NeedSession()),
         (source_id, transaction.NeedSession()),
         (source_id, transaction.NeedEvents()),
     )
-    source, events = existing(source_id, found[1]), found[2]
+    source, events = existing(source_id, answers[1]), answers[2]
     stop = source.messages if at is None else at
     if stop > source.messages:
         raise NotFoundError(
             f"session {source_id!r} cannot be forked at {stop}; it has {source.messages} messages"
         )
-    if found[0] is not None:
+    if answers[0] is not None:
         raise SessionExistsError(new_id)
     state = SessionState.from_json(source.state)
     log, nodes = logged.before(events, stop), (yield from _sealed(source, state, stop))
@@ -129,21 +129,21 @@ def _sealed(source: SessionRecord, state: SessionState, stop: int) -> Asking[dic
 
     They are the first ones of each level: later windows were closed by later messages.
     """
-    kept: dict[str, Node] = {}
+    sealed: dict[str, Node] = {}
     windows: int | None = None
     for level, count in enumerate(state.ordinals, start=1):
         start, last = 0, min(_FEW, count)
         while start < last:
             page: Sequence[Node] = yield source.id, transaction.NeedLevel(level, start, last)
             ended = list(takewhile(partial(_ends, stop, windows), page))
-            kept |= {node.id: node for node in ended}
+            sealed |= {node.id: node for node in ended}
             if len(ended) < last - start:
                 break
             start, last = last, min(last + min(last, _PAGE), count)
-        windows = len(kept) if windows is None else windows
+        windows = len(sealed) if windows is None else windows
     return {
-        id_: node if node.parent in kept else replace(node, parent=None)
-        for id_, node in kept.items()
+        id_: node if node.parent in sealed else replace(node, parent=None)
+        for id_, node in sealed.items()
     }
 
 
@@ -178,22 +178,22 @@ def _rest(
     """
     config = config_from(source.config)
     openings: dict[str, Opening] = {}
-    left = stop
+    remaining = stop
     for node in nodes.values():
         if node.level == 1:
             begun = node.span.stop_char is not None  # its last message goes on behind it
             window = Window(char=node.span.stop_char or 0, linked=begun)
             openings[node.thread or ""] = Opening(node.span.stop - begun, window)
-            left -= node.messages - begun
+            remaining -= node.messages - begun
     other = Opening(0)
     # Threads that spoke so shortly before are not forgotten.
     reach = stop - 2 * Limits.of(config).idle
     start, messages = stop, list[StoredMessage]()
-    while start > 0 and (left > 0 or start > reach - LEAD):
+    while start > 0 and (remaining > 0 or start > reach - LEAD):
         first = max(0, start - _PAGE)
         page: list[StoredMessage] = yield source.id, transaction.NeedMessages(first, start)
         open_ = [m.index for m in page if m.index >= openings.get(m.thread, other).begin]
-        left, reach = left - len(open_), min([reach, *open_])
+        remaining, reach = remaining - len(open_), min([reach, *open_])
         start, messages = first, page + messages
     people = SessionState.from_json(source.state).people.before(stop)
     refold = Refold(config, replace(_state(nodes.values(), start), people=people), openings)

@@ -37,34 +37,34 @@ async def import_chats(
 
     ``edit`` replaces the text of a message of a session.
     """
-    given = iter(conversations)
+    iterator = iter(conversations)
     run = _Import(handle, {}, edit)
     async for record in every_session(handle.store):
         run.sessions.setdefault(base_of(record.id), []).append(record.id)
-    while (conversation := await asyncio.to_thread(_next, given)) is not None:
+    while (conversation := await asyncio.to_thread(_next, iterator)) is not None:
         await run.add(conversation)
         if on_progress is not None:
             on_progress(run.report)
     return replace(run.report, sessions=tuple(run.appended), continued=tuple(run.continued))
 
 
-def _next(given: Iterator[Conversation]) -> Conversation | None:
-    found: object = next(given, _END)
-    if found is _END:
+def _next(iterator: Iterator[Conversation]) -> Conversation | None:
+    conversation: object = next(iterator, _END)
+    if conversation is _END:
         return None
-    if not isinstance(found, Conversation) or not all(
-        isinstance(message, Message) for message in found.messages
+    if not isinstance(conversation, Conversation) or not all(
+        isinstance(message, Message) for message in conversation.messages
     ):
         raise UsageError(
-            f"conversations holds {type(found).__name__}; pass Conversation values, such as "
+            f"conversations holds {type(conversation).__name__}; pass Conversation values, such as "
             "read_chats yields"
         )
-    for name in (found.id, found.parent or found.id):
+    for name in (conversation.id, conversation.parent or conversation.id):
         check_name(name, what="a conversation's id")
-    check_name(found.format, what="a conversation's format")
-    if found.title is not None:
-        check(found.title, what="a conversation's title", cap=MAX_NAME)
-    return found
+    check_name(conversation.format, what="a conversation's format")
+    if conversation.title is not None:
+        check(conversation.title, what="a conversation's title", cap=MAX_NAME)
+    return conversation
 
 
 class _Import:
@@ -105,11 +105,11 @@ class _Import:
         if base != self._base:
             await self._read(base)
         keys = [message.key or "" for message in messages]
-        found = place(keys, conversation.after, base=base, held=self._held, last=self._last)
-        if found is None:
+        target = place(keys, conversation.after, base=base, held=self._held, last=self._last)
+        if target is None:
             self._count(held=len(messages))
             return
-        session, start, forked = found
+        session, start, forked = target
         self._count(held=start)
         if forked is not None:
             source, at = forked
@@ -127,22 +127,22 @@ class _Import:
 
     async def _base_of(self, conversation: Conversation) -> str:
         """Return the id under which a conversation is held; a damaged file may not tell its own."""
-        own = conversation.parent or conversation.id
-        if base_of(own) in self.sessions or conversation.parent is not None:
-            return self._held_as.get(own, own)
+        source_id = conversation.parent or conversation.id
+        if base_of(source_id) in self.sessions or conversation.parent is not None:
+            return self._held_as.get(source_id, source_id)
         messages = conversation.messages
         for lost in (lost_id(conversation.format, message) for message in messages):
             if lost in self.sessions and (
                 conversation.branching or await self._is_part(lost, messages)
             ):
-                self._held_as[own] = lost
+                self._held_as[source_id] = lost
                 return lost
-        if messages and own == lost_id(conversation.format, messages[0]):
+        if messages and source_id == lost_id(conversation.format, messages[0]):
             for base in self.sessions:
-                if await self._holds(base, messages, own, conversation.format):
-                    self._held_as[own] = base
+                if await self._holds(base, messages, source_id, conversation.format):
+                    self._held_as[source_id] = base
                     return base
-        return own
+        return source_id
 
     async def _is_part(self, session_id: str, messages: Sequence[Message]) -> bool:
         """Return whether all imported messages of a session are among these."""
@@ -165,15 +165,15 @@ class _Import:
         self, session_id: str, messages: Sequence[Message]
     ) -> Mapping[str, KeyEntry]:
         """Return where a session holds the keys of messages, of those that it holds."""
-        found: dict[str, KeyEntry] = {}
+        entries: dict[str, KeyEntry] = {}
         keys = [message.key for message in messages if message.key is not None]
         for start in range(0, len(keys), _PAGE):
-            found |= await self._handle.store.mutate(
+            entries |= await self._handle.store.mutate(
                 session_id,
                 lambda snapshot: Changes(dict(snapshot.keys)),
                 keys=keys[start : start + _PAGE],
             )
-        return found
+        return entries
 
     async def _completed(
         self, session_id: str, messages: Sequence[Message], before: int

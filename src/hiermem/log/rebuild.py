@@ -151,11 +151,11 @@ class Refold:
         for node in folded.nodes:
             self.nodes[node.id] = node
         for child, parent in folded.parents:
-            made = self.nodes.get(child)
-            if made is None:
+            child_node = self.nodes.get(child)
+            if child_node is None:
                 self.parents[child] = parent
             else:
-                self.nodes[child] = replace(made, parent=parent)
+                self.nodes[child] = replace(child_node, parent=parent)
 
 
 class Backlog(Refold):
@@ -320,9 +320,9 @@ def swap(
     ``sizes`` are the weights of the messages of ``build.marks`` in the build's unit.
     """
     needs = transaction.NeedSession(), transaction.NeedEvents(), transaction.NeedViews()
-    found: tuple[SessionRecord | None, list[LogEvent], list[ViewRecord]]
-    found = yield tuple((session_id, need) for need in needs)
-    record, events, views = found
+    answers: tuple[SessionRecord | None, list[LogEvent], list[ViewRecord]]
+    answers = yield tuple((session_id, need) for need in needs)
+    record, events, views = answers
     if record is None or record.epoch != epoch or record.build != build.to_json():
         return Batch(result=False)
     if build.at != record.messages or build.events != len(events):
@@ -386,10 +386,10 @@ def _ranges(
     before: tuple[tuple[int, int], ...], indices: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
     """Return ranges with later indices, which come in order, added."""
-    found = list(before)
+    ranges = list(before)
     for index in indices:
-        if found and found[-1][1] == index:
-            found[-1] = (found[-1][0], index + 1)
+        if ranges and ranges[-1][1] == index:
+            ranges[-1] = (ranges[-1][0], index + 1)
         else:
-            found.append((index, index + 1))
-    return tuple(found)
+            ranges.append((index, index + 1))
+    return tuple(ranges)

@@ -141,16 +141,16 @@ def _located(index: int, windows: Sequence[Node], window: Window) -> Location:
 
 def _stretches(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
     """Split messages into those of one thread that lie near one another."""
-    found: list[list[StoredMessage]] = []
+    stretches: list[list[StoredMessage]] = []
     last: dict[str, list[StoredMessage]] = {}
     for stored in messages:
         thread = stored.message.thread
         near = last.get(thread)
         if near is None or stored.index - near[-1].index > _NEAR or len(near) >= _LONGEST:
             near = last[thread] = []
-            found.append(near)
+            stretches.append(near)
         near.append(stored)
-    return found
+    return stretches
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ class TreeState:
         configuration of the log allows: its generation began under one of them, and any later
         change would have stopped it.
         """
-        found: dict[int, Location] = {}
+        locations: dict[int, Location] = {}
         for stretch in _stretches(messages):
             thread, last = stretch[0].thread, stretch[-1].index + OVERLAP_REACH
             opening = self._open_window(thread)
@@ -192,35 +192,35 @@ class TreeState:
             windows = yield NeedCovering(thread, stretch[0].index, self.tree, last)
             starts = [node.span.start for node in windows]
             stops = [node.span.stop for node in windows]
-            own: set[int] = set()
+            windows_asked: set[int] = set()
             location, until = None, -1  # where each message up to ``until`` is, if it is known
             for stored in stretch:
                 if location is None or stored.index > until:
                     first = bisect_right(stops, stored.index)
                     places = range(first, bisect_right(starts, stored.index, first))
-                    own.update(places)
+                    windows_asked.update(places)
                     over = windows[places.start : places.stop]
                     location = _located(stored.index, over, opening)
                     until = -1
                     # The last message of a window may reach into the next, or the open one.
                     if len(over) == 1 and not location.opened:
                         until = over[0].span.stop - 2
-                found[stored.index] = location
+                locations[stored.index] = location
             # The last message of the stretch before each of the other windows.
             indices = [stored.index for stored in stretch]
             others: list[tuple[Node, int]] = []
-            for place, node in enumerate(windows):
-                before = bisect_left(indices, starts[place]) - 1
-                if place not in own and before >= 0:
+            for position, node in enumerate(windows):
+                before = bisect_left(indices, starts[position]) - 1
+                if position not in windows_asked and before >= 0:
                     others.append((node, indices[before]))
-            yield from self._shown(stretch, others, found, ever=ever)
-        return [found[stored.index] for stored in messages]
+            yield from self._shown(stretch, others, locations, ever=ever)
+        return [locations[stored.index] for stored in messages]
 
     def _shown(
         self,
         stretch: Sequence[StoredMessage],
         others: Sequence[tuple[Node, int]],
-        found: Mapping[int, Location],
+        locations: Mapping[int, Location],
         *,
         ever: bool,
     ) -> Reading[None]:
@@ -229,11 +229,11 @@ class TreeState:
         Each comes with the last message of the stretch before it.
         """
         near = [(n, index) for n, index in others if n.span.start - index <= OVERLAP_REACH]
-        made = {(node.id, node.revision): (node, index) for node, index in near if node.revision}
-        if made:
-            texts: Sequence[Revision] = yield transaction.NeedRevisions(tuple(made), self.tree)
+        served = {(node.id, node.revision): (node, index) for node, index in near if node.revision}
+        if served:
+            texts: Sequence[Revision] = yield transaction.NeedRevisions(tuple(served), self.tree)
             for revision in texts:
-                node, index = made[revision.node_id, revision.number]
+                node, index = served[revision.node_id, revision.number]
                 if was_shown(revision, index, ever=ever):
                     self.overlapping[node.id] = node
         # A text may be in progress for these; a local model's call leaves no trace.
@@ -247,7 +247,7 @@ class TreeState:
             return
         starts = [node.span.start for node in making.values()]
         for stored in stretch:
-            location = found[stored.index]
+            location = locations[stored.index]
             if location.opened or not min(starts) - OVERLAP_REACH <= stored.index < max(starts):
                 continue
             sealed = location.windows[-1].span.stop
@@ -261,10 +261,10 @@ class TreeState:
 
         ``sealed`` is where the message's own windows end.
         """
-        found: list[Node] = []
+        overlapping: list[Node] = []
         stop = min(index + 1 + OVERLAP_REACH, self.state.next_index)
         if overlap <= 0 or stop <= index + 1:
-            return found
+            return overlapping
         between: Sequence[StoredMessage] = yield transaction.NeedMessages(index + 1, stop, thread)
         content, shown = self._open_window(thread).content, 0
         for stored in between:
@@ -272,30 +272,30 @@ class TreeState:
                 break
             text = heard(stored, 0, None) if stored.state == "live" else ""
             # The length of the message in an overlap.
-            taken = len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
+            length = len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
             if stored.index >= sealed:
                 windows: Sequence[Node] = yield NeedCovering(thread, stored.index, self.tree)
-                found += [
-                    node for node in windows if shown + min(taken, node.span.start_char) < overlap
+                overlapping += [
+                    node for node in windows if shown + min(length, node.span.start_char) < overlap
                 ]
                 if content.messages and content.begin <= stored.index:
-                    return found
+                    return overlapping
                 if not windows:
                     break
                 sealed = windows[-1].span.stop
-            shown += taken
-        return found
+            shown += length
+        return overlapping
 
 
 def tree_states(record: SessionRecord) -> list[TreeState]:
     """Return the tree that serves, then the one that is being built, if there is one."""
     state = SessionState.from_json(record.state)
-    found = [TreeState(record.tree, config_from(record.config), state, record.messages)]
+    states = [TreeState(record.tree, config_from(record.config), state, record.messages)]
     build = Build.from_json(record.build)
     if build is not None:
         state = SessionState.from_json(build.state)
-        found.append(TreeState(build.tree, config_from(build.config), state, build.at, build))
-    return found
+        states.append(TreeState(build.tree, config_from(build.config), state, build.at, build))
+    return states
 
 
 def was_shown(revision: Revision, index: int, *, ever: bool = False) -> bool:

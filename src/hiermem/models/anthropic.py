@@ -123,7 +123,7 @@ class AnthropicChat(RemoteChat):
             # As an extra body, fields that this version of the SDK does not know pass through.
             extra_body=fields,
         )
-        return _read(answer, asked=self._model)
+        return _read(answer, model=self._model)
 
 
 def _system(messages: Sequence[ChatMessage], *, cached: bool) -> list[dict[str, Any]]:
@@ -136,7 +136,7 @@ def _system(messages: Sequence[ChatMessage], *, cached: bool) -> list[dict[str, 
     return blocks
 
 
-def _read(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
+def _read(answer: Mapping[str, Any], *, model: str) -> LLMResponse:
     """Read a message. Raises MiscastError where it is none."""
     content = answer.get("content")
     if not isinstance(content, list):
@@ -146,7 +146,7 @@ def _read(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
         text=text_of(content),
         usage=_usage(answer.get("usage")),
         finish_reason="stop" if reason is None else _FINISH.get(str(reason), "error"),
-        model=reported_model(answer.get("model"), asked=asked),
+        model=reported_model(answer.get("model"), asked=model),
     )
 
 

@@ -231,14 +231,14 @@ class RemoteChat(ABC):
         if self._connection is not None:
             await self._connection.disconnect()
 
-    def _error(self, found: CallFailure) -> ModelError:
+    def _error(self, failure: CallFailure) -> ModelError:
         named = (*_SCHEMA_FIELDS, *_OPTIONAL_FIELDS, *_LIMIT_FIELDS, "stream")
-        field = refused_field(found, named, at_all=False)
-        if field is not None and found.kind == "permanent":
-            found = replace(found, what=f"{found.what}, because of its {field}")
-        if found.status is None and self._where:
-            found = replace(found, what=f"{found.what} ({self._where})")
-        return to_error(found, model=self._name)
+        field = refused_field(failure, named, at_all=False)
+        if field is not None and failure.kind == "permanent":
+            failure = replace(failure, what=f"{failure.what}, because of its {field}")
+        if failure.status is None and self._where:
+            failure = replace(failure, what=f"{failure.what} ({self._where})")
+        return to_error(failure, model=self._name)
 
     # -- what subclasses build requests from
 
@@ -277,8 +277,8 @@ class RemoteChat(ABC):
         """Return the schema to send, in keywords that all providers accept; None for none."""
         if request.schema is None or not capabilities.schema:
             return None
-        taken: dict[str, Any] = _common_schema(request.schema)
-        return taken
+        schema: dict[str, Any] = _common_schema(request.schema)
+        return schema
 
     def _completion_fields(
         self, request: LLMRequest, capabilities: ServerCapabilities

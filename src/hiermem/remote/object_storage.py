@@ -148,10 +148,10 @@ def require(package: str, *, extra: str, what: str) -> None:
     Raises ConfigError that names the ``extra`` to install for ``what``.
     """
     try:
-        found = find_spec(package) is not None
+        installed = find_spec(package) is not None
     except (ImportError, ValueError):
-        found = False
-    if not found:
+        installed = False
+    if not installed:
         raise ConfigError(
             f"{what} needs {package!r}; pip install 'hiermem-memory[{extra}]', or from a "
             f"checkout '.[{extra}]'"
@@ -345,8 +345,8 @@ class Connection:
 def _has_credentials(client: Any) -> bool:
     """Return whether a client sends a key or a token; Anthropic's is also made without any."""
     sent = {name.lower() for name in client.default_headers}
-    held = (getattr(client, name, None) for name in ("api_key", "auth_token", "credentials"))
-    return any(held) or not sent.isdisjoint({"authorization", "x-api-key"})
+    credentials = (getattr(client, name, None) for name in ("api_key", "auth_token", "credentials"))
+    return any(credentials) or not sent.isdisjoint({"authorization", "x-api-key"})
 
 
 T = TypeVar("T")
@@ -499,7 +499,7 @@ class _Bucket:
 
     def _error_of(self, what: str, error: Exception) -> FolderError:
         """Return our error for one of the package's, by its kind and status alone."""
-        status = int(found[1]) if (found := _STATUS.search(str(error))) else None
+        status = int(match[1]) if (match := _STATUS.search(str(error))) else None
         if isinstance(error, FileNotFoundError) or status == 404:
             return FolderError(f"{self._url} cannot be {what}: there is no such bucket")
         if isinstance(error, self._errors.UnauthenticatedError) or status == 401:

@@ -80,7 +80,7 @@ def _of_answer(
     message = (message if isinstance(message, str) else str(error))[:_MOST_MESSAGE]
     if status is None and isinstance(body.get("code"), int) and 400 <= body["code"] < 600:
         status = body["code"]
-    found = failures.of_answer(
+    failure = failures.of_answer(
         status,
         words=(body.get("code"), body.get("type")),
         raised=type(error).__name__,
@@ -89,9 +89,9 @@ def _of_answer(
         headers=headers,
         now=datetime.now(UTC),
     )
-    if key and key in found.request_id:
-        found = replace(found, request_id="")
-    return found
+    if key and key in failure.request_id:
+        failure = replace(failure, request_id="")
+    return failure
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -283,8 +283,8 @@ def json_object(data: bytes, content_type: str) -> dict[str, Any]:
 
 
 def _plain(kind: str) -> str:
-    known = ("text/html", "text/plain", "text/event-stream", "application/xml", "text/xml")
-    return kind if kind in known else "something else"
+    markup_types = ("text/html", "text/plain", "text/event-stream", "application/xml", "text/xml")
+    return kind if kind in markup_types else "something else"
 
 
 def limited(most: int) -> Callable[[Any], Awaitable[None]]:

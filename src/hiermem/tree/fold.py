@@ -234,12 +234,12 @@ class SessionState:
 
     def with_root(self, now: Root) -> SessionState | None:
         """Return the state with ``now`` instead of the root of its id; None without such a root."""
-        for place, packed in enumerate(self.groups):
+        for level_index, packed in enumerate(self.groups):
             group = unpack(packed)
             for at, root in enumerate(group):
                 if root.id == now.id:
                     text = pack([*group[:at], now, *group[at + 1 :]])
-                    groups = (*self.groups[:place], text, *self.groups[place + 1 :])
+                    groups = (*self.groups[:level_index], text, *self.groups[level_index + 1 :])
                     return replace(self, groups=groups)
         return None
 
@@ -285,8 +285,8 @@ def config_from(text: str) -> HierarchyConfig:
     """
     try:
         # With defaults any object would be a configuration; a stored one names its fields.
-        given = json.loads(text)
-        whole = isinstance(given, dict) and given.keys() >= {"unit", "target", "levels"}
+        fields = json.loads(text)
+        whole = isinstance(fields, dict) and fields.keys() >= {"unit", "target", "levels"}
         config = HierarchyConfig.from_json(text) if whole else None
     except (ValueError, RecursionError):
         config = None

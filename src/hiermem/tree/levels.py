@@ -92,9 +92,9 @@ def hull(spans: Iterable[Span]) -> Span:
 
     An end inside a message stays inside it, even where that message is empty by now.
     """
-    known = tuple(spans)
-    first = min(known, key=lambda span: span.begin)
-    last = max(known, key=lambda span: (span.end, span.stop))
+    spans_given = tuple(spans)
+    first = min(spans_given, key=lambda span: span.begin)
+    last = max(spans_given, key=lambda span: (span.end, span.stop))
     return Span(first.start, last.stop, first.start_char, last.stop_char)
 
 
@@ -105,10 +105,10 @@ def weigh(level: LevelConfig, size: int, *, verbatim: bool) -> int:
     """
     if verbatim:
         return size
-    asked = max(int(level.target_ratio * size), level.floor)
+    target = max(int(level.target_ratio * size), level.floor)
     if level.cap is not None:
-        asked = min(asked, level.cap)
-    return min(size, max(1, min(asked, size - 1)))
+        target = min(target, level.cap)
+    return min(size, max(1, min(target, size - 1)))
 
 
 def window_node(seal: Seal, *, thread: str, ordinal: int, config: HierarchyConfig) -> Node:
@@ -286,8 +286,8 @@ class Growth:
 
     def _group(self, level: int) -> list[Root]:
         if level not in self._open:
-            place = level - 2
-            packed = self._packed[place] if place < len(self._packed) else "[]"
+            level_index = level - 2
+            packed = self._packed[level_index] if level_index < len(self._packed) else "[]"
             self._open[level] = unpack(packed)
         return self._open[level]
 
@@ -311,11 +311,11 @@ class Growth:
         group = self._group(level)
         node = group_node(level, self._number(level), group, self.config)
         for child in group:
-            made = self.nodes.get(child.id)
-            if made is None:
+            child_node = self.nodes.get(child.id)
+            if child_node is None:
                 self.parents.append((child.id, node.id))
             else:
-                self.nodes[child.id] = replace(made, parent=node.id)
+                self.nodes[child.id] = replace(child_node, parent=node.id)
         self.nodes[node.id] = node
         self._open[level] = []
         self._arrive(level + 1, Root.of(node))

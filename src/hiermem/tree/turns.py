@@ -243,13 +243,13 @@ class Turns(NamedTuple):
     ) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
         """Return the waiting and the late calls after the result ``arrival``."""
         name = arrival.result_of
-        for place, (call, _) in enumerate(self.waiting):
+        for position, (call, _) in enumerate(self.waiting):
             if name is None or call == name:
-                return self.waiting[:place] + self.waiting[place + 1 :], self.late
+                return self.waiting[:position] + self.waiting[position + 1 :], self.late
         if name is not None and name in self.late:
-            place = self.late.index(name)
+            position = self.late.index(name)
             flags.append((arrival.index, "late_result"))
-            return self.waiting, self.late[:place] + self.late[place + 1 :]
+            return self.waiting, self.late[:position] + self.late[position + 1 :]
         flags.append((arrival.index, "orphan_result"))
         return self.waiting, self.late
 

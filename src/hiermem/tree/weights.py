@@ -53,10 +53,10 @@ class Weigher:
             return (NOTHING,) * (len(points) + 1)
         if not points and not stored.echoes:  # then nothing is counted
             return _at_most(self._weigh(stored, points), stored, config)
-        known = (stored.index, stored.hash, stored.echoes, tuple(points))
-        if known not in self._weights:
-            self._weights[known] = self._weigh(stored, points)
-        return _at_most(self._weights[known], stored, config)
+        cache_key = (stored.index, stored.hash, stored.echoes, tuple(points))
+        if cache_key not in self._weights:
+            self._weights[cache_key] = self._weigh(stored, points)
+        return _at_most(self._weights[cache_key], stored, config)
 
     def estimate(
         self, stored: StoredMessage, config: HierarchyConfig, points: Sequence[int] = ()
@@ -69,11 +69,11 @@ class Weigher:
             return (NOTHING,) * (len(points) + 1)
         whole = len(measure.body(stored.message))
         bounds = (0, *points, whole)
-        found = tuple(
+        estimates = tuple(
             Weight(end - begin, stored.tokens * (end - begin) // whole if whole else stored.tokens)
             for begin, end in pairwise(bounds)
         )
-        return _at_most(found, stored, config)
+        return _at_most(estimates, stored, config)
 
     def _weigh(self, stored: StoredMessage, points: Sequence[int]) -> tuple[Weight, ...]:
         message, counter, echoes = stored.message, self.counter, stored.echoes
@@ -96,16 +96,16 @@ class Weigher:
         """
         if count == 1:
             return ()
-        known = (stored.index, stored.hash, count, unit, target)
-        if known not in self._points:
+        cache_key = (stored.index, stored.hash, count, unit, target)
+        if cache_key not in self._points:
             message, counter = stored.message, self.counter
             whole = measure.message_size(message, unit=unit, counter=counter)
             most = max(target, ceil(whole / count))
-            found = measure.slice_points(message, unit=unit, target=most, counter=counter)
-            found = found[: count - 1]
+            cuts = measure.slice_points(message, unit=unit, target=most, counter=counter)
+            cuts = cuts[: count - 1]
             end = len(measure.body(message))
-            self._points[known] = (*found, *(end for _ in range(count - 1 - len(found))))
-        return self._points[known]
+            self._points[cache_key] = (*cuts, *(end for _ in range(count - 1 - len(cuts))))
+        return self._points[cache_key]
 
 
 def _at_most(

@@ -179,16 +179,16 @@ def _ended(segments: Sequence[Segment], ends: int) -> tuple[Segment, ...]:
     ends |= last.ends
     # Three times as fast as ``_replace``.
     last = Segment(*last[:-1], ends)
-    kept: tuple[Segment, ...] = ()
+    remaining: tuple[Segment, ...] = ()
     for segment in reversed(segments[:-1]):
         still = segment.ends & ~ends
         if still:
-            kept = (last, *kept)
+            remaining = (last, *remaining)
             last = segment if still == segment.ends else Segment(*segment[:-1], still)
             ends |= still
         else:
             last = segment.then(last)
-    return (last, *kept)
+    return (last, *remaining)
 
 
 class Seal(NamedTuple):

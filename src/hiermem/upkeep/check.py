@@ -90,8 +90,8 @@ def of_message(stored: StoredMessage, *, index: int, tokens: int | None) -> Faul
         return
     if stored.state == "erased":
         message = stored.message
-        kept = (stored.content, message.name, message.tool_calls, message.metadata, stored.echoes)
-        if any(kept) or message.tool_call_id is not None or stored.tokens:
+        rest = (stored.content, message.name, message.tool_calls, message.metadata, stored.echoes)
+        if any(rest) or message.tool_call_id is not None or stored.tokens:
             yield "P11", where, "it was erased and is not empty"
         return
     if stored.hash != message_hash(stored.message):
@@ -155,9 +155,9 @@ def of_threads(
         if node.span.begin != _next(indices, reached[node.thread]):
             yield "P3", node.id, "it does not begin where the window before it ends"
         reached[node.thread] = max(node.span.begin, node.span.end)
-        held = _between(indices, node.span.start, node.span.stop)
-        if held != node.messages:
-            what = f"its span holds {held} messages of its thread, not {node.messages}"
+        n_messages = _between(indices, node.span.start, node.span.stop)
+        if n_messages != node.messages:
+            what = f"its span holds {n_messages} messages of its thread, not {node.messages}"
             yield "P3", node.id, what
     opened = {window.thread: window for window in state.open_windows()}
     for thread, indices in threads.items():
@@ -168,21 +168,21 @@ def of_threads(
             if window is not None:
                 yield "P3", where, "it is open behind the end of its thread"
             continue
-        left = len(indices) - bisect_left(indices, begin.index)
+        n_open = len(indices) - bisect_left(indices, begin.index)
         if window is None:
             yield "P3", f"message {begin.index}", "no window, sealed or open, holds it"
-        elif window.begin != begin or window.messages != left:
-            yield "P3", where, f"it does not hold the {left} messages from {begin.index} on"
+        elif window.begin != begin or window.messages != n_open:
+            yield "P3", where, f"it does not hold the {n_open} messages from {begin.index} on"
     if opened:
         yield "P3", "an open window", "it is of a thread that has no messages"
 
 
 def _next(indices: Sequence[int], end: Position) -> Position | None:
     """Return where the next window of a thread begins after one that ends at ``end``."""
-    place = bisect_left(indices, end.index)
-    if place == len(indices):
+    position = bisect_left(indices, end.index)
+    if position == len(indices):
         return None
-    return end if indices[place] == end.index else Position(indices[place])
+    return end if indices[position] == end.index else Position(indices[position])
 
 
 def _between(indices: Sequence[int], start: int, stop: int) -> int:
@@ -244,8 +244,8 @@ def of_roots(nodes: Mapping[str, Node], state: SessionState) -> Faults:
             yield "P3", root.id, "the roots before it do not reach it"
         at = root.windows[1]
         node = nodes[root.id]
-        kept = (node.windows, node.span, node.messages, node.allotted, node.allotted_tokens)
-        if kept != (root.windows, root.span, root.messages, root.allotted, root.allotted_tokens):
+        stored = (node.windows, node.span, node.messages, node.allotted, node.allotted_tokens)
+        if stored != (root.windows, root.span, root.messages, root.allotted, root.allotted_tokens):
             yield "P3", root.id, "its open group remembers it otherwise"
     if at != state.next_ordinal(1):
         yield "P3", "open groups", "they do not cover all sealed windows"
@@ -268,21 +268,21 @@ def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bo
     where = revision.node_id
     if count is not None and revision.tokens != count(revision.text):
         yield "P7", where, "its text has another number of tokens than is on record"
-    made = output_hash(
+    expected = output_hash(
         text=revision.text, anchors=revision.anchors, tags=revision.tags, entities=revision.entities
     )
-    if revision.output_hash != made:
+    if revision.output_hash != expected:
         yield "P7", where, "its text is not the one that its hash names"
     try:
-        kept = units.unpack(revision.provenance, revision.text)
+        text_units = units.unpack(revision.provenance, revision.text)
     except StoreCorruptError:
         yield "P7", where, "its provenance does not belong to its text"
         return
-    if any(unit.index is not None and gone(unit.index) for unit in kept):
+    if any(unit.index is not None and gone(unit.index) for unit in text_units):
         yield "P11", where, "it quotes a message that was erased or quarantined"
 
 
-def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken: bool) -> Faults:
+def of_inputs(node: Node, revision: Revision, read: Sequence[Inputs], *, gone: bool) -> Faults:
     """Check what a text was made from against what its inputs say now.
 
     ``found`` are the inputs as they may be read now; ``taken`` says that a message among them was
@@ -293,12 +293,12 @@ def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken:
         return
     same = [
         inputs
-        for inputs in found
+        for inputs in read
         if revision.input_hash == made_hash(node.level, revision.strategy, inputs)
     ]
     if not same:
         what = "its inputs are not what it was made from, and it is not marked"
-        yield "P11" if taken else "dirt", node.id, what
+        yield "P11" if gone else "dirt", node.id, what
         return
     inputs = same[0]
     if inputs.sources and not revision.text.strip():

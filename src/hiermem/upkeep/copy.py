@@ -148,10 +148,10 @@ class _TenantCopy:
             await self.one(session)
         if self._rewritten:
             await self.target.scrub()
-        known = {one.place: one for one in await copies_of(self.source)}
-        known[here] = StoreCopy(here, now)
-        known.pop(there, None)
-        await self.target.put_records([record_copy(one) for one in known.values()])
+        copies = {one.place: one for one in await copies_of(self.source)}
+        copies[here] = StoreCopy(here, now)
+        copies.pop(there, None)
+        await self.target.put_records([record_copy(one) for one in copies.values()])
 
     def _count(self, **more: int) -> None:
         """Add to the counts of the report, and report how far the copy is."""
@@ -291,14 +291,14 @@ async def _head(store: TenantStore, session_id: str) -> Head | None:
     if record is None:
         return None
     runs = await store.runs(subject=session_id, limit=1)
-    held = tuple(one for of_kind in records for one in of_kind)
-    return Head(record, runs[0] if runs else None, held)
+    records_read = tuple(one for of_kind in records for one in of_kind)
+    return Head(record, runs[0] if runs else None, records_read)
 
 
 async def _written_at(store: TenantStore, session_id: str, index: int) -> datetime | None:
     """Return the time of a message, which no edit and no erasure changes; None without it."""
-    found = await store.messages(session_id, index, index + 1)
-    return found[0].message.created_at if found else None
+    messages = await store.messages(session_id, index, index + 1)
+    return messages[0].message.created_at if messages else None
 
 
 async def _erasures(
@@ -315,13 +315,13 @@ async def _erasures(
 
 async def _carried(source: TenantStore, session_id: str) -> AsyncGenerator[list[StoredRow]]:
     """Yield the pages of a dump without what every store has for itself."""
-    left = 0
+    n_left = 0
     async for page in await source.dump(session_id):
-        kept = [row for row in page if copy_plan.is_carried(row)]
-        left += len(page) - len(kept)
-        if left and kept and kept[-1]["kind"] == "end":
-            kept[-1] = {**kept[-1], "rows": kept[-1]["rows"] - left}
-        yield kept
+        rows = [row for row in page if copy_plan.is_carried(row)]
+        n_left += len(page) - len(rows)
+        if n_left and rows and rows[-1]["kind"] == "end":
+            rows[-1] = {**rows[-1], "rows": rows[-1]["rows"] - n_left}
+        yield rows
 
 
 async def _rows(store: TenantStore) -> AsyncGenerator[StoredRow]:

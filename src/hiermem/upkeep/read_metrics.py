@@ -50,19 +50,19 @@ async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Met
 
 async def _cover_tokens(handle: Handle, session_id: str, state: SessionState) -> int:
     """Add up the highest existing texts, and the input of windows that no text covers."""
-    found, tree = 0, handle.store.tree(session_id)
+    total, tree = 0, handle.store.tree(session_id)
     wanted = [root.id for root in state.roots()]
     while wanted:
         nodes = await tree.nodes(wanted)
         texts = await tree.revisions([(node.id, node.revision) for node in nodes if node.revision])
-        made = {revision.node_id: revision.tokens for revision in texts}
+        tokens_of = {revision.node_id: revision.tokens for revision in texts}
         wanted = []
         for node in nodes:
-            if node.id in made or not node.children:
-                found += made.get(node.id, node.input_tokens)
+            if node.id in tokens_of or not node.children:
+                total += tokens_of.get(node.id, node.input_tokens)
             else:
                 wanted += node.children
-    return found
+    return total
 
 
 async def _served(handle: Handle, session_id: str) -> Served:
@@ -97,16 +97,16 @@ async def give_feedback(
     for _ in range(_TRIES):
         record = await handle.record(session_id)
         key = await _target_key(handle, record, target)
-        found = await handle.store.records(FEEDBACK, scope=session_id, key=key)
-        kept = _scores(found[0].body if found else "")
+        records = await handle.store.records(FEEDBACK, scope=session_id, key=key)
+        scores = _scores(records[0].body if records else "")
         said = {"score": value, "at": handle.clock().isoformat(), "note": text}
         body = {
-            "count": kept["count"] + 1,
-            "total": kept["total"] + value,
-            "notes": [*kept["notes"], said][-_NOTES:],
+            "count": scores["count"] + 1,
+            "total": scores["total"] + value,
+            "notes": [*scores["notes"], said][-_NOTES:],
         }
         write = RecordWrite(
-            FEEDBACK, session_id, key, json.dumps(body), found[0].version if found else 0
+            FEEDBACK, session_id, key, json.dumps(body), records[0].version if records else 0
         )
         # In a later epoch the text that was judged may be gone, so it is looked up again.
         if await handle.store.put_records([write], epochs={session_id: record.epoch}):
@@ -129,10 +129,10 @@ async def _target_key(handle: Handle, record: SessionRecord, target: object) -> 
     name = target if isinstance(target, str) else getattr(target, "id", None)
     if isinstance(name, str):
         check_name(name, what="summary id")
-        found = await handle.store.tree(record.id, record.tree).nodes([name])
-        if not found or not _is_that(found[0], target):
+        nodes = await handle.store.tree(record.id, record.tree).nodes([name])
+        if not nodes or not _is_that(nodes[0], target):
             raise NotFoundError(f"session {record.id!r} has no summary {name!r}, or not this one")
-        first, last = found[0].windows
+        first, last = nodes[0].windows
         return f"{record.tree}/{name}/{first}-{last}"
     index = getattr(target, "index", None)
     if not isinstance(index, int) or isinstance(index, bool) or isinstance(target, (list, tuple)):

@@ -56,11 +56,11 @@ async def check(handle: Handle) -> CheckReport:
     sessions = messages = nodes = 0
     async for several in _by_size(handle):
         sessions += len(several)
-        for found in await _check_several(handle, several):
-            findings += found.findings
-            skipped += found.skipped
-            messages += found.record.messages
-            nodes += found.nodes
+        for session_check in await _check_several(handle, several):
+            findings += session_check.findings
+            skipped += session_check.skipped
+            messages += session_check.record.messages
+            nodes += session_check.nodes
     subjects, wrong, unsettled = await check_spaces(handle)
     findings += [*wrong, *await _orphans(handle, subjects)]
     skipped += unsettled
@@ -99,20 +99,20 @@ async def _check_several(handle: Handle, records: Sequence[SessionRecord]) -> li
             transaction.NeedEvents(),
         )
         with suppress(StoreCorruptError):  # it is met again where it belongs
-            asked = [(one.id, need) for one in records for need in needs]
-            answers = await handle.store.read(asked)
-            for place in range(0, len(answers), len(needs)):
-                record, *others = answers[place : place + len(needs)]
+            wanted = [(one.id, need) for one in records for need in needs]
+            answers = await handle.store.read(wanted)
+            for position in range(0, len(answers), len(needs)):
+                record, *others = answers[position : position + len(needs)]
                 if record is not None and record.messages <= _SMALL:
                     first[record.id] = _SessionCheck(handle, record, *others)
-    found = await asyncio.gather(
+    checks = await asyncio.gather(
         *(_check_settled(handle, record.id, first.get(record.id)) for record in records)
     )
-    return [each for each in found if each is not None]
+    return [each for each in checks if each is not None]
 
 
 async def _check_settled(
-    handle: Handle, session_id: str, found: _SessionCheck | None
+    handle: Handle, session_id: str, reading: _SessionCheck | None
 ) -> _SessionCheck | None:
     """Check a session; keep the findings of two readings in a row during which nothing was written.
 
@@ -120,20 +120,20 @@ async def _check_settled(
     """
     before, last = None, None
     for _ in range(_TRIES):
-        if found is None:
+        if reading is None:
             record = await handle.store.session(session_id)
             if record is None:
                 return None
-            found = _SessionCheck(handle, record)
+            reading = _SessionCheck(handle, record)
         try:
-            await found.run()
+            await reading.run()
         except StoreCorruptError as error:
             # The error names what is damaged and never quotes it.
-            found.add([("P1", "the session", f"it cannot be read: {error}")])
+            reading.add([("P1", "the session", f"it cannot be read: {error}")])
         except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-            found.add([("P1", "the session", f"it cannot be read ({type(error).__name__})")])
-        found.forget()
-        last, found = found, None
+            reading.add([("P1", "the session", f"it cannot be read ({type(error).__name__})")])
+        reading.forget()
+        last, reading = reading, None
         if not last.findings:
             return last
         if await handle.store.session(session_id) != last.record:
@@ -221,9 +221,9 @@ class _SessionCheck:
                 if not page:
                     break  # a damaged number may name more messages than could ever be stored
             counted = await in_thread_if_long(partial(self._counted, page), page)
-            for place, (stored, tokens) in enumerate(zip(page, counted, strict=True)):
+            for offset, (stored, tokens) in enumerate(zip(page, counted, strict=True)):
                 # Where some are missing, the others are still checked one by one.
-                index = start + place if len(page) == wanted else stored.index
+                index = start + offset if len(page) == wanted else stored.index
                 self.add(checking.of_message(stored, index=index, tokens=tokens))
                 self._threads.setdefault(stored.thread, array("q")).append(stored.index)
                 if stored.state != "live":
@@ -270,12 +270,12 @@ class _SessionCheck:
         windows: list[Node] = []
         for level in sorted({*range(1, len(state.ordinals) + 1), *levels}):
             nodes = await self._store.tree(self.record.id).level(level, 0)
-            known = {node.id: node for node in nodes}
+            by_id = {node.id: node for node in nodes}
             # A child may be of any lower level; those are all read by now.
             count = state.next_ordinal(level)
-            faults = checking.of_level(level, nodes, self._nodes | known, count)
+            faults = checking.of_level(level, nodes, self._nodes | by_id, count)
             self.add(faults)
-            self._nodes |= known
+            self._nodes |= by_id
             windows = windows or nodes
         self.nodes = len(self._nodes)
         self.add(checking.of_threads(windows, self._threads, state))
@@ -285,7 +285,7 @@ class _SessionCheck:
 
     async def _texts(self) -> None:
         """Check each node's text and what it was made from, lowest level first."""
-        said: dict[str, Revision] = {}
+        texts_below: dict[str, Revision] = {}
         count = self._handle.counter.count if self._counts else None
         nodes = iter(list(self._nodes.values()))
         while page := list(islice(nodes, _PAGE)):
@@ -299,26 +299,26 @@ class _SessionCheck:
                     continue
                 faults = checking.of_text(revision, count=count, gone=self._gone.__contains__)
                 self.add(faults)
-                made_from = await self._inputs(node, said, trees.shown_size(revision))
+                made_from = await self._inputs(node, texts_below, trees.shown_size(revision))
                 if made_from is not None:
-                    taken = not node.children and any(
+                    gone = not node.children and any(
                         node.span.start <= index < node.span.stop for index in self._gone
                     )
-                    self.add(checking.of_inputs(node, revision, made_from, taken=taken))
+                    self.add(checking.of_inputs(node, revision, made_from, gone=gone))
                 # The levels above need only its hash and size, and whether it is empty.
-                said[node.id] = replace(
+                texts_below[node.id] = replace(
                     revision, text=revision.text[:1], provenance="", anchors=(), extras={}
                 )
 
     async def _inputs(
-        self, node: Node, said: dict[str, Revision], overlap: int
+        self, node: Node, below: dict[str, Revision], overlap: int
     ) -> list[inputs.Inputs] | None:
         """Read what a node is made from; ``overlap`` is how much preceding text it was shown."""
         if node.children:
-            if not all(child in said and child in self._nodes for child in node.children):
+            if not all(child in below and child in self._nodes for child in node.children):
                 return None
             return [
-                inputs.from_children([(self._nodes[each], said[each]) for each in node.children])
+                inputs.from_children([(self._nodes[each], below[each]) for each in node.children])
             ]
         if not self._counts:
             return None
@@ -330,12 +330,12 @@ class _SessionCheck:
             before = await self._said(start, span.start + 1, node.thread)
         shown = inputs.overlap_before(node, before, overlap)
         # Under a configuration before, a summary may have taken more or less of a tool's result.
-        known = {config_from(self.record.config).tool_result_tokens}
+        limits = {config_from(self.record.config).tool_result_tokens}
         for event in self._events or ():
-            known.update(each.tool_result_tokens for each in configs_of(event))
+            limits.update(each.tool_result_tokens for each in configs_of(event))
         return [
             inputs.from_messages(span, read, count=count, tool_tokens=most, overlap=shown)
-            for most in known
+            for most in limits
         ]
 
     async def _said(self, start: int, stop: int, thread: str | None) -> Sequence[StoredMessage]:
@@ -362,8 +362,8 @@ async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
         for record in await handle.store.records(kind, limit=_MANY):
             scopes.setdefault(record.scope, f"a record of kind {kind}")
     # Read last: what began meanwhile has its session.
-    known = {record.id async for record in every_session(handle.store)} | set(subjects)
+    existing = {record.id async for record in every_session(handle.store)} | set(subjects)
     for scope, what in scopes.items():
-        if scope not in known:
+        if scope not in existing:
             findings.append(Finding("P12", scope, what, "there is no such session"))
     return findings

@@ -82,16 +82,16 @@ _OPEN_BEFORE: Final = signs(
 )
 
 
-def strategy(said: Sequence[Sentence]) -> list[AnswerStrategy]:
+def strategy(sentences: Sequence[Sentence]) -> list[AnswerStrategy]:
     """Return the decisions, constraints, preferences, milestones and effects that people state."""
-    found: list[AnswerStrategy] = []
+    strategies: list[AnswerStrategy] = []
     seen: list[frozenset[str]] = []
-    for one in said:
-        read = _direction(one)
+    for sentence in sentences:
+        read = _direction(sentence)
         if read is None:
             continue
         kind, at = read
-        text = clause(one.text, at)
+        text = clause(sentence.text, at)
         if ASIDE.match(text.removeprefix("Please ")):
             continue
         terms = stems(text)
@@ -99,31 +99,31 @@ def strategy(said: Sequence[Sentence]) -> list[AnswerStrategy]:
         if len(terms) < _LEAST[kind == "constraint"] or near or is_back_channel(text):
             continue
         seen.append(terms)
-        line = AnswerStrategy(kind=kind, text=text[:MOST_IN_LINE], messages=(one.index,))
-        found.append(line)
-    return found
+        line = AnswerStrategy(kind=kind, text=text[:MOST_IN_LINE], messages=(sentence.index,))
+        strategies.append(line)
+    return strategies
 
 
-def _direction(one: Sentence) -> tuple[StrategyKind, int] | None:
+def _direction(sentence: Sentence) -> tuple[StrategyKind, int] | None:
     """Return what kind of direction a sentence states, and where."""
-    text = one.text
-    if one.asks and not ASIDE.search(text):
+    text = sentence.text
+    if sentence.asks and not ASIDE.search(text):
         return None
     # An assistant without a name decides only what it says "we" of; its advice has no effect yet,
     # and its orders are no preference.
-    kinds: Iterable[StrategyKind] = _SIGNS if one.own else ("decision",)
+    kinds: Iterable[StrategyKind] = _SIGNS if sentence.own else ("decision",)
     for kind in kinds:
-        for found in _SIGNS[kind].finditer(text):
-            before = text[: found.start()]
-            if _OPEN_BEFORE.search(before) or (one.asks and ASIDE.match(text)):
+        for match in _SIGNS[kind].finditer(text):
+            before = text[: match.start()]
+            if _OPEN_BEFORE.search(before) or (sentence.asks and ASIDE.match(text)):
                 continue
             if kind == "constraint" and not re.search(r"\d", text):
                 continue
-            if not one.own and not re.search(r"\b(?:i|we)\b", found.group(), re.IGNORECASE):
+            if not sentence.own and not re.search(r"\b(?:i|we)\b", match.group(), re.IGNORECASE):
                 continue
-            if one.agent and kind == "preference":
+            if sentence.agent and kind == "preference":
                 continue
-            return kind, found.start()
+            return kind, match.start()
     return None
 
 
@@ -152,7 +152,7 @@ def extract(
     """
     summary = _summary(sources, min(SUMMARY_TOKENS, max_tokens // 3), count)
     sources = [speech.composed(source) for source in sources]
-    said = list(speech.sentences(sources))
+    sentences = list(speech.sentences(sources))
     numbered = list(speech.numbered(sources))
     defined = [d for index, source in numbered for d in speech.definitions(source, index)]
     shown = [
@@ -161,12 +161,12 @@ def extract(
         if source.role != "system"
         for path in speech.paths(source)
     ]
-    people = list(dict.fromkeys(_people(said).values()))
+    people = list(dict.fromkeys(_people(sentences).values()))
     return _fitted(
         summary=summary,
-        things=collect(said, defined, shown, people)[:_ENTITIES],
-        opened=open_ends(said, sources)[::-1][:_DELTAS],
-        lines=strategy(said)[-_STRATEGY:],
+        things=collect(sentences, defined, shown, people)[:_ENTITIES],
+        opened=open_ends(sentences, sources)[::-1][:_DELTAS],
+        lines=strategy(sentences)[-_STRATEGY:],
         max_tokens=max_tokens,
         count=count,
     )
@@ -177,14 +177,14 @@ def write(answer: trivector.Answer) -> str:
     return answer.model_dump_json()
 
 
-def _people(said: Sequence[speech.Sentence]) -> dict[str, str]:
+def _people(sentences: Sequence[speech.Sentence]) -> dict[str, str]:
     """Return the name of each speaker who has one: their own, or the one they introduce."""
-    named = {one.speaker: one.speaker for one in said if one.named}
-    for one in said:
-        if one.role == "user" and one.speaker not in named:
-            found = _INTRODUCED.search(one.text)
-            if found and found.group(1).lower() not in NATIONS | CALENDAR | NO_NAME:
-                named[one.speaker] = found.group(1)
+    named = {sentence.speaker: sentence.speaker for sentence in sentences if sentence.named}
+    for sentence in sentences:
+        if sentence.role == "user" and sentence.speaker not in named:
+            match = _INTRODUCED.search(sentence.text)
+            if match and match.group(1).lower() not in NATIONS | CALENDAR | NO_NAME:
+                named[sentence.speaker] = match.group(1)
     return named
 
 
@@ -201,11 +201,11 @@ def _summary(sources: Sequence[SourceText], budget: int, count: Callable[[str], 
 
 def _informative(source: SourceText) -> list[Unit]:
     """Return the informative units of one message: no code, headings or bare points of lists."""
-    said = [unit for unit in units.of_source(speech.headless(source)) if not unit.code]
-    if source.role != "assistant" or source.speaker not in speech.ROLE_LABELS or len(said) < 3:
-        return said
+    spoken = [unit for unit in units.of_source(speech.headless(source)) if not unit.code]
+    if source.role != "assistant" or source.speaker not in speech.ROLE_LABELS or len(spoken) < 3:
+        return spoken
     # An answer with many points has many mere introductions and headings: "Key points:", "SEO".
-    return [unit for unit in said if not _is_bare(unit.text)] or said
+    return [unit for unit in spoken if not _is_bare(unit.text)] or spoken
 
 
 def _is_bare(text: str) -> bool:
@@ -233,11 +233,11 @@ def _fitted(
     for _ in range(_TRIES):
         # Names are many and mostly small; open items and decisions are dropped last.
         softer = share**0.5
-        kept = things[: int(len(things) * share)]
+        fitting = things[: int(len(things) * share)]
         answer = trivector.Answer(
             summary=summary,
-            features=_features(kept),
-            entities=tuple(_entity(thing, most) for thing in kept),
+            features=_features(fitting),
+            entities=tuple(_entity(thing, most) for thing in fitting),
             relations=(),
             deltas=tuple(
                 trivector.AnswerDelta(
@@ -283,13 +283,13 @@ def _entity(thing: Thing, most: int) -> trivector.AnswerEntity:
     aliases = [
         spelling[: trivector.MOST_IN_NAME] for spelling in thing.spellings if spelling != thing.name
     ]
-    said = min(1.0, 0.15 * len(thing.own) + 0.05 * len(thing.messages))
+    confidence = min(1.0, 0.15 * len(thing.own) + 0.05 * len(thing.messages))
     return trivector.AnswerEntity(
         type=thing.type,
         name=name,
         aliases=tuple(aliases[: trivector.MOST_ALIASES]),
         description=_short(about),
-        confidence=round(min(0.99, thing.sure * (0.8 + 0.2 * said)), 2),
+        confidence=round(min(0.99, thing.sure * (0.8 + 0.2 * confidence)), 2),
         messages=_newest(thing.messages, most),
     )
 

@@ -78,18 +78,18 @@ def places_of(bank: BankText, rules: Rules) -> list[Placement]:
     order += [name for name in sorted(texts) if name not in about]
     places: list[Placement] = []
     for name in order:
-        found: list[tuple[str, int | None]] = [
+        spots: list[tuple[str, int | None]] = [
             (f"{'#' * each.level} {each.heading}", each.own) for each in sections(texts[name])
         ]
         if not texts[name] and name in about:
-            found = [(f"## {heading}", None) for heading in about[name].headings]
+            spots = [(f"## {heading}", None) for heading in about[name].headings]
         # The title of a file that has sections is none.
-        found = [each for each in found if not each[0].startswith("# ")] or found or [("", None)]
+        spots = [each for each in spots if not each[0].startswith("# ")] or spots or [("", None)]
         title = _key(name.removesuffix(".md")) - _SMALL
-        for heading, end in found:
-            alone = not heading or heading.startswith("# ") or len(found) == 1
-            own = title if alone else _key(heading) - _SMALL
-            places.append(Placement(name, heading, end, name=own, title=title))
+        for heading, end in spots:
+            alone = not heading or heading.startswith("# ") or len(spots) == 1
+            keys = title if alone else _key(heading) - _SMALL
+            places.append(Placement(name, heading, end, name=keys, title=title))
     return [*places, *_made(places, texts)]
 
 
@@ -113,23 +113,23 @@ def place(note: Note, places: Sequence[Placement]) -> Placement:
     return _best(_PLAIN, places) or places[0]
 
 
-def _best(held: _Keys, places: Sequence[Placement]) -> Placement | None:
+def _best(keys: _Keys, places: Sequence[Placement]) -> Placement | None:
     """Return the first section of such a name, or the first of which a part of the name is one."""
-    whole = next((each for each in places if each.name in held), None)
-    return whole or next((each for each in places if _holds(each, held)), None)
+    whole = next((each for each in places if each.name in keys), None)
+    return whole or next((each for each in places if _holds(each, keys)), None)
 
 
-def _holds(each: Placement, held: _Keys) -> bool:
-    return any(wanted and wanted <= each.name for wanted in held)
+def _holds(placement: Placement, keys: _Keys) -> bool:
+    return any(wanted and wanted <= placement.name for wanted in keys)
 
 
 def _made(places: Sequence[Placement], texts: Mapping[str, str]) -> list[Placement]:
     """Return the plain section that is to be made, if no section is one."""
     if _best(_PLAIN, places) is not None or len(places) < 2:
         return []
-    for each in places:
-        if each.heading and not unclosed(texts[each.file]):
-            return [Placement(each.file, f"## {_NOTES}", name=_key(_NOTES))]
+    for placement in places:
+        if placement.heading and not unclosed(texts[placement.file]):
+            return [Placement(placement.file, f"## {_NOTES}", name=_key(_NOTES))]
     return []
 
 
@@ -231,10 +231,10 @@ class _Merge:
         added = self._added.setdefault(where.file, _Added())
         added.notes.append(number)
         text = self._shortened(note)
-        said = self._said.setdefault(where.file, set())
-        if folded(text) in said:
+        lines = self._said.setdefault(where.file, set())
+        if folded(text) in lines:
             return
-        said.add(folded(text))
+        lines.add(folded(text))
         points = added.points.setdefault(where, [])
         when, who = _signed(note)
         self._note(text, role="user", day=when, who=who)
@@ -249,9 +249,9 @@ class _Merge:
         if len(text) <= _LONGEST and self._count(text) <= cut:
             return text
         pieces = units.split(text, index=None, role="user", speaker="", date="")
-        kept = salience.select(pieces, cut, self._count).text
+        shortened = salience.select(pieces, cut, self._count).text
         # One sentence may be longer than the room that is left.
-        return kept or text[: 2 * cut].rstrip() + "…"
+        return shortened or text[: 2 * cut].rstrip() + "…"
 
     def _file(self, name: str, added: _Added) -> FileAnswer | None:
         """Build the change of one file; None if it contains everything already."""
@@ -259,10 +259,10 @@ class _Merge:
             return None
         notes = tuple(added.notes)
         if name in self._append_only:
-            said = [
+            lines = [
                 "\n\n".join([at.heading, "\n".join(points)]) for at, points in added.points.items()
             ]
-            return FileAnswer(filename=name, content="\n\n".join(said).strip(), notes=notes)
+            return FileAnswer(filename=name, content="\n\n".join(lines).strip(), notes=notes)
         text = self._files.get(name) or dict(self._bank.missing).get(name, "")
         # From the end, so that the lines before stay where they are.
         for at in sorted(added.points, key=lambda at: -1e9 if at.end is None else -at.end):
@@ -317,5 +317,5 @@ def _bare(line: str) -> str:
 
 def _day_of(line: str) -> str:
     """Return the day of a line, "" if it has none."""
-    found = _DAY.match(_MARK.sub("", line.strip()))
-    return found.group().rstrip(": ") if found else ""
+    match = _DAY.match(_MARK.sub("", line.strip()))
+    return match.group().rstrip(": ") if match else ""

@@ -107,19 +107,19 @@ class OpenItem:
     words: frozenset[str]
 
 
-def open_ends(said: Sequence[Sentence], sources: Sequence[SourceText]) -> list[OpenItem]:
+def open_ends(sentences: Sequence[Sentence], sources: Sequence[SourceText]) -> list[OpenItem]:
     """Return what is left open, in order; what nearly repeats an earlier item is left out."""
-    found = [*_marks(sources), *_questions(said), *_statements(said, sources)]
-    found.sort(key=lambda item: item.messages[0])
-    kept: list[OpenItem] = []
-    for each in found:
+    items = [*_marks(sources), *_questions(sentences), *_statements(sentences, sources)]
+    items.sort(key=lambda item: item.messages[0])
+    items_kept: list[OpenItem] = []
+    for each in items:
         if not any(
             (each.kind == other.kind or each.messages[0] == other.messages[0])
             and len(each.words & other.words) >= 0.75 * max(1, len(each.words))
-            for other in kept[-_HELD:]
+            for other in items_kept[-_HELD:]
         ):
-            kept.append(each)
-    return kept
+            items_kept.append(each)
+    return items_kept
 
 
 def _item(kind: DeltaKind, text: str, *messages: int) -> OpenItem:
@@ -151,9 +151,9 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
                 yield _item("task", text, index)
 
 
-def _statements(said: Sequence[Sentence], sources: Sequence[SourceText]) -> Iterator[OpenItem]:
+def _statements(sentences: Sequence[Sentence], sources: Sequence[SourceText]) -> Iterator[OpenItem]:
     """Yield tasks, promises and problems that people state."""
-    order = list(dict.fromkeys((one.index, one.speaker, one.role, one.named) for one in said))
+    order = list(dict.fromkeys((s.index, s.speaker, s.role, s.named) for s in sentences))
     helped = {
         before[0]
         for before, after in itertools.pairwise(order)
@@ -162,91 +162,91 @@ def _statements(said: Sequence[Sentence], sources: Sequence[SourceText]) -> Iter
     acting = calls(sources)
     had: set[tuple[DeltaKind, int]] = set()
     before: Sentence | None = None
-    for one in said:
-        earlier, before = before, one
-        item = _read(one, earlier, helped=one.index in helped, acts=one.index in acting)
+    for s in sentences:
+        earlier, before = before, s
+        item = _read(s, earlier, helped=s.index in helped, acts=s.index in acting)
         # A message states one item of a kind; further sentences elaborate on it.
-        if item is not None and (item.kind, one.index) not in had:
-            had.add((item.kind, one.index))
+        if item is not None and (item.kind, s.index) not in had:
+            had.add((item.kind, s.index))
             yield item
 
 
-def _read(one: Sentence, before: Sentence | None, *, helped: bool, acts: bool) -> OpenItem | None:
+def _read(unit: Sentence, before: Sentence | None, *, helped: bool, acts: bool) -> OpenItem | None:
     """Return what a sentence leaves open, None for nothing.
 
     ``helped`` says that an assistant answers the message, ``acts`` that the message calls a tool.
     """
-    text = one.text
-    listed = _LISTED.search(text) if one.own and not one.asks else None
+    text = unit.text
+    listed = _LISTED.search(text) if unit.own and not unit.asks else None
     if listed:
-        if before is not None and before.index == one.index and _MEANS_BEFORE.match(text):
+        if before is not None and before.index == unit.index and _MEANS_BEFORE.match(text):
             text = f"{before.text} {text}"[-CAP:]
         if not telling(stems(text) - stems(listed.group())):
             return None
-        return _item("unresolved", clause(text, text.find(listed.group())), one.index)
-    trouble = _TROUBLE.search(text) if one.own and not helped else None
+        return _item("unresolved", clause(text, text.find(listed.group())), unit.index)
+    trouble = _TROUBLE.search(text) if unit.own and not helped else None
     if trouble and not re.search(r"\b(?:if|when|could|would)\b", text[: trouble.start()]):
-        return _item("unresolved", clause(text, trouble.start()), one.index)
-    return _duty(one, helped=helped, acts=acts)
+        return _item("unresolved", clause(text, trouble.start()), unit.index)
+    return _duty(unit, helped=helped, acts=acts)
 
 
 def _duty(  # noqa: PLR0911 - a row of cases, the first of which holds
-    one: Sentence, *, helped: bool, acts: bool
+    unit: Sentence, *, helped: bool, acts: bool
 ) -> OpenItem | None:
     """Return what somebody has to do, or says they will, None for nothing of the kind."""
-    text = one.text
-    if one.asks and not ASIDE.search(text):
+    text = unit.text
+    if unit.asks and not ASIDE.search(text):
         return None
-    found = _LEFT.search(text) if one.own else None
+    match = _LEFT.search(text) if unit.own else None
     kind: DeltaKind = "task"
-    if found is None and one.own and not helped and (need := _NEED.search(text)):
-        found = need if _KEEPS.match(text[need.end() :]) else None
-    if found is None:
-        found, kind = _PROMISE.search(text), "promise"
-        if found is None or _NO_PROMISE.search(text[: found.start()]):
+    if match is None and unit.own and not helped and (need := _NEED.search(text)):
+        match = need if _KEEPS.match(text[need.end() :]) else None
+    if match is None:
+        match, kind = _PROMISE.search(text), "promise"
+        if match is None or _NO_PROMISE.search(text[: match.start()]):
             return None
-        rest = text[found.end() :]
-        if not one.own and not _LATER.search(rest):
+        rest = text[match.end() :]
+        if not unit.own and not _LATER.search(rest):
             return None
-        if (one.agent and acts) or not _KEEPS.match(rest):
+        if (unit.agent and acts) or not _KEEPS.match(rest):
             return None
         # What users tell an assistant that they will do is mostly thanks, unless it has an
         # occasion, or somebody it is done with.
         if helped and not (_LATER.search(rest) or _WITH.search(rest)):
             return None
-    kept = clause(text, found.start())
-    plain = stems(re.sub(r"\w+ly\b", "", kept))
-    if one.own and (len(plain) < _LEAST or not telling(plain)):
+    duty = clause(text, match.start())
+    plain = stems(re.sub(r"\w+ly\b", "", duty))
+    if unit.own and (len(plain) < _LEAST or not telling(plain)):
         return None
-    return _item(kind, kept, one.index)
+    return _item(kind, duty, unit.index)
 
 
-def _questions(said: Sequence[Sentence]) -> Iterator[OpenItem]:
+def _questions(sentences: Sequence[Sentence]) -> Iterator[OpenItem]:
     """Yield the questions that nobody answered, and those that were put off.
 
     A reply counts as an answer, unless it says that it does not know.
     Questions of an assistant without a name are mostly offers; such a question is open if the
     assistant spoke last.
     """
-    turns = [list(each) for _, each in itertools.groupby(said, key=lambda one: one.index)]
+    turns = [list(each) for _, each in itertools.groupby(sentences, key=lambda s: s.index)]
     for number, turn in enumerate(turns):
         last = number == len(turns) - 1
-        for one in turn:
-            if not one.asks or not (one.own or last) or _PHATIC.search(one.text):
+        for sentence in turn:
+            if not sentence.asks or not (sentence.own or last) or _PHATIC.search(sentence.text):
                 continue
-            asked = stems(one.text) - stems(one.speaker)
+            topic = stems(sentence.text) - stems(sentence.speaker)
             after = range(number + 1, min(len(turns), number + 2 + _REACH))
-            reply = next((at for at in after if turns[at][0].speaker != one.speaker), None)
+            reply = next((at for at in after if turns[at][0].speaker != sentence.speaker), None)
             put_off = reply is not None and _puts_off(turns[reply])
             # A reply that does not know shows that the question was substantial.
             least = 1 if put_off else _LEAST
-            if len(asked - _EMPTY if put_off or last else telling(asked)) < least:
+            if len(topic - _EMPTY if put_off or last else telling(topic)) < least:
                 continue
-            text = one.text[-CAP:]
+            text = sentence.text[-CAP:]
             if reply is None:
-                yield _item("question", text, one.index)
+                yield _item("question", text, sentence.index)
             elif put_off:
-                yield _item("question", text, one.index, turns[reply][0].index)
+                yield _item("question", text, sentence.index, turns[reply][0].index)
 
 
 def _puts_off(reply: Sequence[Sentence]) -> bool:

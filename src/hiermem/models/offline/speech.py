@@ -60,8 +60,8 @@ def signs(*patterns: str) -> re.Pattern[str]:
 
 def stems(text: str) -> frozenset[str]:
     """Return the stems of a text's meaningful words."""
-    found = _WORD.findall(text.lower())
-    return frozenset(stem(word) for word in found if len(word) > 2 and word not in FUNCTION_WORDS)
+    words = _WORD.findall(text.lower())
+    return frozenset(stem(word) for word in words if len(word) > 2 and word not in FUNCTION_WORDS)
 
 
 def telling(words: frozenset[str]) -> frozenset[str]:
@@ -269,17 +269,17 @@ def paths(source: SourceText) -> Iterator[str]:
 def definitions(source: SourceText, index: int) -> Iterator[Definition]:
     """Yield what the code in message ``index`` defines."""
     blocks = source.text.split(_FENCE)[1::2] if source.role != "tool" else [source.text]
-    left = _LINES
+    lines_left = _LINES
     for block in blocks:
-        for line in block.splitlines()[:left]:
-            left -= 1
+        for line in block.splitlines()[:lines_left]:
+            lines_left -= 1
             line = _NUMBERED.sub("", line[:_LINE])  # noqa: PLW2901 - a shorter form of itself
-            if found := _DEFINES.match(line):
-                word, name = found["word"], found["name"]
+            if match := _DEFINES.match(line):
+                word, name = match["word"], match["name"]
                 kind: Literal["function", "class"] = (
                     "function" if word in ("def", "function", "func", "fn") else "class"
                 )
                 if not name.startswith("__"):
                     yield Definition(kind, name, index)
-            elif found := _TABLE.match(line):
-                yield Definition("identifier", found["name"], index)
+            elif match := _TABLE.match(line):
+                yield Definition("identifier", match["name"], index)

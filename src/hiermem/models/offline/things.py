@@ -106,24 +106,24 @@ class Thing:
     @property
     def worth(self) -> float:
         """Return the value of keeping it, to compare with others."""
-        said = len(self.messages) + 2 * len(self.own)
-        return _KINDS[self.type][0] * math.log1p(said) * (0.4 + self.sure)
+        frequency = len(self.messages) + 2 * len(self.own)
+        return _KINDS[self.type][0] * math.log1p(frequency) * (0.4 + self.sure)
 
-    def meet(self, said: Sentence, mention: NameMention) -> None:
+    def meet(self, sentence: Sentence, mention: NameMention) -> None:
         """Count one mention."""
         self.spellings[mention.name] += 1
-        self.messages[said.index] = None
-        if said.own:
-            self.own[said.index] = None
+        self.messages[sentence.index] = None
+        if sentence.own:
+            self.own[sentence.index] = None
         if mention.sure > self.sure:
             self.type, self.sure = mention.type, mention.sure
-        before = said.text[max(0, mention.start - 24) : mention.start]
+        before = sentence.text[max(0, mention.start - 24) : mention.start]
         self.visited = self.visited or _INTO.search(before) is not None
-        if mention.type in _FORMAL | _CODE or _is_proof(said.text, mention):
-            self.proof[said.index] = self.proof.get(said.index, False) or said.own
-        worth = _telling(said)
+        if mention.type in _FORMAL | _CODE or _is_proof(sentence.text, mention):
+            self.proof[sentence.index] = self.proof.get(sentence.index, False) or sentence.own
+        worth = _telling(sentence)
         if worth > self.about_worth:
-            self.about, self.about_worth = said.text, worth
+            self.about, self.about_worth = sentence.text, worth
 
     def absorb(self, other: Thing) -> None:
         """Add the occurrences under another name."""
@@ -138,7 +138,7 @@ class Thing:
 
 
 def collect(
-    said: Sequence[Sentence],
+    sentences: Sequence[Sentence],
     defined: Sequence[Definition],
     shown: Sequence[tuple[int, str]],
     speakers: Sequence[str],
@@ -148,29 +148,29 @@ def collect(
     ``defined`` is what code defines, ``shown`` the (message, file) pairs that code and programs
     name, ``speakers`` the people who speak under names of their own.
     """
-    mentions = [find(one.text) for one in said]
+    mentions = [find(sentence.text) for sentence in sentences]
     table: dict[str, Thing] = {}
-    for one, found in zip(said, mentions, strict=True):
-        for mention in found:
+    for sentence, sentence_mentions in zip(sentences, mentions, strict=True):
+        for mention in sentence_mentions:
             known = table.setdefault(normalise(mention.name), Thing(mention.type))
-            known.meet(one, mention)
+            known.meet(sentence, mention)
     for thing in table.values():
         thing.type = _kind_of(thing)
     _add_code(table, defined, shown)
     _join_people(table, speakers)
-    for phrase, thing in _phrases(said, mentions).items():
+    for phrase, thing in _phrases(sentences, mentions).items():
         if phrase in table and _is_worthy(table[phrase]):
             table[phrase].absorb(thing)
         else:
             table[phrase] = thing
-    kept: list[Thing] = []
+    things: list[Thing] = []
     room: Counter[tuple[EntityType, bool]] = Counter()
     for thing in sorted(table.values(), key=lambda t: (-t.worth, t.type, t.name)):
         of = thing.type, thing.name.islower()
         if room[of] < _KINDS[thing.type][1] and _is_worthy(thing):
             room[of] += 1
-            kept.append(thing)
-    return kept
+            things.append(thing)
+    return things
 
 
 def _is_proof(text: str, mention: NameMention) -> bool:
@@ -197,9 +197,9 @@ def _kind_of(thing: Thing) -> EntityType:
     return kind
 
 
-def _telling(said: Sentence) -> float:
+def _telling(unit: Sentence) -> float:
     """Return how well a sentence describes a name in it."""
-    return (1.0 if 40 <= len(said.text) <= 220 else 0.35) + 0.8 * said.own - 0.5 * said.asks
+    return (1.0 if 40 <= len(unit.text) <= 220 else 0.35) + 0.8 * unit.own - 0.5 * unit.asks
 
 
 def _is_worthy(thing: Thing) -> bool:
@@ -223,21 +223,21 @@ def _is_worthy(thing: Thing) -> bool:
 
 def _join_people(table: dict[str, Thing], speakers: Iterable[str]) -> None:
     """Join the short and the long name of a person, if only one long name fits."""
-    known = {normalise(name): name for name in speakers}
-    for lower, name in known.items():
+    folded = {normalise(name): name for name in speakers}
+    for lower, name in folded.items():
         person = table.setdefault(lower, Thing("person"))
         person.spellings[name] += 1_000
         person.type, person.sure = "person", 1.0
     people = [name for name, thing in table.items() if thing.type == "person"]
     for lower in sorted(table, key=len):
         thing = table[lower]
-        if thing.type not in ("person", "concept") or lower in known or len(lower) < 3:
+        if thing.type not in ("person", "concept") or lower in folded or len(lower) < 3:
             continue
         longer = [
             other
             for other in people
             if other in table
-            and (other.startswith(lower + " ") or (other in known and other.startswith(lower)))
+            and (other.startswith(lower + " ") or (other in folded and other.startswith(lower)))
             and other != lower
         ]
         if len(longer) == 1:
@@ -248,17 +248,17 @@ def _add_code(
     table: dict[str, Thing], defined: Sequence[Definition], shown: Sequence[tuple[int, str]]
 ) -> None:
     """Count occurrences in code, for names that speech has too, or that code defines repeatedly."""
-    times = Counter(normalise(each.name) for each in defined)
-    for each in defined:
-        name = normalise(each.name)
+    times = Counter(normalise(code.name) for code in defined)
+    for code in defined:
+        name = normalise(code.name)
         thing = table.get(name)
-        if thing is None and (times[name] < 2 or not re.search(r"_[a-z]|[a-z][A-Z]", each.name)):
+        if thing is None and (times[name] < 2 or not re.search(r"_[a-z]|[a-z][A-Z]", code.name)):
             continue
-        if thing is None or each.name in thing.spellings:
-            thing = table.setdefault(name, Thing(each.kind))
-            thing.type, thing.sure = each.kind, _DEFINED
-            thing.spellings[each.name] += 1
-            thing.messages[each.index] = None
+        if thing is None or code.name in thing.spellings:
+            thing = table.setdefault(name, Thing(code.kind))
+            thing.type, thing.sure = code.kind, _DEFINED
+            thing.spellings[code.name] += 1
+            thing.messages[code.index] = None
     bases = [name for name, thing in table.items() if thing.type == "file"]
     tails = {name.rsplit("/", 1)[-1]: name for name in bases}
     for index, path in shown:
@@ -270,23 +270,23 @@ def _add_code(
 
 
 def _phrases(
-    said: Sequence[Sentence], mentions: Sequence[Sequence[NameMention]]
+    sentences: Sequence[Sentence], mentions: Sequence[Sequence[NameMention]]
 ) -> dict[str, Thing]:
     """Return the phrases of two or three words that recur, the weightiest first.
 
     German writes nouns with a capital, so what it names is found as names.
     """
-    spoken = language.guess("\n".join(sentence.text for sentence in said))
+    spoken = language.guess("\n".join(sentence.text for sentence in sentences))
     if spoken == "de":
         return {}
     foreign = (_FOREIGN | _IN_ENGLISH).get(spoken or "", _ANY_FOREIGN)
     met: dict[str, Thing] = {}
     words: Counter[str] = Counter()
     as_verb: Counter[str] = Counter()
-    for one, found in zip(said, mentions, strict=True):
-        taken = [(m.start, m.stop) for m in found if m.sure > _LEAST]
+    for one, sentence_mentions in zip(sentences, mentions, strict=True):
+        covered = [(m.start, m.stop) for m in sentence_mentions if m.sure > _LEAST]
         tokens = [
-            "." if any(a <= t.start() < b for a, b in taken) else t.group().lower()
+            "." if any(a <= t.start() < b for a, b in covered) else t.group().lower()
             for t in _TOKEN.finditer(one.text)
         ]
         tokens = ["." if fold(token) in foreign else token for token in tokens]
@@ -302,7 +302,7 @@ def _phrases(
                 thing = met.setdefault(phrase, Thing("concept"))
                 thing.meet(one, NameMention("concept", phrase, 0, 0, 0.35))
     verbs = {word for word, number in as_verb.items() if number >= _VERB * words[word]}
-    total = len({one.index for one in said})
+    total = len({one.index for one in sentences})
     scored: list[tuple[float, str]] = []
     for phrase, thing in met.items():
         spread, own = len(thing.messages), len(thing.own)
