@@ -40,7 +40,9 @@ NO_CODE = re.compile(r'"""(?s:.*?)"""|#.*')
 LONE = re.compile(r"``([A-Za-z_]\w*)``")
 
 #: Files of a user's project, in examples of what a conversation may name.
-NO_FILES_OF_OURS = {"src/store.py", "seats.py", "openai_public.py"}
+NO_FILES_OF_OURS = {
+    "src/store.py", "seats.py", "openai_public.py", "agent.py", "app.py", "chat.py", "fill.py",
+}  # fmt: skip
 #: A page that is named by its file alone (``models.md``) looks like a member of a folder.
 PAGE_SUFFIXES = (".md", ".py", ".txt", ".webp")
 #: Variables of examples that are called like a folder, and what they hold.
