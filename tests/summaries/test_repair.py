@@ -2,6 +2,7 @@
 """What a model puts around its summary never becomes memory, and never costs a good summary."""
 
 import itertools
+import json
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -70,6 +71,14 @@ BEHIND = {
     "tokens without a name": "<unused94>thought\n{}<unused95>{}",
     "channel of thoughts": "<|channel>thought\n{}<channel|>{}",
     "boxed": "<think>{}</think>\n\\boxed{{{}}}",
+    "plan": "<plan>\n{}\n</plan>\n\n{}",
+    "any element": "<self_critique>{}</self_critique>{}",
+    "two elements": "<context>x</context>\n<outline>{}</outline>\n<summary>{}</summary>",
+    "capitals": "[PLAN]{}[/PLAN]\n{}",
+    "fenced plan": "```plan\n{}\n```\n{}",
+    "plan label": "**Plan:** {}\n\n**Summary:**\n{}",
+    "solution": "<|begin_of_thought|>{}<|end_of_thought|>"
+    "<|begin_of_solution|>{}<|end_of_solution|>",
     "German labels": "Überlegung: {}\nZusammenfassung:\n{}",
 }
 #: It ends in a letter, as thoughts do that break off for the answer.
@@ -85,6 +94,32 @@ def test_p7_thoughts_are_taken_away_and_the_summary_behind_them_is_kept(form):
         answer = BEHIND[form].format(thoughts, LINES)
         found = verdict("friends", answer, target=200)
         assert (found.taken, found.calls, found.text) == (True, 1, LINES), times
+
+
+@pytest.mark.parametrize("name", ["reasoning", "chain_of_thought", "Rationale", "plan", "分析"])
+@pytest.mark.parametrize("fence", ["{}", "```json\n{}\n```"])
+def test_p7_the_text_beside_reasoning_in_json_is_the_summary(name, fence):
+    """Broken, the good answer is refused and paid for twice."""
+    for members in ({name: THOUGHT, "summary": LINES}, {"text": LINES, name: [THOUGHT, THOUGHT]}):
+        found = verdict("friends", fence.format(json.dumps(members)), target=200)
+        assert (found.taken, found.calls, found.text) == (True, 1, LINES)
+    other = json.dumps({name: THOUGHT, "summary": LINES, "title": "The kiln"})
+    assert not verdict("friends", fence.format(other), target=200).taken, "which text is meant?"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "## Plan\n- Ada moves in May\n\n## Decisions\n- She pays 900",
+        "Plan: move in May.",
+        "Analysis: the pump leaks.\nResult: it was replaced.",
+        "<b>Ada</b> rents a flat.",
+        "<config>x</config> is what Ada wrote into the file.",
+        'She sent {"reasoning": "x", "text": "y"} to the service.',
+    ],
+)
+def test_a_summary_may_tell_of_a_plan_and_begin_with_an_element(told):
+    assert unwrapped(told) == told
 
 
 @pytest.mark.parametrize("mark", ["<think>{}</think>", "◁think▷{}◁/think▷", "[THINK]{}[/THINK]"])

@@ -7,14 +7,13 @@ from linear import is_linear, repeated
 
 from hiermem import Message
 from hiermem.text.wishes import (
-    CUES,
     PIN,
     SYSTEM,
     WISH,
     WITHDRAWN,
     _has_cue,
-    _list,
     flags_of,
+    listed,
     wishes_in,
     without_flags,
 )
@@ -52,33 +51,71 @@ All new scripts must be POSIX sh.
 Leave the config files alone.
 Keep code comments out of your answers.
 You may only read the docs folder.
+Only English answers from now on.
+Refer to me as she/her.
+Metric only.
+Answers in German only.
+Keep it brief from now on.
+Use they/them pronouns for me.
+I'd like to be called Max.
+The payments folder is off limits.
+Nothing gets merged without my review.
+No changes to the database without my approval.
+After each change, run the tests.
+If I write in German, answer in German.
+Write all commit messages in English.
+Speak English with me.
+I have a nut allergy.
+I want all answers in French.
+Zero emojis.
+Dates always as YYYY-MM-DD.
 Никогда не пушь в main.
 Raak de map payments niet aan.
 Noem me Kapitein.
+Alleen metrische eenheden.
+Verwijs naar mij met zij/haar.
+Alle antwoorden in het Nederlands, graag.
+Geen wijzigingen zonder mijn toestemming.
 Gebruik alleen metrische eenheden.
 Geen emoji's, nooit.
 Antwoord voortaan altijd in het Nederlands.
 Bitte antworte immer auf Deutsch
 Fass den Ordner payments nicht an.
 Nenn mich Käpt'n.
+Ab jetzt nur noch englische Antworten.
+Meine Pronomen sind sie/ihr.
+Du darfst mich Max nennen.
+Der Ordner payments ist tabu.
 Benutze nur metrische Einheiten.
 Keine Emojis, niemals.
 No toques la carpeta payments.
 Llámame Capitán.
+Solo respuestas en inglés.
+Refiérete a mí como ella.
+Mantén tus respuestas cortas.
 Usa solo unidades métricas.
 Nada de emojis, nunca.
 A partir de ahora responde en español.
 Ne touche pas au dossier payments.
 Appelle-moi Capitaine.
+Seulement des réponses en anglais.
+Parle de moi au féminin.
+Garde tes réponses courtes.
 Utilise uniquement des unités métriques.
 Pas d'emojis, jamais.
 Désormais, réponds en français
 不要动payments文件夹。
 叫我船长。
+只要英文答案。
+我的代词是她。
+删除任何东西之前先问我。
 只用公制单位。
 以后请用中文回答。
 Не трогай папку payments.
 Называй меня Капитан.
+Только ответы на английском.
+Говори обо мне в женском роде.
+Никаких изменений без моего разрешения.
 Используй только метрические единицы.
 Никаких эмодзи, никогда.
 今後は日本語で答えてください
@@ -104,6 +141,30 @@ Hör auf, Emojis zu benutzen.
 Arrête de répondre en anglais
 N'utilise plus d'emojis.
 Deja de usar emojis.
+Oublie que je suis allergique.
+Oublie mon allergie.
+Finalement je ne suis pas allergique.
+Tu peux à nouveau utiliser des emojis.
+Vergeet mijn allergie.
+Je mag vergeten dat ik vegetariër ben.
+Ik ben toch niet allergisch.
+Vergiss meine Allergie.
+Du kannst vergessen, dass ich allergisch bin.
+Du darfst wieder Emojis benutzen.
+Die Regel zu Tabellen gilt nicht mehr.
+Olvida mi alergia.
+Olvídate de que soy vegetariano.
+Ya puedes usar emojis otra vez.
+忘了我对花生过敏吧。
+其实我不过敏。
+Забудь про мою аллергию.
+Можешь забыть, что я вегетарианец.
+У меня больше нет аллергии.
+You can forget that I'm vegetarian.
+I'm not allergic to nuts after all.
+Scrap the rule about tables.
+Bullet points are fine again.
+That rule about metric no longer applies.
 """.strip().splitlines()
 
 #: Requests for once, questions, narrative, remarks, and orders that would void all wishes.
@@ -135,6 +196,21 @@ Whenever you need help, just let me know.
 In the future I want to travel
 When I ask my mum, she says no.
 Call me later
+Only the last test fails.
+Only English speakers came to the party.
+They refer to me as the boss.
+Prices will go up from now on.
+Forget it.
+You can use it again.
+I want a pizza.
+Nothing works.
+Your answer was short.
+I go by train.
+Vergiss es.
+Solo faltan dos tests.
+Finalement je ne viens pas.
+忘了吧。
+Только два теста падают.
 Remember when we went to Rome?
 Ab jetzt arbeite ich zu Hause.
 Kein Problem.
@@ -212,8 +288,8 @@ def test_each_item_under_a_lead_of_ones_own_is_a_wish(lead):
 
 def test_each_cue_is_seen_before_the_table_is_compiled():
     """Broken, what begins with the cue is never found: a text without one is not read."""
-    for name in CUES:
-        for cue in _list(name):
+    for name in listed("cues"):
+        for cue in listed(name):
             assert _has_cue(f"so {cue}, x"), cue
 
 

@@ -57,6 +57,19 @@ def word_lists(name: str) -> Mapping[str, frozenset[str]]:
 
 
 @cache
+def words_of_languages(name: str, title: str) -> frozenset[str]:
+    """Return the words of the lists ``language.title`` of a file, in all its languages.
+
+    >>> "altijd" in words_of_languages("wish_words", "always")
+    True
+    """
+    lists = word_lists(name).items()
+    return frozenset(
+        word for each, words in lists if each.partition(".")[2] == title for word in words
+    )
+
+
+@cache
 def thesaurus() -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
     """Return each entry of the thesaurus: the words for a kind, and the words of its members."""
     pairs = (entry.partition(": ") for entry in _entries("thesaurus"))

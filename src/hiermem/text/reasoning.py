@@ -13,6 +13,7 @@ or two between its marks if the sentence goes on around both.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -84,17 +85,36 @@ def _label(words: str) -> str:
     )
 
 
-_REASONING_LABEL: Final = re.compile(
-    rf"\s*{_label('reasoning labels')}", re.IGNORECASE | re.MULTILINE
+#: What a model thought ends at any label of an answer; a plan, which a summary may have, does not.
+_LABELS: Final = tuple(
+    tuple(re.compile(each, re.IGNORECASE | re.MULTILINE) for each in labels)
+    for labels in (
+        (
+            rf"\s*{_label('reasoning labels')}",
+            rf"(?:^[ \t]*|[.!?…。！？][*_\"')\]]*[ \t]*){_label('answer labels')}",
+        ),
+        (rf"\s*{_label('plan labels')}", rf"^[ \t]*{_label('summary labels')}"),
+    )
 )
-_ANSWER_LABEL: Final = re.compile(
-    rf"(?:^[ \t]*|[.!?…。！？][*_\"')\]]*[ \t]*){_label('answer labels')}",
-    re.IGNORECASE | re.MULTILINE,
-)
+#: A member of JSON that holds reasoning.
+_MEMBER: Final = re.compile(rf"(?i)\w*{_NAME}[\w ]*|{either(_WORDS['plan labels'])}")
 
 
 #: What some models put the answer in.
-_BOXED: Final = re.compile(r"\A\\boxed\{(.+)\}\Z", re.DOTALL)
+_BOXED: Final = re.compile(
+    r"\A(?:\\boxed\{|<\|begin_of_solution\|>)(.+)(?:\}|<\|end_of_solution\|>)\Z", re.DOTALL
+)
+#: Elements of any name before an answer: ``<plan>…</plan>``, ``[NOTES]…[/NOTES]``.
+_LEADING: Final = re.compile(
+    rf"\A(?:(?!<(?:{either(_WORDS['elements'])}|(?:final_?)?{either(_WORDS['answer labels'])})\W)"
+    r"(?:<(?P<tag>[^\W\d][\w-]{1,30})(?:\s[^<>]{0,80})?>.*?</(?P=tag)\s*>"
+    r"|\[(?P<square>[A-Z_]{3,30})\].*?\[/(?P=square)\]"
+    rf"|```[ \t]*{either(_WORDS['plan labels'])}[ \t]*\n.*?\n```[ \t]*$)"
+    rf"(?!(?-i:{_GOES_ON.pattern}))\s*(?=\S))+",
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+)
+#: A JSON object, in a fence or bare. A longer one is not read.
+_JSON: Final = re.compile(r"(?:```(?:json)?\s*)?(\{.*\})(?:\s*```)?", re.DOTALL | re.IGNORECASE)
 #: A quotation, or a line in italics, before the answer.
 _ASIDE: Final = re.compile(r"\s*(?:(?:>[^\n]*\n)+|([*_])(?!\1)[^\n]*[^*_\n]\1\n)\s*(?=\S)")
 
@@ -132,10 +152,12 @@ def without_reasoning(text: str, *, spoken: bool = False) -> str:
     if is_unclosed:
         places[-1] = (places[-1][0], len(text))
     answer = _joined([text[start:stop] for start, stop in places]).strip(_EDGE)
-    label = _REASONING_LABEL.match(answer)
-    if label and (aside := _ASIDE.match(answer)):
+    answer = answer if spoken else _LEADING.sub("", answer)
+    labels = [(begins.match(answer), ends) for begins, ends in _LABELS]
+    if labels[0][0] and (aside := _ASIDE.match(answer)):
         return answer[aside.end() :]
-    final = _ANSWER_LABEL.search(answer, label.end()) if label else None
+    finals = (ends.search(answer, label.end()) for label, ends in labels if label)
+    final = next(filter(None, finals), None)
     return _BOXED.sub(r"\1", (final and answer[final.end() :].strip()) or answer)
 
 
@@ -146,6 +168,22 @@ def _joined(parts: list[str]) -> str:
         gap = "\n" if answer and not (answer[-1].isspace() or part[0].isspace()) else ""
         answer = f"{answer}{gap}{part}"
     return answer
+
+
+def told(answer: str) -> str:
+    """Return the one text that a JSON object has beside members of reasoning, else the answer.
+
+    >>> told('{"reasoning": "Two facts.", "summary": "Ada rents."}')
+    'Ada rents.'
+    """
+    match = _JSON.fullmatch(answer[:100_000])
+    try:
+        members = json.loads(match[1]) if match else {}
+    except (ValueError, RecursionError):
+        return answer
+    texts = [members[name] for name in members if not _MEMBER.fullmatch(name)]
+    is_one = len(texts) == 1 < len(members) and isinstance(texts[0], str)
+    return str(texts[0]) if is_one else answer
 
 
 def holds_reasoning(text: str, *, spoken: bool = False) -> bool:

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from typing import Final, NamedTuple
+from functools import cache, partial
+from typing import Final
 
-from hiermem.data import word_lists
+from hiermem.data import words_of_languages
 from hiermem.text.policy import either
 from hiermem.types import Message
 from hiermem.types.message import TextPart
 
+#: The words of a list of the table, in all languages.
+listed: Final = partial(words_of_languages, "wish_words")
 #: The flags of a stored message: one that an application pinned, one in which a wish was found, and
 #: one that the application wrote as a system message. Contexts keep these in sight.
 PIN: Final = "pin"
@@ -35,17 +37,14 @@ _MOST: Final = 8
 _LONGEST: Final = 240
 #: The most characters before a preference that are shown with it.
 _LEADS: Final = 80
+#: The most characters beside a wish and a last sentence that may be about it.
+_BETWEEN: Final = 40
 #: A longer first paragraph is a document.
 _PARAGRAPH: Final = 900
-#: The lists of the table one of whose cues is in every wish, but for the items of a list.
-CUES: Final = (
-    "start", "always", "lasting", "inside", "deny", "liking", "no", "every", "call", "prefer",
-    "being", "lead",
-)  # fmt: skip
 #: A line that begins so is no prose: a quotation, a list, markup, code, a prompt, a time.
 _MARKED: Final = re.compile(
     r"[^\S\n]{4}| *\t|\s{0,3}(?:[>|#<\[{}()$%@/\\+=~`^_*\u2022\u00b7\u25aa\u2013\u2014&;:-]"
-    r"|\d+[.)](?:\s|$)|\d{1,4}[-:./]\d\d|\w+@[\w.-]+[:~$]|PS [A-Z]:|[A-Za-z]:[\\/])"
+    r"|(?:\d+[.)]|[a-z]\))(?:\s|$)|\d{1,4}[-:./]\d\d|\w+@[\w.-]+[:~$]|PS [A-Z]:|[A-Za-z]:[\\/])"
 )
 _ITEM: Final = re.compile(r" {0,3}(?:[-*\u2022\u2013+]|\(?\d{1,2}[.)])\s+(?=\S)")
 #: What stands inside a line where its own words end.
@@ -63,25 +62,6 @@ _COLON: Final = (":", "\uff1a")
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _BREAK: Final = re.compile(r"\n[^\S\n]*\n")
 _WORD: Final = re.compile(r"[^\W_]+'?")
-
-
-class Patterns(NamedTuple):
-    """The compiled table."""
-
-    opening: re.Pattern[str]
-    courtesy: re.Pattern[str]
-    order: re.Pattern[str]
-    prefer: re.Pattern[str]
-    then: re.Pattern[str]
-    ask: re.Pattern[str]
-    lasting: re.Pattern[str]
-    passing: re.Pattern[str]
-    lead: re.Pattern[str]
-    reported: re.Pattern[str]
-    self: re.Pattern[str]
-    task: re.Pattern[str]
-    letter: re.Pattern[str]
-    signed: re.Pattern[str]
 
 
 def flags_of(message: Message, before: Sequence[str] = ()) -> tuple[str, ...]:
@@ -120,9 +100,8 @@ def wishes_in(message: Message) -> tuple[str, ...]:
     if not _has_cue(_plain(paragraph)):
         return ()
     found = [_shortened(wish) for wish in _read(lines)][:_MOST]
-    if not found or _is_letter(paragraph) or _is_judged(parts[-1], found[-1]):
-        return ()
-    return tuple(found)
+    is_letter = _pattern("letter").match(paragraph) or _pattern("signed").search(paragraph)
+    return () if not found or is_letter or _is_judged(parts[-1], found[-1]) else tuple(found)
 
 
 def lasting_wishes(message: Message) -> tuple[str, ...]:
@@ -131,7 +110,7 @@ def lasting_wishes(message: Message) -> tuple[str, ...]:
     >>> lasting_wishes(Message.user("Always answer in metric. Call me Captain in this story."))
     ('Always answer in metric.',)
     """
-    return tuple(wish for wish in wishes_in(message) if not _bound().search(_plain(wish)))
+    return tuple(wish for wish in wishes_in(message) if not _pattern("bound").search(_plain(wish)))
 
 
 def _texts(parts: Iterable[object]) -> list[str]:
@@ -154,14 +133,9 @@ def _first_paragraph(text: str) -> list[str]:
     return [] if sum(map(len, lines)) > _PARAGRAPH else lines
 
 
-def _is_letter(text: str) -> bool:
-    patterns = _patterns()
-    return bool(patterns.letter.match(text) or patterns.signed.search(text))
-
-
 def _read(lines: Sequence[str]) -> Iterator[str]:
     """Return the wishes in lines, up to the first sign of other people's words."""
-    patterns, is_listed = _patterns(), False
+    is_listed = False
     for line in lines:
         item = _ITEM.match(line) if is_listed else None
         if is_listed != bool(item) or (_MARKED.match(line) and not item):
@@ -172,12 +146,12 @@ def _read(lines: Sequence[str]) -> Iterator[str]:
         for part in _SENTENCE.finditer(plain):
             sentence = part[0]
             has_colon = sentence.rstrip().endswith(_COLON)
-            is_lead = has_colon and line is lines[0] and bool(patterns.lead.match(sentence))
+            is_lead = has_colon and line is lines[0] and bool(_pattern("lead").match(sentence))
             is_whole = not end or part.end() < len(plain)
             place = _wish(sentence, is_item=is_listed) if is_whole and not is_lead else None
-            if not (place or is_lead or patterns.courtesy.fullmatch(sentence)):
+            if not (place or is_lead or _pattern("courtesy").fullmatch(sentence)):
                 return
-            if patterns.reported.search(patterns.self.sub("", sentence)):
+            if _pattern("reported").search(_pattern("self").sub("", sentence)):
                 return
             if place:
                 yield own[part.start() + place[0] : part.start() + place[1]]
@@ -193,9 +167,11 @@ def _is_judged(text: str, wish: str) -> bool:
     end = _BREAK.split(text[-_PARAGRAPH:].rstrip())[-1]
     sentences = [part[0] for part in _SENTENCE.finditer(end.splitlines()[-1] if end else "")]
     sentences = [each for each in sentences if any(map(str.isalnum, each))]
-    last, patterns = " ".join(sentences[-1].split()) if sentences else "", _patterns()
-    asks = patterns.task.search(_plain(last)) or patterns.reported.search(_plain(last))
-    return bool(patterns.signed.search(f"\n{end}") or (last not in wish and asks))
+    last = " ".join(sentences[-1].split()) if sentences else ""
+    is_short = len(text) <= len(wish) + len(last) + _BETWEEN
+    signs = ["task", "reported", *(["about"] if is_short and wish not in last else [])]
+    asks = any(_pattern(sign).search(_plain(last)) for sign in signs)
+    return bool(_pattern("signed").search(f"\n{end}") or (last not in wish and asks))
 
 
 def _plain(text: str) -> str:
@@ -206,42 +182,33 @@ def _plain(text: str) -> str:
 
 def _wish(sentence: str, *, is_item: bool) -> tuple[int, int] | None:
     """Return the place of the wish in a sentence, without a question that follows it."""
-    patterns = _patterns()
     begin = len(sentence) - len(sentence.lstrip())
     end = len(sentence.rstrip().rstrip("".join(_COLON)))
-    opening = patterns.opening.match(sentence)
+    opening = _pattern("opening").match(sentence)
     starts = {begin, opening.end() if opening else begin}
     if sentence.rstrip().endswith(_QUESTION):
         # "Can you always cite sources?" is an order.
-        is_asked = patterns.ask.search(sentence, begin, max(starts) + 1)
+        is_asked = _pattern("ask").search(sentence, begin, max(starts) + 1)
         starts, is_item = starts - {begin} if is_asked else set(), False
-    is_order = is_item or any(patterns.order.match(sentence, start) for start in starts)
-    said = None if is_order else patterns.prefer.search(sentence)
+    is_order = is_item or any(_pattern("order").match(sentence, start) for start in starts)
+    said = None if is_order else _pattern("prefer").search(sentence)
     if not (is_order or said):
         return None
-    if patterns.passing.search(sentence) and not patterns.lasting.search(sentence):
+    holds_on = _pattern("lasting").search(sentence) or _pattern("evermore").search(sentence)
+    if _pattern("passing").search(sentence) and not holds_on:
         return None
     if said is None:
         return begin, end
     # A clause alone would run into the next sentence, so what leads to it stays, if it is short.
     start = begin if said.start("wish") - begin <= _LEADS else said.start("wish")
-    asked = patterns.then.search(sentence, said.end())
+    asked = _pattern("then").search(sentence, said.end())
     return start, asked.start() if asked else len(sentence[:end].rstrip("".join(_QUESTION)))
-
-
-@cache
-def _list(name: str) -> frozenset[str]:
-    """Return the words of a list of the table in all languages."""
-    lists = word_lists("wish_words").items()
-    return frozenset(
-        word for each, words in lists if each.partition(".")[2] == name for word in words
-    )
 
 
 @cache
 def _cue_words() -> tuple[Mapping[str, list[frozenset[str]]], frozenset[str]]:
     """Return the words of each cue by the longest, and the cues without blanks."""
-    cues = {cue for name in CUES for cue in _list(name)}
+    cues = {cue for name in listed("cues") for cue in listed(name)}
     unspaced = {cue for cue in cues if _UNSPACED.match(cue[-1])}
     found: dict[str, list[frozenset[str]]] = {}
     for words in map(_WORD.findall, cues - unspaced):
@@ -260,7 +227,7 @@ def _has_cue(text: str) -> bool:
 
 def _any(name: str) -> str:
     """Return a pattern for any of the phrases of a list."""
-    phrases = _list(name)
+    phrases = listed(name)
     spaced = [each for each in phrases if each[-1].isalnum() and not _UNSPACED.match(each[-1])]
     found = [rf"(?<!\w){either(spaced)}(?!\w|'\w)"] if spaced else []
     unspaced = either(phrases.difference(spaced))
@@ -268,48 +235,46 @@ def _any(name: str) -> str:
 
 
 @cache
-def _bound() -> re.Pattern[str]:
-    return re.compile(_any("bound"))
+def _pattern(name: str) -> re.Pattern[str]:
+    """Return the compiled pattern of a name, or of the list of that name."""
+    return re.compile(_sources().get(name) or _any(name))
 
 
 @cache
-def _patterns() -> Patterns:
+def _sources() -> Mapping[str, str]:
     opening = rf"\s*(?:{_any('opening')}[,!\uff0c-]* *)*"
-    ask, verb, unless = _any("ask"), _any("verb"), rf"(?![ ,\uff0c]*{_any('unless')})"
-    unless += rf"(?![ ,]*(?:[^\s,]+ )?{_any('inverted')})"
-    some, vague = (
-        r"(?: ?(?!(?:your|the|th(?:is|at|ese|ose)|his|her|their|its)\b)[\w'-]+){0,2}? ?",
-        rf"(?![^\n]*{_any('vague')}\W*$)",
-    )
-    called = rf"(?!{_any('no_name')})[\w'-]+(?: [\w'-]+)?(?:,? (?:{_any('lasting')}|\w+))?"
+    unless = rf"(?![ ,\uff0c]*(?!{_any('evermore')}){_any('unless')}(?!/))"
+    pieces = {
+        "UNLESS": rf"{unless}(?![ ,]*(?:[^\s,]+ )?{_any('inverted')})",
+        "SOME": r"(?: ?(?!(?:your|the|th(?:is|at|ese|ose)|his|her|their|its)\b)[\w'-]+){0,2}? ?",
+        "VAGUE": rf"(?![^\n]*{_any('vague')}\W*$)",
+        "NAME": rf"(?!{_any('no_name')})[\w'-]+(?: [\w'-]+)?(?:,? (?:{_any('evermore')}|\w+))?",
+        "END": rf"(?:[ ,\uff0c]*(?:{_any('please')}|{_any('evermore')}))*\W*$",
+    }
     once = rf" {_any('once')}(?:[.,;!?]|$)| th(?:is|ese|ose|at(?! you))\b"
     once = rf"(?!\W*$|{once}| an? [^,.;]*\b(?:that|which|who)\b)"
-    prefers = rf"(?P<wish>{_any('am')} ?{_any('being')}|{_any('prefer')}{once})"
+    having = rf"(?:{_any('being')}|[^\n,;]{{0,30}}?{_any('ail')})"
+    prefers = rf"(?P<wish>{_any('am')} ?{having}|{_any('prefer')}{once})"
     name = r"\W+(?-i:[A-Z\u00c0-\u00de\u0410-\u042f])[\w.-]*(?: [\w.-]+)?\W*"
-    greeted = rf"{_any('hello')},? (?!{_any('assistant')})\w+(?:[ -]\w+)?"
-    office = r"(?: ?[|\u00b7\u2022] ?[^\n.!?]{0,60})?"
-    order = (
-        rf"{_any('start')}{unless}{vague}",
-        rf"{_any('always')}{unless}[^\n,;]*?{verb}",
-        rf"{verb}{unless}(?:[^\n]*?{_any('lasting')}|[^\n,;]*?{_any('inside')})",
-        rf"{_any('deny')} {_any('neg')}",
-        rf"{_any('liking')}{some}{_any('thing')}",
-        rf"{_any('no')}[^\n]{{1,60}}? {_any('ever')}",
-        rf"{_any('every')}{some}{_any('made')}[^\n,;]{{0,40}}?{_any('must')}",
-        rf"{_any('call')} ?{called}[{_STOPS}]*$",
-    )
-    found = {
+    own = "|".join(map(_any, ("opening", "assistant", "start", "always", "evermore")))
+    greeted = rf"(?!{own})(?-i:[A-Z]\w+)(?<!ly)(?=, )|{_any('hello')},? (?!{_any('assistant')})"
+    greeted += r"\w+(?:[ -]\w+)?"
+    office = r"(?: ?[|\u00b7\u2022] ?[^\n.!?]{0,60}|(?:\n[^\n.!?]{1,40}){1,4})?"
+    return {
         "opening": opening,
         "courtesy": rf"{opening}(?:{_any('courtesy')}[^\n\0]{{0,40}})?[^\w\0]*",
         "lead": rf"{opening}{_any('lead')}",
-        "order": "|".join(order),
+        "order": "|".join(
+            re.sub("<([a-zA-Z]+)>", lambda part: pieces.get(part[1]) or _any(part[1]), form)
+            for form in sorted(listed("form"))
+        ),
         "prefer": rf"(?:^|[,;(\u2013\u2014\uff0c-] ?|\b(?=like )|{_any('joint')} ?)\s*"
         rf"(?:{_any('opening')}[,!-]* )*{prefers}",
-        "then": rf"(?:[,;] +(?:so |and |but |then |also )?| +(?:so|and|but|then) ){ask}",
+        "then": rf"(?:[,;] +(?:so |and |but |then |also )?| +(?:so|and|but|then) ){_any('ask')}",
         "letter": rf"(?i)\s*(?:{_any('greeting')}|{greeted}\s*(?:[,!:.-]|\n|$))",
         "signed": rf"(?im)\n\s*{_any('closing')}[^\n]{{0,40}}(?:\n[^\n]{{0,40}}){{0,2}}\Z"
         rf"|(?:[.!?\u3002,]\s+|\n\s*)(?:{_any('closing')}|{_any('named_closing')},?){name}\Z"
         rf"|^\s*-- ?$|(?-i:\s[-\u2013\u2014]+ ?[A-Z]\w+(?: \w+)?(?:,[^\n.!?]{{0,60}})?{office}\W*\Z"
-        rf"|\n[A-Z]\w+(?: [A-Z]\w+)?{office}\Z)",
+        rf"|\n[A-Z]\w+(?: [A-Z]\w+)?{office}\Z)|\([^()\n]{{1,60}}\)\W*\Z"
+        rf"|\s[-\u2013\u2014]+ ?{_any('whose')} [^\n.!?]{{1,40}}\W*\Z",
     }
-    return Patterns(*(re.compile(found.get(each) or _any(each)) for each in Patterns._fields))
