@@ -21,7 +21,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from hiermem import Memory, TiktokenCounter
+from hiermem import Memory
+from hiermem.tokens import TiktokenCounter
 
 TURNS, BUDGET, NEWEST = 100, 2_000, 20
 COUNTER = TiktokenCounter()

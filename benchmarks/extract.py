@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hiermem import AsyncMemory, ExtractionOptions, ExtractionReport, Message, TriVector
+from hiermem import AsyncMemory, ExtractionOptions, Message
+from hiermem.types import ExtractionReport, TriVector
 
 WINDOW = 32_000
 SMALL = 12_000

@@ -48,12 +48,13 @@ from ranked import (
 )
 from recall_plot import draw
 
-from hiermem import AsyncMemory, Evidence
+from hiermem import AsyncMemory
 from hiermem.embedders import HashingEmbedder
 from hiermem.protocols import Embedder
 from hiermem.search.postings import Array
 from hiermem.search.rank import WEIGHTS
 from hiermem.text.measure import body
+from hiermem.types import Evidence
 
 TALK, ALL_TALK, ALL_HOPS = "LoCoMo 1-4", "LoCoMo 1-4, all", "multi-hop, all"
 CHATS, ASSISTANT = "BEAM", "BEAM, said by the assistant"

@@ -27,8 +27,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from hiermem import AsyncMemory, LLMRequest, LLMResponse, Message, Summary, UpdatePolicy
+from hiermem import AsyncMemory, LLMRequest, LLMResponse, Message, UpdatePolicy
 from hiermem.testing.llms import ScriptedLLM
+from hiermem.types import Summary
 
 AIM = 1.1
 LATENCY = float(sys.argv[2]) if len(sys.argv) > 2 else 0.2

@@ -23,6 +23,13 @@ PACKAGES = (
 )  # fmt: skip
 #: What is imported from a module of its own, so that no driver is loaded with the package.
 SINGLE = (
+    "hiermem.models.model_by_name", "hiermem.models.openai.OpenAIChat",
+    "hiermem.models.anthropic.AnthropicChat", "hiermem.models.litellm.LiteLLMChat",
+    "hiermem.embedders.openai.OpenAIEmbedder",
+    "hiermem.embedders.sentence_transformers.SentenceTransformerEmbedder",
+    "hiermem.tokens.TiktokenCounter", "hiermem.tokens.ApproximateCounter",
+    "hiermem.convert.mermaid.to_mermaid", "hiermem.prompts.PromptTemplate",
+    "hiermem.fleet.update_one",
     "hiermem.models.offline.model.ExtractiveLLM", "hiermem.models.function.FunctionLLM",
     "hiermem.tokens.FunctionCounter", "hiermem.stores.sqlite.SQLiteStore",
     "hiermem.stores.postgres.PostgresStore", "hiermem.stores.sharded.ShardedStore",

@@ -18,7 +18,8 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from hiermem import BankPolicy, ConsolidationResult, Memory, Space
+from hiermem import BankPolicy, Memory, Space
+from hiermem.types import ConsolidationResult
 
 SPACE = "project-x"
 RULES = """\

@@ -18,8 +18,8 @@ from typing import Any, cast
 
 from hypothesis import settings
 
-from hiermem import Memory, Message, Store, TenantStore
-from hiermem.protocols import RecordWrite, RunRecord, TreeStore, ViewRecord
+from hiermem import Memory, Message, Store
+from hiermem.protocols import RecordWrite, RunRecord, TenantStore, TreeStore, ViewRecord
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing import StoreConformance
 from hiermem.types.transaction import DueSession

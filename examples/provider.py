@@ -16,7 +16,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from hiermem import Memory, Message, OpenAIChat, Prices, UpdatePolicy
+from hiermem import Memory, Message, Prices, UpdatePolicy
+from hiermem.models.openai import OpenAIChat
 
 #: Per million tokens. Look up the prices of your model.
 PRICES = Prices(input=0.25, output=2.00, cached=0.025)

@@ -235,7 +235,7 @@ def test_a_key_of_a_provider_is_in_no_representation():
     found = published.settings({"LLMAAS_API_KEY": "sk-secret", "LLMAAS_MODEL": "m"})
     assert "sk-secret" not in repr(found)
     assert pickle.loads(pickle.dumps(found)) == found
-    model = hiermem.model_by_name(**found.model | {"base_url": "http://127.0.0.1:9/v1"})
+    model = hiermem.models.model_by_name(**found.model | {"base_url": "http://127.0.0.1:9/v1"})
     assert "m" in model.name
 
 

@@ -27,8 +27,9 @@ from langchain_core.messages import (
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 
-from hiermem import Memory, TiktokenCounter
+from hiermem import Memory
 from hiermem.integrations.langchain import HiermemMiddleware
+from hiermem.tokens import TiktokenCounter
 
 BUDGET = 2_000
 TURNS = 100

@@ -32,8 +32,9 @@ from openai.types.responses import (
     ResponseOutputText,
 )
 
-from hiermem import Memory, TiktokenCounter
+from hiermem import Memory
 from hiermem.integrations.openai_agents import HiermemSession
+from hiermem.tokens import TiktokenCounter
 
 BUDGET = 2_000
 TURNS = 100

@@ -23,8 +23,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from hiermem import Memory, TiktokenCounter
+from hiermem import Memory
 from hiermem.integrations.pydantic_ai import HiermemCapability
+from hiermem.tokens import TiktokenCounter
 
 BUDGET = 2_000
 TURNS = 100

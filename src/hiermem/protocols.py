@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from typing_extensions import TypeIs, get_protocol_members
 
-import hiermem
+from hiermem import types
 from hiermem.errors import UsageError
 from hiermem.types import Node, Revision, Role, SessionRecord, StoredMessage, Trust, Unit
 from hiermem.types.transaction import (
@@ -196,7 +196,7 @@ class LLMRequest:
     style: str = ""
     temperature: float = 0.3
     schema: Mapping[str, Any] | None = None
-    bank: hiermem.BankText | None = None
+    bank: types.BankText | None = None
     patience: float = 1.0
 
 

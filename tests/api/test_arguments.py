@@ -13,10 +13,8 @@ from datetime import UTC, datetime
 import pytest
 
 from hiermem import (
-    Arrival,
     AsyncMemory,
     AsyncSpace,
-    AsyncWorker,
     BankPolicy,
     CompressionTrigger,
     ConfigError,
@@ -28,15 +26,12 @@ from hiermem import (
     Memory,
     Message,
     NotFoundError,
-    RecallFilters,
-    SearchFilters,
-    Span,
-    TenantFilters,
     UpdatePolicy,
     UsageError,
 )
 from hiermem.importers import Conversation
 from hiermem.stores.memory import MemoryStore
+from hiermem.types import Arrival, AsyncWorker, RecallFilters, SearchFilters, Span, TenantFilters
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
 NOT_A_SWITCH = ("yes", None, 1)

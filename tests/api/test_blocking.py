@@ -17,12 +17,24 @@ import pytest
 
 from hiermem import (
     ALL,
+    ContextBudget,
+    ContextSelection,
+    HierarchyConfig,
+    Hit,
+    Memory,
+    MemoryClosedError,
+    Message,
+    Session,
+    Space,
+    UsageError,
+)
+from hiermem.embedders import HashingEmbedder
+from hiermem.importers import Conversation
+from hiermem.types import (
     BankRevision,
     BatchReport,
     CheckReport,
     ConsolidationResult,
-    ContextBudget,
-    ContextSelection,
     CopyReport,
     EditReport,
     EmbeddingReport,
@@ -31,22 +43,15 @@ from hiermem import (
     ExtractionReport,
     Graph,
     GraphEntity,
-    HierarchyConfig,
-    Hit,
     ImportReport,
     IndexReport,
     LoadReport,
-    Memory,
-    MemoryClosedError,
-    Message,
     Metrics,
     Note,
     Receipt,
     RunReport,
     Scrubbed,
-    Session,
     SessionStatus,
-    Space,
     SpaceMeta,
     StoreCopy,
     StoredMessage,
@@ -54,12 +59,9 @@ from hiermem import (
     TriVector,
     UpdatePlan,
     UpdateReport,
-    UsageError,
     Worker,
     WorkerStatus,
 )
-from hiermem.embedders import HashingEmbedder
-from hiermem.importers import Conversation
 from hiermem.types.bank import ForgetReport
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

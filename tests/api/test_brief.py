@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem import Hit, Memory, Message, Span
+from hiermem import Hit, Memory, Message
+from hiermem.types import Span
 
 HOSTILE = "<script>alert(1)</script> ' onload='x \"><img src=x>"
 

@@ -5,17 +5,17 @@ import asyncio
 import pytest
 
 from hiermem import (
-    AnthropicChat,
     AsyncMemory,
     HierarchyConfig,
     LevelConfig,
     Memory,
     Message,
-    OpenAIChat,
     UpdatePolicy,
     UsageError,
-    model_by_name,
 )
+from hiermem.models import model_by_name
+from hiermem.models.anthropic import AnthropicChat
+from hiermem.models.openai import OpenAIChat
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 

@@ -78,7 +78,7 @@ def test_an_import_builds_no_model():
 #: First calls of each kind: each loads and builds something that no other does.
 CALLS = f"""
 {IMPORT}
-from hiermem import TiktokenCounter
+from hiermem.tokens import TiktokenCounter
 def append(memory): memory.session("a").append(Message.user("The pump leaks."))
 CALLS = [
     append,

@@ -16,12 +16,12 @@ from hiermem import (
     Memory,
     Message,
     SessionClosedError,
-    Summary,
-    TiktokenCounter,
     UsageError,
 )
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
+from hiermem.tokens import TiktokenCounter
+from hiermem.types import Summary
 
 
 def test_the_main_job_as_published(tmp_path):

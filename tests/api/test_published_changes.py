@@ -7,22 +7,19 @@ import pytest
 
 from hiermem import (
     AsyncMemory,
-    BatchReport,
     HierarchyConfig,
     Memory,
     MemoryClosedError,
     Message,
     MessageWithdrawnError,
     Prices,
-    Scrubbed,
     SessionExistsError,
-    Span,
-    UpdatePlan,
     UpdatePolicy,
     UsageError,
 )
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
+from hiermem.types import BatchReport, Scrubbed, Span, UpdatePlan
 
 
 def talk(count, first=0):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from hiermem import Memory, Message, StoreError, UsageError, model_by_name
+from hiermem import Memory, Message, StoreError, UsageError
+from hiermem.models import model_by_name
 
 
 def talk():

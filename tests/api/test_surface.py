@@ -4,7 +4,6 @@ A wanted change is written down by ``HIERMEM_WRITE_SURFACE=1 pytest tests/api``,
 as the difference of ``surface.txt``.
 """
 
-import ast
 import inspect
 import os
 import pydoc
@@ -17,22 +16,26 @@ import pydantic
 import pytest
 
 import hiermem
+import hiermem.published
 from hiermem import (
-    AsyncGraph,
     AsyncMemory,
     AsyncSession,
     AsyncSpace,
-    AsyncWorker,
     ContextWindowManager,
-    Graph,
-    Manager,
     Memory,
     Session,
     Space,
-    Worker,
     errors,
 )
+from hiermem.types import AsyncGraph, AsyncWorker, Graph, Manager, Worker
 
+#: What can be imported from hiermem, and what from hiermem.types alone.
+PUBLIC = {name: getattr(hiermem, name) for name in hiermem.__all__ if name != "__version__"}
+RESULTS = {
+    name: getattr(hiermem.types, name)
+    for name in hiermem.types.__all__
+    if name not in PUBLIC and inspect.isclass(getattr(hiermem.types, name))
+}
 KEPT = Path(__file__).with_name("surface.txt")
 
 
@@ -67,14 +70,11 @@ def members(owner) -> list[str]:
 def surface() -> str:
     """Write the public face as text, one line for each thing that a caller may use."""
     lines = []
-    for name in hiermem.__all__:
-        thing = getattr(hiermem, name)
-        if inspect.ismodule(thing):
-            for each in sorted(thing.__all__):
-                function = getattr(thing, each)
-                call = signature(function) if inspect.isfunction(function) else ""
-                lines.append(f"{name}.{each}{call}")
-            continue
+    for each in hiermem.published.__all__:
+        function = getattr(hiermem.published, each)
+        call = signature(function) if inspect.isfunction(function) else ""
+        lines.append(f"published.{each}{call}")
+    for name, thing in (PUBLIC | RESULTS).items():
         if not inspect.isclass(thing):
             lines.append(f"{name}{signature(thing) if inspect.isfunction(thing) else ''}")
             continue
@@ -106,32 +106,19 @@ def test_the_public_face_is_what_was_agreed():
     assert (gone, new) == ([], []), "the public face changed; see the docstring of this file"
 
 
-def test_all_is_sorted_complete_and_importable():
-    names = [name for name in hiermem.__all__ if name != "__version__"]
-    assert len(set(names)) == len(names)
-    for name in names:  # a name is loaded when it is first asked for
-        getattr(hiermem, name)
-    public = {
-        name
-        for name, value in vars(hiermem).items()
-        if not name.startswith("_") and getattr(value, "__module__", "").startswith("hiermem")
-    }
-    classes = {name for name in names if not inspect.ismodule(getattr(hiermem, name))}
-    assert public == classes, "a public name is not in __all__, or one in it is missing"
+def test_an_unknown_name_is_an_error_of_the_module_that_lacks_it():
+    """Broken, a misspelt import ends in an error about a module that the reader never named."""
+    for module in (hiermem, hiermem.types):
+        with pytest.raises(AttributeError, match=rf"module '{module.__name__}' has no .* 'Memry'"):
+            module.Memry  # noqa: B018
+        assert not hasattr(module, "memry")
+    assert {*hiermem.__all__} <= {*dir(hiermem)}
 
 
-def test_type_checkers_and_the_interpreter_find_the_same_names():
-    """A name in one of the two lists only could be imported and not checked, or the reverse."""
-    tree = ast.parse(Path(hiermem.__file__).read_text("utf-8"))
-    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
-    read = {
-        alias.asname: line.module
-        for line in checked.body
-        for alias in line.names
-        if alias.asname == alias.name
-    }
-    assert read == hiermem._HOME
-    assert [*sorted(read), "__version__"] == hiermem.__all__
+def test_what_is_returned_is_no_name_at_the_top():
+    """Broken, the sixty names that one begins with are lost among all others."""
+    assert len(PUBLIC) < 80
+    assert not [name for name in RESULTS if hasattr(hiermem, name)]
 
 
 PAIRS = [
@@ -213,9 +200,9 @@ def test_every_public_call_is_documented(owner):
             assert inspect.getdoc(getattr(owner, name)), f"{owner.__name__}.{name}"
 
 
-@pytest.mark.parametrize("name", sorted(set(hiermem.__all__) - {"__version__"}))
+@pytest.mark.parametrize("name", sorted(PUBLIC | RESULTS))
 def test_every_public_thing_is_documented(name):
-    assert inspect.getdoc(getattr(hiermem, name)), name
+    assert inspect.getdoc((PUBLIC | RESULTS)[name]), name
 
 
 def test_every_error_is_of_one_family():
@@ -233,7 +220,7 @@ def test_the_names_of_the_contract_are_where_it_has_them():
     import hiermem.fleet
     import hiermem.importers
 
-    assert hiermem.fleet.update_one is hiermem.update_one
+    assert callable(hiermem.fleet.update_one)
     assert callable(hiermem.importers.read_chats)
     assert callable(hiermem.published.settings)
 

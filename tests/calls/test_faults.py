@@ -2,8 +2,8 @@
 
 import pytest
 
-from hiermem import from_openai
 from hiermem.calls.failures import described, places
+from hiermem.convert import from_openai
 from hiermem.errors import PermanentModelError, UsageError
 
 REQUEST = "Summarise.", "Kanarienvogel im Text, said Ada to Marie-Claire, who has 4 pumps."

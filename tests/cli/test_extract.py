@@ -6,8 +6,9 @@ from dataclasses import fields, replace
 import pytest
 from commands import run
 
-from hiermem import ChunkReport, ExtractionReport, Failure, Memory, TriVector
+from hiermem import Memory
 from hiermem.cli.extract import print_failures, print_table
+from hiermem.types import ChunkReport, ExtractionReport, Failure, TriVector
 from hiermem.types.trivector import Delta, Provenance, Strategy
 
 

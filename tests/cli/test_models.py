@@ -14,16 +14,11 @@ from sampling import params
 
 typer = pytest.importorskip("typer")
 
-from hiermem import (  # noqa: E402
-    Memory,
-    Message,
-    UpdatePolicy,
-    UpdateReport,
-    WorkerStatus,
-)
+from hiermem import Memory, Message, UpdatePolicy  # noqa: E402
 from hiermem.cli import output  # noqa: E402
 from hiermem.cli.app import app  # noqa: E402
 from hiermem.models.openai import OpenAIChat  # noqa: E402
+from hiermem.types import UpdateReport, WorkerStatus  # noqa: E402
 
 
 @pytest.fixture

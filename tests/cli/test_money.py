@@ -2,9 +2,10 @@
 
 import pytest
 
-from hiermem import LLMResponse, Memory, Message, Prices, UpdatePlan, UpdateReport, Usage
+from hiermem import LLMResponse, Memory, Message, Prices, Usage
 from hiermem.models.function import FunctionLLM
 from hiermem.testing.llms import write
+from hiermem.types import UpdatePlan, UpdateReport
 
 pytest.importorskip("typer")
 

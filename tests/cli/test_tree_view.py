@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hiermem import Node, Revision, Span, Summary
 from hiermem.cli.show import GUTTER, Strip, level_style, strip_for
+from hiermem.types import Node, Revision, Span, Summary
 
 AT = datetime(2026, 2, 2, tzinfo=UTC)
 

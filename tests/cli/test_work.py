@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("typer")
 from typer.testing import CliRunner
 
-from hiermem import Memory, Message, Worker
+from hiermem import Memory, Message
 from hiermem.cli.app import app
+from hiermem.types import Worker
 
 
 @pytest.fixture

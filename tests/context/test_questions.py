@@ -20,8 +20,8 @@ from hiermem import (
     HierarchyConfig,
     Message,
     SearchPolicy,
-    matched,
 )
+from hiermem.search.query import matched
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.llms import ScriptedLLM

@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem import (
-    AsyncMemory,
-    HierarchyConfig,
-    Memory,
-    Message,
-    ToolCall,
-    from_anthropic,
-    from_openai,
-)
+from hiermem import AsyncMemory, HierarchyConfig, Memory, Message, ToolCall
+from hiermem.convert import from_anthropic, from_openai
 from hiermem.stores.memory import MemoryStore
 from hiermem.text import fence
 from hiermem.text.measure import FILE_OVERHEAD, IMAGE_HIGH, IMAGE_LOW, canonical_json

@@ -11,8 +11,9 @@ from typing import get_args
 import pytest
 
 import hiermem
-from hiermem import BankPolicy, ContextPolicy, Store, TenantStore, TreeStore, UpdatePolicy
+from hiermem import BankPolicy, ContextPolicy, Store, UpdatePolicy
 from hiermem.importers import FORMATS
+from hiermem.protocols import TenantStore, TreeStore
 from hiermem.types.transaction import Batch, Changes, Need
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -77,6 +78,10 @@ def test_the_reference_has_a_page_for_every_public_name():
     errors = {name for name in hiermem.__all__ if name.endswith("Error")}
     named = {address.removeprefix("reference/").removesuffix(".md") for address in pages}
     assert {name for name in hiermem.__all__ if name[0] != "_"} - errors <= named
+    classes = {
+        name for name in hiermem.types.__all__ if inspect.isclass(getattr(hiermem.types, name))
+    }
+    assert {f"types.{name}" for name in classes if not hasattr(hiermem, name)} <= named
     assert "errors" in named
 
 

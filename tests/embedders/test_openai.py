@@ -14,12 +14,11 @@ from hiermem import (
     Embedder,
     Message,
     ModelError,
-    OpenAIEmbedder,
     PermanentModelError,
     TransientModelError,
 )
 from hiermem.embedders import HashingEmbedder
-from hiermem.embedders.openai import _rows
+from hiermem.embedders.openai import OpenAIEmbedder, _rows
 from hiermem.errors import ModelOverflowError, ModelTimeoutError
 from hiermem.remote.responses import MiscastError
 

@@ -7,7 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from hiermem import ConfigError, Embedder, ModelError, SentenceTransformerEmbedder
+from hiermem import ConfigError, Embedder, ModelError
+from hiermem.embedders.sentence_transformers import SentenceTransformerEmbedder
 
 
 class Stand:

@@ -5,9 +5,11 @@ import random
 
 import pytest
 
-from hiermem import AsyncMemory, DueSession, Message, UsageError, update_one
+from hiermem import AsyncMemory, Message, UsageError
+from hiermem.fleet import update_one
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
+from hiermem.types import DueSession
 
 
 async def talk(memory, tenants=3, sessions=4):

@@ -14,7 +14,8 @@ pytest.importorskip("agents")
 from agents import Session, SessionSettings, SQLiteSession
 from agents.models.chatcmpl_converter import Converter
 
-from hiermem import AsyncMemory, Memory, Message, UsageError, to_responses
+from hiermem import AsyncMemory, Memory, Message, UsageError
+from hiermem.convert import to_responses
 from hiermem.integrations.openai_agents import HiermemSession
 
 QUESTION = {"role": "user", "content": "How fast?"}

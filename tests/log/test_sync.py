@@ -12,7 +12,6 @@ from hiermem import (
     Memory,
     Message,
     SessionClosedError,
-    SyncReport,
     ToolCall,
 )
 from hiermem.convert import from_openai, from_responses
@@ -20,6 +19,7 @@ from hiermem.log import alignment
 from hiermem.log import append as syncing
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
+from hiermem.types import SyncReport
 
 
 def turns(count, *, start=0):

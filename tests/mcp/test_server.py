@@ -27,12 +27,12 @@ from hiermem import (
     LLMResponse,
     Memory,
     Message,
-    TiktokenCounter,
     UsageError,
 )
 from hiermem.cli.app import app
 from hiermem.mcp import Http, memory_server, results
 from hiermem.mcp.tools import CORE, Tools, hints_of, wanted
+from hiermem.tokens import TiktokenCounter
 from mcp import Client
 
 PUBLISHED = {

@@ -8,7 +8,9 @@ from typing import Any
 
 from provider import Provider
 
-from hiermem import AnthropicChat, LLMRequest, OpenAIChat
+from hiermem import LLMRequest
+from hiermem.models.anthropic import AnthropicChat
+from hiermem.models.openai import OpenAIChat
 from hiermem.protocols import ChatMessage
 from hiermem.tokens import default_counter
 

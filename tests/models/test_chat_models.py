@@ -21,10 +21,10 @@ from hiermem import (
     Prices,
     TransientModelError,
     UpdatePolicy,
-    model_by_name,
 )
 from hiermem.calls.answers import parse
 from hiermem.errors import ModelOverflowError, ModelRefusedError
+from hiermem.models import model_by_name
 from hiermem.protocols import ChatMessage
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.types.trivector import answer_schema
@@ -421,7 +421,8 @@ def test_settings_that_cannot_be_are_refused_where_they_are_given(kind, settings
 
 @pytest.mark.parametrize("address", ["", "host:8000", "ftp://host", "http://", "http://h:x/v1", 7])
 def test_an_address_that_is_none_is_refused(address):
-    from hiermem import AnthropicChat, OpenAIChat
+    from hiermem.models.anthropic import AnthropicChat
+    from hiermem.models.openai import OpenAIChat
 
     for adapter in (OpenAIChat, AnthropicChat):
         with pytest.raises(ConfigError, match="base_url"):
@@ -430,7 +431,8 @@ def test_an_address_that_is_none_is_refused(address):
 
 def test_what_is_shown_of_a_model_holds_no_key_and_no_password(provider):
     """Reprs stand in tracebacks, logs and notebooks."""
-    from hiermem import OpenAIChat, OpenAIEmbedder
+    from hiermem.embedders.openai import OpenAIEmbedder
+    from hiermem.models.openai import OpenAIChat
 
     address = "http://ada:s3cret@127.0.0.1:9/token-in-path/v1?key=s3cret"
     shown = repr(OpenAIChat("tiny", base_url=address, api_key="sk-very-secret"))

@@ -7,14 +7,9 @@ import pytest
 from asking import request
 from provider import Provider
 
-from hiermem import (
-    LiteLLMChat,
-    ModelError,
-    ModelTimeoutError,
-    PermanentModelError,
-    TransientModelError,
-)
+from hiermem import ModelError, ModelTimeoutError, PermanentModelError, TransientModelError
 from hiermem.errors import ModelOverflowError, ModelRefusedError
+from hiermem.models.litellm import LiteLLMChat
 
 # It would fetch a list of prices when it is imported.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"

@@ -9,19 +9,13 @@ from asking import chat, make, request, until
 from provider import Provider
 from typer.testing import CliRunner
 
-from hiermem import (
-    AnthropicChat,
-    ConfigError,
-    LiteLLMChat,
-    Memory,
-    Message,
-    OpenAIChat,
-    OpenAIEmbedder,
-    PermanentModelError,
-    SentenceTransformerEmbedder,
-    TransientModelError,
-)
+from hiermem import ConfigError, Memory, Message, PermanentModelError, TransientModelError
 from hiermem.cli.app import app
+from hiermem.embedders.openai import OpenAIEmbedder
+from hiermem.embedders.sentence_transformers import SentenceTransformerEmbedder
+from hiermem.models.anthropic import AnthropicChat
+from hiermem.models.litellm import LiteLLMChat
+from hiermem.models.openai import OpenAIChat
 
 ENVIRONMENT = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", OpenAIChat),
@@ -207,9 +201,11 @@ def test_nothing_of_a_provider_is_loaded_until_it_is_called():
     """The openai package alone takes a second to import."""
     code = (
         "import sys\n"
-        "import hiermem\n"
-        "hiermem.OpenAIChat('m', api_key='k'), hiermem.AnthropicChat('m', api_key='k')\n"
-        "hiermem.OpenAIEmbedder('m', dimension=3, api_key='k')\n"
+        "from hiermem.embedders.openai import OpenAIEmbedder\n"
+        "from hiermem.models.anthropic import AnthropicChat\n"
+        "from hiermem.models.openai import OpenAIChat\n"
+        "OpenAIChat('m', api_key='k'), AnthropicChat('m', api_key='k')\n"
+        "OpenAIEmbedder('m', dimension=3, api_key='k')\n"
         "known = {'openai', 'anthropic', 'litellm', 'httpx', 'httpx2', 'sentence_transformers'}\n"
         "assert not known & set(sys.modules), known & set(sys.modules)\n"
     )

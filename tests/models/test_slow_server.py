@@ -4,17 +4,12 @@ import pytest
 from provider import Provider
 from sampling import crossed
 
-from hiermem import (
-    AnthropicChat,
-    AsyncMemory,
-    ExtractionOptions,
-    Message,
-    OpenAIChat,
-    UpdatePolicy,
-)
+from hiermem import AsyncMemory, ExtractionOptions, Message, UpdatePolicy
 from hiermem.config import for_model
 from hiermem.errors import ModelTimeoutError
+from hiermem.models.anthropic import AnthropicChat
 from hiermem.models.function import FunctionLLM
+from hiermem.models.openai import OpenAIChat
 
 
 def talk(windows):

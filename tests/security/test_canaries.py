@@ -11,7 +11,6 @@ from sampling import crossed, params
 from stand_ins import WordCounter
 
 from hiermem import (
-    ApproximateCounter,
     AsyncMemory,
     BudgetTooSmallError,
     HierarchyConfig,
@@ -25,13 +24,13 @@ from hiermem import (
     ToolCall,
     TransientModelError,
     UpdatePolicy,
-    from_anthropic,
-    from_openai,
 )
+from hiermem.convert import from_anthropic, from_openai
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
+from hiermem.tokens import ApproximateCounter
 
 CANARY = "Kanarienvogel7731"
 CONFIG = HierarchyConfig.by_tokens(target=300, max_messages=6)

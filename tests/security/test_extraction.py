@@ -15,8 +15,8 @@ from hiermem import (
     LLMResponse,
     Message,
     PermanentModelError,
-    to_mermaid,
 )
+from hiermem.convert.mermaid import to_mermaid
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore

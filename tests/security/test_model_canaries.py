@@ -7,17 +7,10 @@ from functools import partial
 import pytest
 from provider import FAULTS, Provider
 
-from hiermem import (
-    AnthropicChat,
-    AsyncMemory,
-    ConfigError,
-    Message,
-    ModelError,
-    OpenAIChat,
-    OpenAIEmbedder,
-    SearchPolicy,
-    UpdatePolicy,
-)
+from hiermem import AsyncMemory, ConfigError, Message, ModelError, SearchPolicy, UpdatePolicy
+from hiermem.embedders.openai import OpenAIEmbedder
+from hiermem.models.anthropic import AnthropicChat
+from hiermem.models.openai import OpenAIChat
 from hiermem.protocols import ChatMessage, LLMRequest
 from hiermem.search.embedder_client import EmbedderClient
 from hiermem.tokens import default_counter

@@ -304,7 +304,7 @@ async def test_what_belongs_to_no_session_is_found():
 
 async def test_another_counter_is_said_and_not_taken_for_damage(sound):
     """Counts of another counter differ by right; what does not count is still checked."""
-    from hiermem import ApproximateCounter
+    from hiermem.tokens import ApproximateCounter
 
     report = await found(sound, counter=ApproximateCounter())
     assert report.ok, report.findings

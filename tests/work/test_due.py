@@ -10,8 +10,9 @@ from sampling import params
 from session_fixture import COUNTER, START, messages, until
 from stand_ins import Clock
 
-from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy, update_one
+from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
 from hiermem.errors import UsageError
+from hiermem.fleet import update_one
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore

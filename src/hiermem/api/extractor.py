@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-import hiermem
-from hiermem import arguments, protocols
+from hiermem import arguments, protocols, types
 from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.handle import Handle
 from hiermem.process import utc_now
@@ -60,11 +59,11 @@ class SemanticGraphExtractor:
         session_id: str,
         options: ExtractionOptions | None = None,
         *,
-        on_progress: Callable[[hiermem.ExtractionProgress], object] | None = None,
+        on_progress: Callable[[types.ExtractionProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
-    ) -> hiermem.ExtractionReport:
+    ) -> types.ExtractionReport:
         """Extract the session as it is now, store the result, and return what was done.
 
         A chunk that an earlier run extracted is not sent again. ``on_progress`` is called as chunks

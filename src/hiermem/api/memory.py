@@ -12,8 +12,7 @@ from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
-import hiermem
-from hiermem import arguments, protocols
+from hiermem import arguments, protocols, types
 from hiermem import handle as handles
 from hiermem.api.manager import ContextWindowManager, manager_over
 from hiermem.api.resources import Resources
@@ -348,7 +347,7 @@ class AsyncMemory(Brief):
             self._resources.opened(), conversations, edit=edit, on_progress=on_progress
         )
 
-    async def runs(self, *, limit: int = 100) -> list[hiermem.RunRecord]:
+    async def runs(self, *, limit: int = 100) -> list[types.RunRecord]:
         """Return the journalled runs of this tenant, newest first."""
         return await read.runs(self._resources.opened(), limit)
 
@@ -364,38 +363,38 @@ class AsyncMemory(Brief):
         self,
         *,
         strategy: UpdateStrategy = "incremental",
-        on_progress: Callable[[hiermem.BatchProgress], object] | None = None,
+        on_progress: Callable[[types.BatchProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
         search_index: bool = False,
         dry_run: Literal[False] = False,
-    ) -> hiermem.BatchReport: ...
+    ) -> types.BatchReport: ...
 
     @overload
     async def update_all(
         self,
         *,
         strategy: UpdateStrategy = "incremental",
-        on_progress: Callable[[hiermem.BatchProgress], object] | None = None,
+        on_progress: Callable[[types.BatchProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
         search_index: bool = False,
         dry_run: Literal[True],
-    ) -> hiermem.UpdatePlan: ...
+    ) -> types.UpdatePlan: ...
 
     async def update_all(
         self,
         *,
         strategy: UpdateStrategy = "incremental",
-        on_progress: Callable[[hiermem.BatchProgress], object] | None = None,
+        on_progress: Callable[[types.BatchProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
         search_index: bool = False,
         dry_run: bool = False,
-    ) -> hiermem.BatchReport | hiermem.UpdatePlan:
+    ) -> types.BatchReport | types.UpdatePlan:
         """Update every session that needs it; with ``strategy="full"`` re-pack every session.
 
         Several sessions are updated at once, level 1 first. ``max_calls``, ``max_tokens`` and
@@ -476,7 +475,7 @@ class AsyncMemory(Brief):
         resources.workers.add(worker)
         return worker
 
-    async def list_due(self, limit: int = 100) -> list[hiermem.DueSession]:
+    async def list_due(self, limit: int = 100) -> list[types.DueSession]:
         """Return up to ``limit`` sessions of any tenant that have something to make now.
 
         The longest due come first. For a job queue of your own: send a job for each that no job
@@ -582,7 +581,7 @@ class AsyncMemory(Brief):
         await handle.check_scope(space)
         return await tenant.recall(handle, question, max_tokens, neighbours=neighbours)
 
-    async def rebuild_index(self) -> hiermem.IndexReport:
+    async def rebuild_index(self) -> types.IndexReport:
         """Rebuild the search index of every session, and return how much was indexed.
 
         Right answers never need this: a search rebuilds what is damaged or missing. Messages and
@@ -592,7 +591,7 @@ class AsyncMemory(Brief):
 
         return await rebuild(self._resources.opened())
 
-    async def reembed(self) -> list[hiermem.EmbeddingReport]:
+    async def reembed(self) -> list[types.EmbeddingReport]:
         """Recompute vectors that are missing or were made by another embedder, in every session.
 
         Return one report for each session. A call that was cut off is resumed by the next.
@@ -604,7 +603,7 @@ class AsyncMemory(Brief):
         handle = self._resources.opened()
         return [await reembed(handle, one.id) async for one in handles.every_session(handle.store)]
 
-    async def scrub(self) -> hiermem.Scrubbed:
+    async def scrub(self) -> types.Scrubbed:
         """Remove erased text from the store's files, where an erasure could not do so.
 
         Every erasure tries this by itself, except in PostgreSQL, whose tables are rewritten only
@@ -612,7 +611,7 @@ class AsyncMemory(Brief):
         are not: another process may have the store open, which raises no error.
         """
         handle = self._resources.opened()
-        whole: Callable[[], Awaitable[hiermem.Scrubbed]] | None
+        whole: Callable[[], Awaitable[types.Scrubbed]] | None
         whole = getattr(self._resources.store, "scrub", None)
         return await (whole or handle.store.scrub)()
 
@@ -637,8 +636,8 @@ class AsyncMemory(Brief):
         *,
         session: str | None = None,
         all_tenants: bool = False,
-        on_progress: Callable[[hiermem.CopyReport], object] | None = None,
-    ) -> hiermem.CopyReport:
+        on_progress: Callable[[types.CopyReport], object] | None = None,
+    ) -> types.CopyReport:
         """Copy this tenant to another store: a file, a ``postgresql://`` URL, or a store of yours.
 
         Everything arrives as it is: keys, earlier versions, summaries, the journal, spaces. With
@@ -680,7 +679,7 @@ class AsyncMemory(Brief):
                 on_progress=on_progress,
             )
 
-    async def check(self) -> hiermem.CheckReport:
+    async def check(self) -> types.CheckReport:
         """Read everything that is kept for this tenant, and return the promises it breaks, if any.
 
         Nothing is written. ``not_shown`` in the report names the promises that stored data cannot

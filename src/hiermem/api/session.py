@@ -13,8 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal, Unpack, cast, overload
 
-import hiermem
-from hiermem import arguments
+from hiermem import arguments, types
 from hiermem.api.resources import Resources
 from hiermem.calls.limits import Prices
 from hiermem.changes.receipts import EditReport, ForkHandling, Receipt
@@ -82,7 +81,7 @@ class AsyncSession(Brief):
 
     async def sync(
         self, messages: ingest.Messages, *, on_rewrite: ingest.OnRewrite = "report"
-    ) -> hiermem.SyncReport:
+    ) -> types.SyncReport:
         """Append what is new of a whole history, and return what was appended.
 
         For clients that hand over all of a conversation each time, from its beginning or only its
@@ -213,7 +212,7 @@ class AsyncSession(Brief):
         *,
         strategy: UpdateStrategy = "incremental",
         wait: bool = True,
-        on_progress: Callable[[hiermem.UpdateProgress], object] | None = None,
+        on_progress: Callable[[types.UpdateProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -221,7 +220,7 @@ class AsyncSession(Brief):
         batch_delay: float | None = None,
         config: HierarchyConfig | None = None,
         dry_run: Literal[False] = False,
-    ) -> hiermem.UpdateReport: ...
+    ) -> types.UpdateReport: ...
 
     @overload
     async def update(
@@ -230,7 +229,7 @@ class AsyncSession(Brief):
         *,
         strategy: UpdateStrategy = "incremental",
         wait: bool = True,
-        on_progress: Callable[[hiermem.UpdateProgress], object] | None = None,
+        on_progress: Callable[[types.UpdateProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -238,7 +237,7 @@ class AsyncSession(Brief):
         batch_delay: float | None = None,
         config: HierarchyConfig | None = None,
         dry_run: Literal[True],
-    ) -> hiermem.UpdatePlan: ...
+    ) -> types.UpdatePlan: ...
 
     async def update(
         self,
@@ -246,7 +245,7 @@ class AsyncSession(Brief):
         *,
         strategy: UpdateStrategy = "incremental",
         wait: bool = True,
-        on_progress: Callable[[hiermem.UpdateProgress], object] | None = None,
+        on_progress: Callable[[types.UpdateProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -254,7 +253,7 @@ class AsyncSession(Brief):
         batch_delay: float | None = None,
         config: HierarchyConfig | None = None,
         dry_run: bool = False,
-    ) -> hiermem.UpdateReport | hiermem.UpdatePlan:
+    ) -> types.UpdateReport | types.UpdatePlan:
         """Make the summaries that are missing or out of date, and return what was done.
 
         Level 1 is made first. ``level`` limits the update to that level and those below.
@@ -301,9 +300,9 @@ class AsyncSession(Brief):
         if dry_run:
             return await run(resources.shared, level=level, dry_run=True)
 
-        async def made(level: int | None, **caps: Any) -> hiermem.UpdateReport:
+        async def made(level: int | None, **caps: Any) -> types.UpdateReport:
             updated = run(resources.shared, level=level, on_progress=on_progress, **caps)
-            report = cast("Awaitable[hiermem.UpdateReport]", updated)
+            report = cast("Awaitable[types.UpdateReport]", updated)
             return await ahead.with_index(handle, self.id, report, within=caps.get("deadline"))
 
         async def made_and_embedded(**caps: Any) -> None:
@@ -313,7 +312,9 @@ class AsyncSession(Brief):
         if resources.shared.llm.remote and not wait:
             caps = {"max_calls": max_calls, "max_tokens": max_tokens, "deadline": deadline}
             resources.behind(made_and_embedded(**caps))
-            return hiermem.UpdateReport()
+            from hiermem.summaries.plan import UpdateReport
+
+            return UpdateReport()
         began = time.monotonic()
         report = await made(
             level if wait else 1, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline
@@ -500,7 +501,7 @@ class AsyncSession(Brief):
             raise UsageError("beside is a context of another session")
         return beside.verbatim
 
-    async def embed(self) -> hiermem.EmbeddingReport:
+    async def embed(self) -> types.EmbeddingReport:
         """Make the missing vectors of messages and summaries, and return what was done.
 
         ``update`` does so in the background. A pass that was cut off is resumed by the next.
@@ -530,11 +531,11 @@ class AsyncSession(Brief):
         self,
         options: ExtractionOptions | None = None,
         *,
-        on_progress: Callable[[hiermem.ExtractionProgress], object] | None = None,
+        on_progress: Callable[[types.ExtractionProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
-    ) -> hiermem.ExtractionReport:
+    ) -> types.ExtractionReport:
         """Extract one TriVector from the session: its graph, its open points and its direction.
 
         See ``SemanticGraphExtractor.execute_tri_vector_extraction`` for the parameters and errors.
@@ -554,7 +555,7 @@ class AsyncSession(Brief):
             deadline=deadline,
         )
 
-    async def tri_vector(self) -> hiermem.TriVector | None:
+    async def tri_vector(self) -> types.TriVector | None:
         """Return the newest result of ``extract``, or None where there is none."""
         from hiermem.extraction import tenant_graph as graph
 
@@ -607,7 +608,7 @@ class AsyncSession(Brief):
 
         await change.set_pin(self._handle, self.id, indices, pinned=False)
 
-    async def pins(self) -> tuple[hiermem.Pin, ...]:
+    async def pins(self) -> tuple[types.Pin, ...]:
         """Return the pinned messages, the newest first; at most the newest 64 of either reason.
 
         A message that a user begins with a standing wish ("always …", "from now on …", "do not …",
@@ -694,11 +695,11 @@ class AsyncSession(Brief):
         """Return the session's state: its counts, open windows, unfinished work and last error."""
         return await read.status(self._handle, self.id)
 
-    async def runs(self, *, limit: int = 100) -> list[hiermem.RunRecord]:
+    async def runs(self, *, limit: int = 100) -> list[types.RunRecord]:
         """Return the journalled runs of this session, newest first."""
         return await read.runs(self._handle, limit, subject=self.id)
 
-    async def metrics(self, prices: Prices | None = None) -> hiermem.Metrics:
+    async def metrics(self, prices: Prices | None = None) -> types.Metrics:
         """Return how far the session is compressed, what that cost and what was kept.
 
         With ``prices`` the result also states savings and costs in money.

@@ -12,8 +12,7 @@ from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
-import hiermem
-from hiermem import arguments
+from hiermem import arguments, types
 from hiermem.api.resources import Resources
 from hiermem.changes.receipts import Receipt
 from hiermem.text.policy import MAX_CONTENT, check
@@ -61,7 +60,7 @@ class AsyncSpace(Brief):
         tags: Iterable[str] = (),
         timestamp: datetime | None = None,
         sources: Iterable[tuple[str, int]] = (),
-    ) -> hiermem.Note:
+    ) -> types.Note:
         """Write a live note and return it with its key; it is durable when the call returns.
 
         ``timestamp`` (timezone-aware) is the present time by default. Notes of the same time keep
@@ -86,7 +85,7 @@ class AsyncSpace(Brief):
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
-    ) -> hiermem.ConsolidationResult:
+    ) -> types.ConsolidationResult:
         """Have the model write the live notes into the bank, oldest first; return what was done.
 
         One run takes at most ``BankPolicy.max_notes`` notes (500 by default). Each answer of the
@@ -119,7 +118,7 @@ class AsyncSpace(Brief):
 
     async def notes(
         self, state: Literal["live", "blocked", "consumed"] = "live"
-    ) -> list[hiermem.Note]:
+    ) -> list[types.Note]:
         """Return the live (blocked or not), the blocked or the consumed notes, oldest first."""
         from hiermem.bank import space as space_engine
 
@@ -148,11 +147,11 @@ class AsyncSpace(Brief):
         """Return the newest synthesis; "" before the first consolidation."""
         return (await self._context.state()).synthesis
 
-    async def meta(self) -> hiermem.SpaceMeta:
+    async def meta(self) -> types.SpaceMeta:
         """Return the space's figures: its revision, and its consolidations and their notes."""
         return (await self._context.state()).meta
 
-    async def history(self, *, limit: int = 100) -> list[hiermem.BankRevision]:
+    async def history(self, *, limit: int = 100) -> list[types.BankRevision]:
         """Return the revisions of the bank, newest first."""
         from hiermem.bank import space as space_engine
 
@@ -170,7 +169,7 @@ class AsyncSpace(Brief):
 
         return await space_engine.diff_between(self._context, since, until)
 
-    async def rollback(self, to: int, *, restore_notes: bool = False) -> hiermem.BankRevision:
+    async def rollback(self, to: int, *, restore_notes: bool = False) -> types.BankRevision:
         """Restore the files of revision ``to`` as a new revision, and return that revision.
 
         Notes that were consumed since stay consumed. With ``restore_notes`` they are live again,
@@ -183,7 +182,7 @@ class AsyncSpace(Brief):
 
         return await space_engine.rollback(self._context, to, restore_notes=restore_notes)
 
-    async def about(self, text: str | None = None) -> list[hiermem.KnownLine]:
+    async def about(self, text: str | None = None) -> list[types.KnownLine]:
         """Return what is known in the space, as lines: wishes, files, notes, conversations.
 
         Without a ``text`` this is all of it, with a line for each conversation; with one, the lines
@@ -202,7 +201,7 @@ class AsyncSpace(Brief):
         *,
         authors: Literal["person", "all"] = "person",
         dry_run: bool = False,
-    ) -> hiermem.ForgetReport:
+    ) -> types.ForgetReport:
         """Erase every message, note and line of the space that holds all content words of ``text``.
 
         Every message of the person is looked at, in each conversation of the space, and every form
@@ -238,7 +237,7 @@ class AsyncSpace(Brief):
         *,
         overwrite: bool = False,
         options: Mapping[str, str | int | bool] | None = None,
-    ) -> hiermem.ExportReport:
+    ) -> types.ExportReport:
         """Write the bank's files into a folder or object storage, and return what was written.
 
         The folder may be under version control: only files of the bank, ``_synthesis.md`` and
@@ -266,7 +265,7 @@ class AsyncSpace(Brief):
         *,
         overwrite: bool = False,
         options: Mapping[str, str | int | bool] | None = None,
-    ) -> hiermem.LoadReport:
+    ) -> types.LoadReport:
         """Read the changed files of a folder or object storage as a new revision; return them.
 
         Only files that the rules name or the bank has are read. A file that is missing there stays
@@ -283,7 +282,7 @@ class AsyncSpace(Brief):
             self._context, folder, overwrite, options, object_storage.open_storage
         )
 
-    async def runs(self, *, limit: int = 100) -> list[hiermem.RunRecord]:
+    async def runs(self, *, limit: int = 100) -> list[types.RunRecord]:
         """Return the journalled runs of this space, newest first."""
         from hiermem.bank.records import subject_of
         from hiermem.context import read

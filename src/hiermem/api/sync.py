@@ -22,8 +22,7 @@ from inspect import signature
 from types import FunctionType, MethodType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast
 
-import hiermem
-from hiermem import protocols
+from hiermem import protocols, types
 from hiermem.api.manager import ContextWindowManager
 from hiermem.api.memory import AsyncMemory
 from hiermem.api.session import AsyncSession
@@ -404,7 +403,7 @@ class Worker(BlockingFacade[AsyncWorker]):
     """
 
     @property
-    def status(self) -> hiermem.WorkerStatus:
+    def status(self) -> types.WorkerStatus:
         """The state of the worker and the work it has done."""
         return self._thread.call(_called(lambda: self._inner.status))
 

@@ -32,7 +32,7 @@ import typer
 from typer import Argument, Option
 
 import hiermem
-from hiermem import AsyncMemory, ConfigError, HierarchyConfig, UpdatePolicy
+from hiermem import AsyncMemory, ConfigError, HierarchyConfig, UpdatePolicy, types
 from hiermem.cli import (
     bank,
     demo,
@@ -221,7 +221,7 @@ def runs(
         result({"runs": found}, shown, whole=True, empty="no runs yet")
 
 
-def _runs_of(memory: hiermem.Memory, name: str | None, limit: int) -> list[hiermem.RunRecord]:
+def _runs_of(memory: hiermem.Memory, name: str | None, limit: int) -> list[types.RunRecord]:
     """Return all runs, or those of a session, which may have been erased.
 
     Raises NotFoundError for a session that does not exist and has none.
@@ -237,7 +237,7 @@ def _runs_of(memory: hiermem.Memory, name: str | None, limit: int) -> list[hierm
     return session.runs(limit=limit)
 
 
-def _run_of(memory: hiermem.Memory, name: str) -> hiermem.RunReport:
+def _run_of(memory: hiermem.Memory, name: str) -> types.RunReport:
     """Return the only run whose id begins so."""
     fitting = [each.id for each in memory.runs(limit=_ALL) if each.id.startswith(name)]
     if len(fitting) > 1:
@@ -384,7 +384,7 @@ def copy(
         progress("copy", "messages") as show,
     ):
 
-        def draw(now: hiermem.CopyReport) -> None:
+        def draw(now: types.CopyReport) -> None:
             show({"messages": (now.messages, None)}, f", {plural(now.sessions, 'session')} done")
 
         only = None if session is None else options.session_of(memory, session).id

@@ -19,6 +19,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 import hiermem
+from hiermem import types
 from hiermem.cli.options import ME, Caps, InSpace, Model, Place, Yes, session_of, sessions_of
 from hiermem.cli.output import Code, confirm, echo, result, wants_json
 from hiermem.cli.screen import clean, named, one_line, plural, say, spelled, table
@@ -101,7 +102,7 @@ def about(
     result({"known": lines}, _known(lines), whole=True, empty="nothing is known")
 
 
-def _known(lines: Iterable[hiermem.KnownLine]) -> str:
+def _known(lines: Iterable[types.KnownLine]) -> str:
     return "\n".join(
         f"{line.since:%Y-%m-%d} {line.place}: {one_line(line.text, _KNOWN)}"
         if line.since
@@ -371,7 +372,7 @@ def _storage_options(given: list[str] | None) -> dict[str, str] | None:
     return {name: value for name, _, value in pairs}
 
 
-def _print_result(done: hiermem.ConsolidationResult) -> None:
+def _print_result(done: types.ConsolidationResult) -> None:
     """Print what a consolidation did, and the diff of a dry run."""
     say(f"{clean(done.space)} ({done.status}): {clean(done.message)}.")
     for what, names in (
@@ -400,7 +401,7 @@ def _by(key: str, agent: str) -> str:
     return f"{key} by {clean(agent)}" if agent else key
 
 
-def _print_notes(data: dict[str, Any], notes: list[hiermem.Note], *, dropped: bool) -> None:
+def _print_notes(data: dict[str, Any], notes: list[types.Note], *, dropped: bool) -> None:
     """Print live notes, or those that a model dropped, with its reasons."""
     rows: list[dict[str, str]] = []
     for each in notes:

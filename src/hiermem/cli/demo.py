@@ -25,6 +25,7 @@ from rich.text import Text
 from typer import Option
 
 import hiermem
+from hiermem import types
 from hiermem.cli.options import shown
 from hiermem.cli.output import picked, result, wants_json
 from hiermem.cli.screen import clean, date_range, day, one_line, out, per_level, plural, share
@@ -156,7 +157,7 @@ class _DemoState:
     strip: Strip
     script: Sequence[hiermem.Message]
     tokens: list[int] = field(default_factory=list[int])
-    summaries: list[hiermem.Summary] = field(default_factory=list[hiermem.Summary])
+    summaries: list[types.Summary] = field(default_factory=list[types.Summary])
 
     @property
     def total(self) -> int:

@@ -17,6 +17,7 @@ from rich.text import Text
 from typer import Option
 
 import hiermem
+from hiermem import types
 from hiermem.cli.options import Caps, Model, OneSession, counted
 from hiermem.cli.output import Code, echo, picked, progress, result, wants_json
 from hiermem.cli.screen import clean, one_line, out, plural, say, table
@@ -85,7 +86,7 @@ def extract(
         with progress(session.id, "requests", slow=llm is not None) as show:
             parts: dict[str, tuple[int, int | None]] = {}
 
-            def draw(state: hiermem.ExtractionProgress) -> None:
+            def draw(state: types.ExtractionProgress) -> None:
                 parts["chunks" if state.phase == "map" else "reduce"] = (state.done, state.total)
                 show(parts)
 
@@ -95,14 +96,16 @@ def extract(
         if graph is None or wants_json():
             result(report_data(report), lambda: print_table(report, most=most))
         elif (vector := report.tri_vector) is not None:
-            echo(clean(hiermem.to_mermaid(vector, most=most)))
+            from hiermem.convert.mermaid import to_mermaid
+
+            echo(clean(to_mermaid(vector, most=most)))
         if report.stopped:
             raise typer.Exit(Code.INCOMPLETE)
         if report.outcome == "error":
             raise typer.Exit(Code.ERROR)
 
 
-def print_failures(report: hiermem.ExtractionReport) -> None:
+def print_failures(report: types.ExtractionReport) -> None:
     """Print on standard error which chunks failed and why, and what ended the run."""
     for failure in report.failures[:_FAILURES]:
         why = f": {_by_flags(clean(failure.detail))}" if failure.detail else ""
@@ -122,7 +125,7 @@ def print_failures(report: hiermem.ExtractionReport) -> None:
         say(f"stopped by {report.stopped}; extract again to continue", error=True)
 
 
-def report_data(report: hiermem.ExtractionReport) -> dict[str, Any]:
+def report_data(report: types.ExtractionReport) -> dict[str, Any]:
     """Return the complete report and result."""
     vector = report.tri_vector
     last = ("map", "reduce", "chunks", "failures")
@@ -133,7 +136,7 @@ def report_data(report: hiermem.ExtractionReport) -> dict[str, Any]:
     }
 
 
-def print_table(report: hiermem.ExtractionReport, *, most: int) -> None:
+def print_table(report: types.ExtractionReport, *, most: int) -> None:
     """Print the result as text: the summary, then each vector."""
     console = out()
     console.print(_head(report))
@@ -189,7 +192,7 @@ def print_table(report: hiermem.ExtractionReport, *, most: int) -> None:
     console.print(Group(*parts))
 
 
-def _head(report: hiermem.ExtractionReport) -> Text:
+def _head(report: types.ExtractionReport) -> Text:
     done = f"{clean(report.session_id)}: {report.outcome}"
     text = Text(done, style="bold")
     reused = f", {report.reused:,} of them from an earlier run" if report.reused else ""

@@ -16,11 +16,12 @@ from typing import Annotated, Literal
 import typer
 from typer import Argument, Option
 
-from hiermem import ImportReport, Memory, NotFoundError, UsageError
+from hiermem import Memory, NotFoundError, UsageError
 from hiermem.cli.options import InSpace, Place, beside, session_of, shown
 from hiermem.cli.output import Code, hint, progress, result, wants_json
 from hiermem.cli.screen import LAST, clean, date_range, named, plural, say
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
+from hiermem.types import ImportReport
 
 #: The speakers that are named.
 _SPEAKERS = 12

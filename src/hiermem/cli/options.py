@@ -27,6 +27,7 @@ from pydantic import BaseModel
 from typer import Argument, Option
 
 import hiermem
+from hiermem import types
 from hiermem.cli import output
 from hiermem.cli import screen as names
 from hiermem.cli.screen import clean
@@ -267,7 +268,7 @@ class OneSession(Place):
             yield session_of(memory, name)
 
 
-def sessions_of(memory: hiermem.Memory, **which: Any) -> Iterator[hiermem.SessionRecord]:
+def sessions_of(memory: hiermem.Memory, **which: Any) -> Iterator[types.SessionRecord]:
     """Yield the memory's sessions, oldest first by default, read page by page.
 
     ``which`` are further arguments of ``memory.sessions``.
@@ -278,7 +279,7 @@ def sessions_of(memory: hiermem.Memory, **which: Any) -> Iterator[hiermem.Sessio
         last = page[-1].id
 
 
-def messages_of(session: hiermem.Session) -> Iterator[hiermem.StoredMessage]:
+def messages_of(session: hiermem.Session) -> Iterator[types.StoredMessage]:
     """Yield the messages that the session has now, read page by page."""
     stop = session.count()
     for start in range(0, stop, _MESSAGES):
@@ -286,15 +287,15 @@ def messages_of(session: hiermem.Session) -> Iterator[hiermem.StoredMessage]:
 
 
 def by_newest(
-    memory: hiermem.Memory, records: Iterable[hiermem.SessionRecord]
-) -> Iterator[tuple[hiermem.SessionRecord, datetime | None]]:
+    memory: hiermem.Memory, records: Iterable[types.SessionRecord]
+) -> Iterator[tuple[types.SessionRecord, datetime | None]]:
     """Yield sessions with the times of their last messages, newest first; empty ones at the end.
 
     ``records`` come by last activity. A last message is read only if it may be the next one: none
     is newer than its session's last activity, except one that its time puts in the future.
     """
-    waiting: list[tuple[float, int, hiermem.SessionRecord, datetime]] = []
-    empty: list[hiermem.SessionRecord] = []
+    waiting: list[tuple[float, int, types.SessionRecord, datetime]] = []
+    empty: list[types.SessionRecord] = []
     for number, record in enumerate(records):
         while waiting and -waiting[0][0] >= record.last_activity.timestamp():
             yield heappop(waiting)[2:]
@@ -308,7 +309,7 @@ def by_newest(
     yield from ((record, None) for record in empty)
 
 
-def time_of(memory: hiermem.Memory, record: hiermem.SessionRecord, index: int) -> datetime:
+def time_of(memory: hiermem.Memory, record: types.SessionRecord, index: int) -> datetime:
     """Return the time of a message. Raises NotFoundError if the session was erased meanwhile."""
     found = memory.session(record.id).messages(index, index + 1)
     if not found:
@@ -423,8 +424,10 @@ class Model:
             "temperature": self.temperature,
         }
         given = {name: value for name, value in settings.items() if value is not None}
+        from hiermem.models import model_by_name
+
         try:
-            return hiermem.model_by_name(self.model, **given)
+            return model_by_name(self.model, **given)
         except hiermem.ConfigError:
             raise
         except hiermem.UsageError as error:

@@ -27,6 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from typer.core import TyperGroup
 
 import hiermem
+from hiermem import types
 from hiermem.cli.screen import clean, out, say, silence
 
 #: How the output is written; each command line sets it.
@@ -59,7 +60,9 @@ class Code(IntEnum):
     INCOMPLETE = 3
 
 
-def exit_code(report: hiermem.UpdateReport | hiermem.BatchReport | hiermem.WorkerStatus) -> Code:
+def exit_code(
+    report: types.UpdateReport | types.BatchReport | types.WorkerStatus,
+) -> Code:
     """Return the exit code of an update: not 0 where it was stopped, failed or made nothing fit.
 
     Where all that it tried failed, it says what a stop says: try again.
@@ -67,10 +70,10 @@ def exit_code(report: hiermem.UpdateReport | hiermem.BatchReport | hiermem.Worke
     made = report.made + report.reused
     if report.stopped is not None or (report.failed and not made + report.degraded):
         return Code.INCOMPLETE
-    if isinstance(report, hiermem.WorkerStatus):
+    if isinstance(report, types.WorkerStatus):
         broken = report.resting > 0 and report.last_error is not None  # of a session's turn
     else:
-        broken = isinstance(report, hiermem.BatchReport) and bool(report.failures)
+        broken = isinstance(report, types.BatchReport) and bool(report.failures)
     failed = broken or report.failed > 0 or (report.degraded > 0 and not made)
     return Code.ERROR if failed else Code.DONE
 

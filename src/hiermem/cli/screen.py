@@ -27,6 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 import hiermem
+from hiermem import types
 
 #: The words for the next step of degraded summaries.
 RETRIED = "to be asked for again later"
@@ -203,8 +204,8 @@ _SHORT, _TITLE = 8, 40
 
 
 def chosen(
-    name: str, records: Sequence[hiermem.SessionRecord], *, whole: bool = False
-) -> hiermem.SessionRecord:
+    name: str, records: Sequence[types.SessionRecord], *, whole: bool = False
+) -> types.SessionRecord:
     """Return the session that a name means: by its id, its title, or the beginning of either.
 
     The first of these that fits a session decides. Of a session and its forks it means the session.
@@ -237,14 +238,14 @@ def chosen(
 
 
 def families(
-    found: Iterable[hiermem.SessionRecord], records: Sequence[hiermem.SessionRecord]
-) -> list[list[hiermem.SessionRecord]]:
+    found: Iterable[types.SessionRecord], records: Sequence[types.SessionRecord]
+) -> list[list[types.SessionRecord]]:
     """Group sessions with their forks: the one that all others stem from comes first.
 
     The groups stand in the order of the first of each. ``records`` are all sessions.
     """
     known, members = {each.id: each for each in records}, {each.id: each for each in found}
-    groups: dict[str, list[hiermem.SessionRecord]] = {}
+    groups: dict[str, list[types.SessionRecord]] = {}
     for each in members.values():
         root, above = each, each
         while above.forked_from is not None and above.forked_from in known:
@@ -256,13 +257,13 @@ def families(
     return list(groups.values())
 
 
-def holds(record: hiermem.SessionRecord, words: Iterable[str]) -> bool:
+def holds(record: types.SessionRecord, words: Iterable[str]) -> bool:
     """Return whether a session's title holds all of these words, or its id begins with them."""
     title, name = _plain(record.title or record.id), _plain(record.id)
     return all(_plain(word) in title or name.startswith(_plain(word)) for word in words)
 
 
-def short_ids(records: Iterable[hiermem.SessionRecord]) -> dict[str, str]:
+def short_ids(records: Iterable[types.SessionRecord]) -> dict[str, str]:
     """Return a beginning of each id that means the session; of a fork, the whole id."""
     ids = sorted(each.id for each in records if each.forked_from is None)
     least = dict.fromkeys(ids, _SHORT)
@@ -275,34 +276,33 @@ def short_ids(records: Iterable[hiermem.SessionRecord]) -> dict[str, str]:
     return {each: each[: least[each]] for each in ids}
 
 
-def title_of(session: hiermem.SessionRecord | hiermem.SessionStatus) -> str:
+def title_of(session: types.SessionRecord | types.SessionStatus) -> str:
     """Return the beginning of a session's title on one line, or its id if it has none."""
     return one_line(session.title, _TITLE) if session.title else clean(session.id)
 
 
 def labelled(
-    session: hiermem.SessionRecord | hiermem.SessionStatus, short: Mapping[str, str] | None = None
+    session: types.SessionRecord | types.SessionStatus,
+    short: Mapping[str, str] | None = None,
 ) -> str:
     """Return a session's title and its id, or the beginning of that: ``Plans (9a2ef80f)``."""
     name = clean((short or {}).get(session.id, session.id))
     return f"{title_of(session)} ({name})" if session.title else clean(session.id)
 
 
-def described(
-    found: Sequence[hiermem.SessionRecord], records: Iterable[hiermem.SessionRecord]
-) -> str:
+def described(found: Sequence[types.SessionRecord], records: Iterable[types.SessionRecord]) -> str:
     """Name the first sessions, and count the rest."""
     short = short_ids(records)
     more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
     return ", ".join(labelled(each, short) for each in found[:NAMED]) + more
 
 
-def _nearest(name: str, records: Sequence[hiermem.SessionRecord]) -> list[hiermem.SessionRecord]:
+def _nearest(name: str, records: Sequence[types.SessionRecord]) -> list[types.SessionRecord]:
     """Return the sessions whose title holds the name, or whose title or id is most like it."""
     given = _plain(name)
     roots = [group[0] for group in families(records, records)]
     found = [each for each in roots if given and given in _plain(each.title or each.id)]
-    like: dict[str, list[hiermem.SessionRecord]] = {}
+    like: dict[str, list[types.SessionRecord]] = {}
     for each in roots:
         for text in {_plain(each.id), _plain(each.title or each.id)}:
             like.setdefault(text, []).append(each)

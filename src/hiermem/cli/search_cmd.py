@@ -16,11 +16,12 @@ import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from hiermem import ContextProfile, ContextSelection, Hit, matched
+from hiermem import ContextProfile, ContextSelection, Hit
 from hiermem.cli.options import InSpace, OneSession, Session, counted, session_of
 from hiermem.cli.output import echo, hint, picked, print_json, wants_json
 from hiermem.cli.screen import clean, date_range, out, print_indented, title_of
 from hiermem.cli.show import level_style
+from hiermem.search.query import matched
 
 _MATCH = "bold reverse"
 #: The number of characters of a hit that are shown, and how many of them precede the first match.

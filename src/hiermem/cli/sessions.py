@@ -16,6 +16,7 @@ import typer
 from typer import Argument, Option
 
 import hiermem
+from hiermem import types
 from hiermem.cli import options, output
 from hiermem.cli import screen as names
 from hiermem.cli.screen import clean, date_range, out, plural, table
@@ -96,9 +97,9 @@ def sessions(
 
 def _dated(
     memory: hiermem.Memory,
-    found: list[hiermem.SessionRecord],
-    groups: list[list[hiermem.SessionRecord]],
-) -> Iterator[tuple[hiermem.SessionRecord, int, tuple[datetime, datetime] | None]]:
+    found: list[types.SessionRecord],
+    groups: list[list[types.SessionRecord]],
+) -> Iterator[tuple[types.SessionRecord, int, tuple[datetime, datetime] | None]]:
     """Yield the source of each group, its forks, its first and its newest time; newest first."""
     group_of = {each.id: group for group in groups for each in group}
     for each, last in options.by_newest(memory, found):

@@ -19,7 +19,7 @@ from rich.text import Text
 from rich.tree import Tree
 from typer import Option
 
-from hiermem import ContextSelection, NotFoundError, Session, SessionStatus, Summary
+from hiermem import ContextSelection, NotFoundError, Session
 from hiermem.cli.options import OneSession, messages_of
 from hiermem.cli.output import picked, print_json, result, wants_json
 from hiermem.cli.screen import (
@@ -34,6 +34,7 @@ from hiermem.cli.screen import (
     plural,
     share,
 )
+from hiermem.types import SessionStatus, Summary
 
 #: If an outline would have more lines than this, it stops at a higher level.
 _LINES = 60

@@ -15,7 +15,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-import hiermem
+from hiermem import types
 from hiermem.cli.output import Code, picked, result
 from hiermem.cli.screen import RETRIED, clean, named, out, plural, print_indented, say, share, table
 
@@ -63,7 +63,7 @@ _STATE = 8
 _MOMENT = "%Y-%m-%d %H:%M:%S"
 
 
-def all_runs(found: list[hiermem.RunRecord]) -> RenderableType:
+def all_runs(found: list[types.RunRecord]) -> RenderableType:
     """Return a table of runs, one per row; on a terminal, ids are as short as they may be."""
     length = _SHORT if out().is_terminal else None
     while length and len({each.id[:length] for each in found}) < len(found):
@@ -81,7 +81,7 @@ def all_runs(found: list[hiermem.RunRecord]) -> RenderableType:
     )
 
 
-def _result_of(run: hiermem.RunRecord) -> str:
+def _result_of(run: types.RunRecord) -> str:
     """Return the result of a run in a few words."""
     if run.kind == "erasure":
         return ", ".join([_erasure_kind(run), *_counts(run.detail.get("removed"))])
@@ -106,7 +106,7 @@ def _result_of(run: hiermem.RunRecord) -> str:
     return ", ".join(parts)
 
 
-def _erasure_kind(run: hiermem.RunRecord) -> str:
+def _erasure_kind(run: types.RunRecord) -> str:
     deed = run.detail.get("kind")
     return str(deed).replace("_", " ") if isinstance(deed, str) else run.kind
 
@@ -123,7 +123,7 @@ def _counts(removed: Any) -> list[str]:
     ]
 
 
-def _places(run: hiermem.RunRecord) -> list[str]:
+def _places(run: types.RunRecord) -> list[str]:
     """Return which messages an erasure removed."""
     with suppress(KeyError, TypeError, ValueError):
         runs = [(int(start), int(stop)) for start, stop in run.detail["erased"]]
@@ -133,7 +133,7 @@ def _places(run: hiermem.RunRecord) -> list[str]:
     return []
 
 
-def one_run(report: hiermem.RunReport) -> RenderableType:
+def one_run(report: types.RunReport) -> RenderableType:
     """Return one run and its items."""
     record = report.record
     took = "" if report.seconds is None else f", took {report.seconds:.1f} s"
@@ -171,13 +171,13 @@ def one_run(report: hiermem.RunReport) -> RenderableType:
     return Group(Text("\n".join(lines)), Text(), items)
 
 
-def metrics_data(found: hiermem.Metrics) -> dict[str, Any]:
+def metrics_data(found: types.Metrics) -> dict[str, Any]:
     """Return the fields, and the figures computed from them."""
     more = picked(found, "nodes", "queue", "dirty_share", "prefix_reuse")
     return {**asdict(found), **more, "feedback_mean": found.feedback.mean}
 
 
-def metrics_table(found: hiermem.Metrics) -> RenderableType:
+def metrics_table(found: types.Metrics) -> RenderableType:
     """Return a session's metrics: the totals, then the levels."""
     levels = table(
         (
@@ -232,7 +232,7 @@ def metrics_table(found: hiermem.Metrics) -> RenderableType:
     return Group(Text("\n".join(lines)), Text(), levels)
 
 
-def print_receipt(receipt: hiermem.Receipt) -> None:
+def print_receipt(receipt: types.Receipt) -> None:
     """Print what was removed, where it was found, and what is left to do.
 
     Ends with the code for incomplete work where the file may still hold bytes of it.
@@ -242,7 +242,7 @@ def print_receipt(receipt: hiermem.Receipt) -> None:
         raise typer.Exit(Code.INCOMPLETE)
 
 
-def _receipt_lines(receipt: hiermem.Receipt) -> list[str]:
+def _receipt_lines(receipt: types.Receipt) -> list[str]:
     done = {"quarantine": "quarantined"}.get(receipt.kind, "erased")
     fresh = len(receipt.indices) - len(receipt.already)
     what = plural(fresh, "message") if fresh else "nothing"
@@ -284,7 +284,7 @@ def _receipt_lines(receipt: hiermem.Receipt) -> list[str]:
     return lines
 
 
-def print_scrubbed(found: hiermem.Scrubbed) -> None:
+def print_scrubbed(found: types.Scrubbed) -> None:
     """Print whether the file's bytes are clean, or why not, and end with the code for that."""
     lines = ["the store holds no bytes of what was erased"]
     if not found.done:
@@ -296,7 +296,7 @@ def print_scrubbed(found: hiermem.Scrubbed) -> None:
         raise typer.Exit(Code.INCOMPLETE)
 
 
-def print_copy(report: hiermem.CopyReport) -> None:
+def print_copy(report: types.CopyReport) -> None:
     """Print what a copy did, and what is wrong at the target."""
     what = (
         (report.copied, "copied"),
@@ -313,7 +313,7 @@ def print_copy(report: hiermem.CopyReport) -> None:
     _print_findings(report.findings)
 
 
-def print_check(report: hiermem.CheckReport) -> None:
+def print_check(report: types.CheckReport) -> None:
     """Print each promise with its state, then the findings."""
     console = out()
     read = f"{plural(report.sessions, 'session')}, {plural(report.messages, 'message')}, "
@@ -334,7 +334,7 @@ def print_check(report: hiermem.CheckReport) -> None:
     _print_findings(report.findings)
 
 
-def _print_findings(findings: Sequence[hiermem.Finding]) -> None:
+def _print_findings(findings: Sequence[types.Finding]) -> None:
     for finding in findings[:_FINDINGS]:
         subject = finding.subject
         said = f"{_promise(finding.promise)}: {subject}, {finding.where}"

@@ -17,6 +17,7 @@ import typer
 from typer import Option
 
 import hiermem
+from hiermem import types
 from hiermem.cli.options import DB, Caps, Db, Model, OneSession, open_existing, session_of, shown
 from hiermem.cli.output import Code, exit_code, hint, progress, result, wants_json
 from hiermem.cli.screen import RETRIED, clean, duration, per_level, plural, say, title_of
@@ -84,7 +85,7 @@ def update(
             )
             result({**data, **asdict(plan)}, _planned(name, plan))
             return
-        report: hiermem.UpdateReport | hiermem.BatchReport
+        report: types.UpdateReport | types.BatchReport
         if chosen:
             touched = [chosen.id]
             report = _updated(chosen, level, strategy, caps, slow=slow)
@@ -103,14 +104,14 @@ def update(
 
 def _updated(
     session: hiermem.Session, level: int | None, strategy: Strategy, caps: Caps, *, slow: bool
-) -> hiermem.UpdateReport:
+) -> types.UpdateReport:
     """Update one session, with the progress of each level that has work."""
     with progress(session.id, "summaries", slow=slow) as show:
 
-        def draw(now: hiermem.UpdateProgress) -> None:
+        def draw(now: types.UpdateProgress) -> None:
             show({f"L{number}": part for number, part in sorted(now.by_level.items())})
 
-        report: hiermem.UpdateReport = session.update(
+        report: types.UpdateReport = session.update(
             level, strategy=strategy, on_progress=draw, **vars(caps)
         )
         return report
@@ -118,12 +119,12 @@ def _updated(
 
 def _updated_all(
     memory: hiermem.Memory, strategy: Strategy, caps: Caps, *, search_index: bool, slow: bool
-) -> tuple[hiermem.BatchReport, list[str]]:
+) -> tuple[types.BatchReport, list[str]]:
     """Update all sessions; return the report, and which of them were worked on."""
     made: dict[str, int] = {}
     with progress("all", "sessions", slow=slow) as show:
 
-        def draw(now: hiermem.BatchProgress) -> None:
+        def draw(now: types.BatchProgress) -> None:
             made.setdefault(now.session_id, 0)
             if now.nodes is not None:
                 made[now.session_id] = now.nodes.done
@@ -178,12 +179,12 @@ def _tenants(memory: hiermem.Memory, after: str | None) -> Iterator[str]:
 
 def _errors(
     memory: hiermem.Memory,
-    report: hiermem.UpdateReport | hiermem.BatchReport,
+    report: types.UpdateReport | types.BatchReport,
     touched: Iterable[str],
 ) -> dict[str, str]:
     """Return the errors by session, where not everything was made; a few of many."""
     found: dict[str, str] = {}
-    if isinstance(report, hiermem.BatchReport):
+    if isinstance(report, types.BatchReport):
         found = dict(islice(report.failures.items(), _ERRORS))
     for each in touched if exit_code(report) else ():
         if len(found) >= _ERRORS:
@@ -199,7 +200,7 @@ def _hint_errors(errors: dict[str, str]) -> None:
         hint(f"{clean(session)}: {clean(error)}")
 
 
-def _hint_model(runs: Iterable[hiermem.RunRecord], name: str) -> None:
+def _hint_model(runs: Iterable[types.RunRecord], name: str) -> None:
     """Say that the summaries are another model's, if the newest update that made any used one."""
     made = (run for run in runs if run.kind == "update" and run.detail.get("made"))
     before = next((str(run.detail.get("model") or name) for run in made), name)
@@ -208,14 +209,16 @@ def _hint_model(runs: Iterable[hiermem.RunRecord], name: str) -> None:
         hint(f"the newest summaries are by {clean(before)}; {again}")
 
 
-def _idle(report: hiermem.UpdateReport | hiermem.BatchReport) -> bool:
+def _idle(report: types.UpdateReport | types.BatchReport) -> bool:
     """Return whether an update found nothing to make."""
     done = report.made or report.reused or report.degraded or report.failed or report.stopped
     return not done
 
 
 def _counts(
-    report: hiermem.UpdateReport | hiermem.BatchReport | hiermem.WorkerStatus, *, degraded: str
+    report: types.UpdateReport | types.BatchReport | types.WorkerStatus,
+    *,
+    degraded: str,
 ) -> list[str]:
     """Return what was not simply made, each count with its word."""
     return [
@@ -230,7 +233,7 @@ def _counts(
     ]
 
 
-def _made(session: str, report: hiermem.UpdateReport | hiermem.BatchReport) -> str:
+def _made(session: str, report: types.UpdateReport | types.BatchReport) -> str:
     """Say what an update did."""
     if _idle(report):
         return f"{clean(session)}: nothing to make."
@@ -246,7 +249,7 @@ def _made(session: str, report: hiermem.UpdateReport | hiermem.BatchReport) -> s
     return f"{clean(session)}: {', '.join(done)}.{spent}{stopped}"
 
 
-def _planned(session: str, plan: hiermem.UpdatePlan) -> str:
+def _planned(session: str, plan: types.UpdatePlan) -> str:
     """Say what an update would do."""
     count = sum(plan.by_level.values())
     if not count:

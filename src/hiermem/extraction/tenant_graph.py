@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-import hiermem
+from hiermem import types
 from hiermem.errors import UsageError
 from hiermem.handle import Handle
 from hiermem.text.policy import check_name
@@ -33,7 +33,7 @@ class AsyncGraph:
         name: str,
         *,
         type: trivector.EntityType | None = None,  # noqa: A002
-    ) -> hiermem.GraphEntity | None:
+    ) -> types.GraphEntity | None:
         """Return the entity of that name, in any spelling; None where there is none.
 
         Where entities of several types share the name, it is the one mentioned most; ``type`` asks
@@ -47,7 +47,7 @@ class AsyncGraph:
         name: str,
         *,
         type: trivector.EntityType | None = None,  # noqa: A002
-    ) -> tuple[hiermem.GraphEntity, ...]:
+    ) -> tuple[types.GraphEntity, ...]:
         """Return all entities of that name, one per type, most mentioned first."""
         from hiermem.extraction import plan
 
@@ -58,7 +58,7 @@ class AsyncGraph:
         name: str,
         *,
         type: trivector.EntityType | None = None,  # noqa: A002
-    ) -> tuple[hiermem.Neighbour, ...]:
+    ) -> tuple[types.Neighbour, ...]:
         """Return what the entity of that name is related to, in both directions, heaviest first."""
         from hiermem.extraction import plan
 
@@ -69,7 +69,7 @@ class AsyncGraph:
         name: str,
         *,
         type: trivector.EntityType | None = None,  # noqa: A002
-    ) -> tuple[hiermem.Mention, ...]:
+    ) -> tuple[types.Mention, ...]:
         """Return the places where the entity was mentioned: session, chunk and messages."""
         from hiermem.extraction import plan
 
@@ -85,7 +85,7 @@ class AsyncGraph:
         return [plan.read_name_record(record.scope, record.body) for record in records]
 
 
-async def tri_vector(handle: Handle, session_id: str) -> hiermem.TriVector | None:
+async def tri_vector(handle: Handle, session_id: str) -> types.TriVector | None:
     """Return the session's newest stored result, or None where it was never extracted."""
     from hiermem.extraction import join, plan
 

@@ -17,7 +17,8 @@ from agents.memory.session_settings import (
     resolve_session_limit,
 )
 
-from hiermem import Memory, Session, from_responses, to_responses
+from hiermem import Memory, Session
+from hiermem.convert import from_responses, to_responses
 from hiermem.integrations.branches import (
     CUT,
     FORK,

@@ -22,7 +22,8 @@ import hashlib
 
 from procrastinate import App, exceptions
 
-from hiermem import AsyncMemory, UsageError, update_one
+from hiermem import AsyncMemory, UsageError
+from hiermem.fleet import update_one
 
 __all__ = ["add_tasks"]
 

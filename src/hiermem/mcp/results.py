@@ -17,15 +17,14 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from mcp.server.mcpserver import Context
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
-from hiermem import (
+from hiermem import Hit, escape
+from hiermem.types import (
     ExtractionProgress,
-    Hit,
     KnownLine,
     Note,
     StoredMessage,
     Summary,
     UpdateProgress,
-    escape,
 )
 
 #: Seconds between two notifications of progress.

@@ -38,13 +38,13 @@ from hiermem import (
     HierarchyConfig,
     Message,
     NotFoundError,
-    SessionRecord,
     ToolCall,
     UsageError,
     published,
 )
 from hiermem.mcp import results
 from hiermem.mcp.results import progress_to
+from hiermem.types import SessionRecord
 
 Authors: TypeAlias = Literal["person", "all"]
 F = TypeVar("F", bound=Callable[..., Any])

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from hiermem._version import __version__
+from hiermem import __version__
 from hiermem.bank import space as space_engine
 from hiermem.bank.store import SpaceContext
 from hiermem.calls.report import report

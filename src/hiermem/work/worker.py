@@ -21,8 +21,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-import hiermem
-from hiermem import arguments
+from hiermem import arguments, types
 from hiermem.calls import budget as budgets
 from hiermem.calls.failures import IDLE, TROUBLE, back_off
 from hiermem.calls.retry import shielded
@@ -95,9 +94,11 @@ class AsyncWorker:
     # -- what the application calls
 
     @property
-    def status(self) -> hiermem.WorkerStatus:
+    def status(self) -> types.WorkerStatus:
         """What the worker is doing, and has done."""
-        doing = hiermem.WorkerStatus(
+        from hiermem.summaries.reports import WorkerStatus
+
+        doing = WorkerStatus(
             state=self._state,
             active=len(self._pool.updates),
             resting=len(self._in_row),

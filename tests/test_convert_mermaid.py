@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hiermem.convert.mermaid import to_mermaid
 from hiermem.errors import UsageError
-from hiermem.extraction.diagram import to_mermaid
 from hiermem.types.trivector import ENTITY_TYPES, Entity, EntityKey, Provenance, Relation, TriVector
 
 PLACE = (Provenance(chunk="s:chunk:0", start=0, stop=2),)
