@@ -86,16 +86,11 @@ def _label(words: str) -> str:
 
 
 #: What a model thought ends at any label of an answer; a plan, which a summary may have, does not.
-_LABELS: Final = tuple(
-    tuple(re.compile(each, re.IGNORECASE | re.MULTILINE) for each in labels)
-    for labels in (
-        (
-            rf"\s*{_label('reasoning labels')}",
-            rf"(?:^[ \t]*|[.!?…。！？][*_\"')\]]*[ \t]*){_label('answer labels')}",
-        ),
-        (rf"\s*{_label('plan labels')}", rf"^[ \t]*{_label('summary labels')}"),
-    )
-)
+_THOUGHT: Final = re.compile(rf"(?im)\s*{_label('reasoning labels')}")
+_ANSWER_BEGINS: Final = r"(?im)(?:^[ \t]*|[.!?…。！？][*_\"')\]]*[ \t]*)"
+_ANSWER: Final = re.compile(_ANSWER_BEGINS + _label("answer labels"))
+_PLAN: Final = re.compile(rf"(?im)\s*{_label('plan labels')}")
+_SUMMARY: Final = re.compile(rf"(?im)^[ \t]*{_label('summary labels')}")
 #: A member of JSON that holds reasoning.
 _MEMBER: Final = re.compile(rf"(?i)\w*{_NAME}[\w ]*|{either(_WORDS['plan labels'])}")
 
@@ -153,7 +148,7 @@ def without_reasoning(text: str, *, spoken: bool = False) -> str:
         places[-1] = (places[-1][0], len(text))
     answer = _joined([text[start:stop] for start, stop in places]).strip(_EDGE)
     answer = answer if spoken else _LEADING.sub("", answer)
-    labels = [(begins.match(answer), ends) for begins, ends in _LABELS]
+    labels = [(_THOUGHT.match(answer), _ANSWER), (_PLAN.match(answer), _SUMMARY)]
     if labels[0][0] and (aside := _ASIDE.match(answer)):
         return answer[aside.end() :]
     finals = (ends.search(answer, label.end()) for label, ends in labels if label)

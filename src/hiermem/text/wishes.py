@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Final
 
 from hiermem.data import words_of_languages
@@ -94,14 +94,27 @@ def wishes_in(message: Message) -> tuple[str, ...]:
         return ()
     content = message.content
     parts = [content] if isinstance(content, str) else _texts(content)
-    lines = _first_paragraph(parts[0]) if parts else []
+    # Nothing else of a text is looked at.
+    return (
+        _between(parts[0][: 2 * _PARAGRAPH], parts[-1][-_PARAGRAPH:], len(parts[-1]))
+        if parts
+        else ()
+    )
+
+
+# A context reads the wishes that it shows anew each time.
+@lru_cache(256)
+def _between(beginning: str, end: str, length: int) -> tuple[str, ...]:
+    """Return the wishes in a message by its first text, and the end and length of its last one."""
+    lines = _first_paragraph(beginning)
     paragraph = "\n".join(lines)
     # Nearly all messages end here.
     if not _has_cue(_plain(paragraph)):
         return ()
     found = [_shortened(wish) for wish in _read(lines)][:_MOST]
     is_letter = _pattern("letter").match(paragraph) or _pattern("signed").search(paragraph)
-    return () if not found or is_letter or _is_judged(parts[-1], found[-1]) else tuple(found)
+    is_foreign = not found or is_letter or _is_judged(end, length, found[-1])
+    return () if is_foreign else tuple(found)
 
 
 def lasting_wishes(message: Message) -> tuple[str, ...]:
@@ -125,9 +138,8 @@ def _shortened(text: str) -> str:
 def _first_paragraph(text: str) -> list[str]:
     """Return the lines of a text's first paragraph, up to a marked one; [] if it is long."""
     lines: list[str] = []
-    for line in text[: 2 * _PARAGRAPH].splitlines():
-        if line.strip():
-            lines.append(line)
+    for line in text.splitlines():
+        lines += [line] if line.strip() else []
         if lines and (not line.strip() or (_MARKED.match(line) and not _ITEM.match(line))):
             break
     return [] if sum(map(len, lines)) > _PARAGRAPH else lines
@@ -162,13 +174,13 @@ def _read(lines: Sequence[str]) -> Iterator[str]:
             return
 
 
-def _is_judged(text: str, wish: str) -> bool:
-    """Return whether a text ends with a signature, or by asking about what stands before it."""
-    end = _BREAK.split(text[-_PARAGRAPH:].rstrip())[-1]
+def _is_judged(text: str, length: int, wish: str) -> bool:
+    """Return whether the end of a text is a signature, or asks about what stands before it."""
+    end = _BREAK.split(text.rstrip())[-1]
     sentences = [part[0] for part in _SENTENCE.finditer(end.splitlines()[-1] if end else "")]
     sentences = [each for each in sentences if any(map(str.isalnum, each))]
     last = " ".join(sentences[-1].split()) if sentences else ""
-    is_short = len(text) <= len(wish) + len(last) + _BETWEEN
+    is_short = length <= len(wish) + len(last) + _BETWEEN
     signs = ["task", "reported", *(["about"] if is_short and wish not in last else [])]
     asks = any(_pattern(sign).search(_plain(last)) for sign in signs)
     return bool(_pattern("signed").search(f"\n{end}") or (last not in wish and asks))
@@ -220,9 +232,8 @@ def _has_cue(text: str) -> bool:
     """Return whether a text may hold a wish, without compiling the table."""
     cues, unspaced = _cue_words()
     words = set(_WORD.findall(text))
-    if any(cue <= words for word in cues.keys() & words for cue in cues[word]):
-        return True
-    return not text.isascii() and any(cue in text for cue in unspaced)
+    has_words = any(cue <= words for word in cues.keys() & words for cue in cues[word])
+    return has_words or (not text.isascii() and any(cue in text for cue in unspaced))
 
 
 def _any(name: str) -> str:
@@ -247,7 +258,6 @@ def _sources() -> Mapping[str, str]:
     pieces = {
         "UNLESS": rf"{unless}(?![ ,]*(?:[^\s,]+ )?{_any('inverted')})",
         "SOME": r"(?: ?(?!(?:your|the|th(?:is|at|ese|ose)|his|her|their|its)\b)[\w'-]+){0,2}? ?",
-        "VAGUE": rf"(?![^\n]*{_any('vague')}\W*$)",
         "NAME": rf"(?!{_any('no_name')})[\w'-]+(?: [\w'-]+)?(?:,? (?:{_any('evermore')}|\w+))?",
         "END": rf"(?:[ ,\uff0c]*(?:{_any('please')}|{_any('evermore')}))*\W*$",
     }
