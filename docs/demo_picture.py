@@ -36,7 +36,7 @@ def printed() -> list[str]:
     """Return the lines of the demo that show the context, with their colours."""
     program = "from hiermem.cli.app import app; app()"
     run = subprocess.run(  # noqa: S603 - the program and its arguments stand here
-        [sys.executable, "-c", program, "demo", "--fast"],
+        [sys.executable, "-c", program, "demo"],
         env={**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm-256color"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip

@@ -30,7 +30,7 @@ def db(tmp_path):
 
 
 def test_notes_go_into_the_bank_and_come_out(db):
-    assert "2 live notes" in run("show", "--db", db).stdout
+    assert "live notes  2" in run("show", "--db", db).stdout
     told = run("show", "--notes", "--db", db).stdout
     assert "SQLite works since 12 May." in told
     assert "\x1b" not in told
@@ -39,12 +39,13 @@ def test_notes_go_into_the_bank_and_come_out(db):
     assert "+++ b/progress.md" in dry
     assert "12 May" in dry
     assert "\x1b" not in dry
-    assert "2 live notes" in run("show", "--db", db).stdout, "a dry run wrote something"
+    assert "live notes  2" in run("show", "--db", db).stdout, "a dry run wrote something"
     done = run("consolidate", "--db", db).stdout
-    assert "x (ok): 2 notes consolidated" in done
-    assert "created: decisions.md, progress.md" in done
+    assert re.search(r"message +2 notes consolidated", done)
+    assert re.search(r"files created +decisions.md, progress.md", done)
     assert "--- " not in done
-    assert "(nothing_to_do): No new notes to consolidate" in run("consolidate", "--db", db).stdout
+    told = run("consolidate", "--db", db).stdout
+    assert re.search(r"nothing_to_do *\nmessage +No new notes to consolidate", told)
     with Memory.open(db) as memory:
         text = memory.space("x").read("progress.md")
     shown = run("show", "progress.md", "--db", db).stdout
@@ -55,16 +56,16 @@ def test_notes_go_into_the_bank_and_come_out(db):
     assert run("show", "--rules", "--db", db).stdout.strip() == RULES
     assert run("show", "--list", "--db", db).stdout == "x\n"
     told = run("show", "--db", db).stdout
-    assert "0 live notes" in told
-    assert re.findall(r"\w+", told.splitlines()[1]) == ["file", "lines", "characters"]
+    assert "live notes" not in told
+    assert re.search(r"(?m)^name +lines  characters$", told)
 
 
 def test_a_consolidation_is_undone_with_its_notes(db):
     run("consolidate", "--db", db)
-    assert "0 live notes" in run("show", "--db", db).stdout
+    assert "live notes" not in run("show", "--db", db).stdout
     told = run("rollback", "0", "--restore-notes", "--db", db).stdout
-    assert "restores revision 0; 2 notes live again" in told
-    assert "2 live notes" in run("show", "--db", db).stdout
+    assert re.search(r"restored +\S+, \S+\n", told)
+    assert re.search(r"live notes +2", run("show", "--db", db).stdout)
 
 
 def test_dropped_and_unplaced_notes_are_shown(db, monkeypatch):
@@ -78,14 +79,13 @@ def test_dropped_and_unplaced_notes_are_shown(db, monkeypatch):
     monkeypatch.setattr("hiermem.cli.options.Model.llm", lambda *_, **__: llm)
     told = run("consolidate", "--db", db, code=3).stdout
     assert "1 dropped of these" in told
-    assert "by dev" in told
+    assert re.search(r"  dev\S* +progress.md", told)
     assert "progress.md says it" in told.replace("[31m", "")
-    assert "left out by the model, still live:" in told
-    assert "and 2 more" in told
+    assert len(re.search(r"unplaced +(\d.+?) *\n", told)[1].split(", ")) == 6
     shown = run("show", "--dropped", "--db", db).stdout
     assert "says it" in shown
     assert "\x1b" not in told + shown
-    assert "6 live notes" in run("show", "--db", db).stdout
+    assert re.search(r"live notes +6", run("show", "--db", db).stdout)
 
 
 def test_the_history_goes_back_and_forth(db):
@@ -96,8 +96,8 @@ def test_the_history_goes_back_and_forth(db):
     assert told.count("consolidation") == 2
     assert "13 May" in run("diff", "--db", db).stdout
     assert "13 May" not in run("diff", "0", "1", "--db", db).stdout
-    assert "restores revision 1" in run("rollback", "1", "--db", db).stdout
-    assert "rollback to 1" in run("history", "--db", db).stdout
+    assert re.search(r"to +1 *\n", run("rollback", "1", "--db", db).stdout)
+    assert re.search(r"rollback +1 ", run("history", "--db", db).stdout)
     files = " ".join(
         run("show", each, "--db", db).stdout for each in ("progress.md", "decisions.md")
     )
@@ -120,16 +120,15 @@ def test_object_storage_is_exported_to_and_loaded(db, tmp_path, monkeypatch):
     with serving("bank") as server:
         there = ("s3://bank/x", "--option", f"endpoint={server.endpoint}", "--option")
         allowed = (*there, "allow_http=true")
-        assert "2 written" in run("export", *allowed, "--db", db).stdout
-        assert (
-            "2 unchanged, 0 removed in s3://bank/x." in run("export", *allowed, "--db", db).stdout
-        )
+        for how in ("written", "unchanged"):
+            told = run("export", *allowed, "--db", db).stdout
+            assert re.search(rf"{how} +decisions.md, progress.md", told)
         older = tmp_path / "older.db"
         shutil.copyfile(db, older)
         run("note", "It works on 13 May too.", "--db", db)
         run("consolidate", "--db", db)
-        assert "1 written" in run("export", *allowed, "--db", db).stdout
-        assert "2 unchanged" in run("load", *allowed, "--db", db).stdout
+        assert re.search(r"written +\S+ *\n", run("export", *allowed, "--db", db).stdout)
+        assert re.search(r"unchanged +\S+, \S+", run("load", *allowed, "--db", db).stdout)
         failed = run("export", *allowed, "--db", older, code=1)
         assert "later revision 2, not 1" in failed.stderr
         for wrong in (f"secret_access_keys={SECRET}", SECRET):
@@ -140,13 +139,13 @@ def test_object_storage_is_exported_to_and_loaded(db, tmp_path, monkeypatch):
 def test_a_folder_is_exported_to_and_loaded(db, tmp_path):
     run("consolidate", "--db", db)
     folder = tmp_path / "bank"
-    assert "2 written" in run("export", folder, "--db", db).stdout
+    assert re.search(r"written +\S+, \S+", run("export", folder, "--db", db).stdout)
     (folder / "progress.md").write_text("by hand\n", encoding="utf-8")
     failed = run("export", folder, "--db", db, code=2)
     assert "progress.md in" in failed.stderr
-    assert "1 changed" in run("load", folder, "--db", db).stdout
+    assert re.search(r"updated +progress.md", run("load", folder, "--db", db).stdout)
     assert run("show", "progress.md", "--db", db).stdout == "by hand\n"
-    assert "2 unchanged" in run("export", folder, "--db", db).stdout
+    assert re.search(r"unchanged +\S+, \S+", run("export", folder, "--db", db).stdout)
 
 
 def test_what_is_wrong_is_said(db, tmp_path):
@@ -176,9 +175,8 @@ def test_a_space_is_erased_after_leave_was_given(db, tmp_path):
     assert "Pass --yes" in run("erase", "--db", db, code=2).output
     assert run("show", "--list", "--db", db).stdout == "x\n"
     told = run("erase", "--db", db, "--yes").stdout
-    assert "erased: space 'x'" in told
-    assert "1 space, 2 notes, 2 files, 1 revision" in told
+    assert {"spaces 1", "notes 2", "files 2", "revisions 1"} <= set(re.findall(r"\w+ \d", told))
     assert str(tmp_path / "out") in told.replace("\n", "")
-    assert "no trace of them is left in the file" in told
+    assert re.search(r"scrubbed +yes", told)
     assert run("show", "--list", "--db", db).stdout == ""
     assert "does not exist" in run("erase", "--space", "x", "--db", db, "--yes", code=1).output

@@ -41,11 +41,11 @@ CALLS = {
     "export": ["export", "{new}", "-s", "talk"],
     "delete": ["delete", "talk", "--yes"],
     "erase": ["erase", "3", "-s", "talk", "--yes"],
-    "scrub": ["scrub"],
-    "migrate": ["migrate"],
-    "backup": ["backup", "{new}"],
-    "copy": ["copy", "{db}", "{new}"],
-    "check": ["check"],
+    "store scrub": ["store", "scrub"],
+    "store migrate": ["store", "migrate"],
+    "store backup": ["store", "backup", "{new}"],
+    "store copy": ["store", "copy", "{db}", "{new}"],
+    "store check": ["store", "check"],
     "runs": ["runs"],
     "runs --run": ["runs", "--run", "{run}"],
     "metrics": ["metrics", "-s", "talk"],
@@ -111,8 +111,9 @@ def test_every_command_takes_it():
     What ``mcp`` prints belongs to its protocol.
     """
     group = typer.main.get_command(app)
-    names = [name for name in group.commands if name not in ("bank", "mcp")]
-    names += [f"bank {name}" for name in group.commands["bank"].commands]
+    groups = ("bank", "store")
+    names = [name for name in group.commands if name not in (*groups, "mcp")]
+    names += [f"{each} {name}" for each in groups for name in group.commands[each].commands]
     assert sorted(names) == sorted({name.partition(",")[0] for name in CALLS} & set(names))
 
 

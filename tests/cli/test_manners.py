@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from sampling import crossed
 
 from hiermem import Memory
-from hiermem.cli import output
-from hiermem.cli.app import app
+from hiermem.cli.app import _misuse, app
 from hiermem.cli.options import tokens
 
 #: Phrases of the libraries that read a command line.
@@ -124,7 +123,10 @@ def test_no_phrase_of_a_library_reaches_whoever_types_nonsense():
     """Every option of every command, read but not run."""
     group = typer.main.get_command(app)
     commands = [each for each in group.commands.values() if not hasattr(each, "commands")]
-    commands += group.commands["bank"].commands.values()
+    commands += [
+        *group.commands["bank"].commands.values(),
+        *group.commands["store"].commands.values(),
+    ]
     refused = 0
     for command in commands:
         for option in command.params:
@@ -135,7 +137,7 @@ def test_no_phrase_of_a_library_reaches_whoever_types_nonsense():
                     command.make_context("x", [f"{option.opts[0]}={nonsense}"])
                 except typer.BadParameter as error:
                     refused += "Missing" not in str(error.format_message())
-                    error.message = output._misuse(error)
+                    error.message = _misuse(error)
                     assert not [each for each in THEIRS if each in error.format_message()]
     assert refused > 100
 

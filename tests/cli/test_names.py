@@ -8,8 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import Memory, Message, NotFoundError, UsageError
-from hiermem.cli.options import by_newest, session_of, sessions_of
-from hiermem.cli.screen import chosen, families, holds, short_ids, spelled
+from hiermem.cli.options import (
+    by_newest,
+    chosen,
+    families,
+    holds,
+    session_of,
+    sessions_of,
+    short_ids,
+    spelled,
+)
 from hiermem.types import SessionRecord
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from hiermem import ImagePart, Memory, Message, NotFoundError, TextPart, ToolCall
 from hiermem.cli.app import app
-from hiermem.cli.screen import clean
+from hiermem.cli.output import clean
 
 runner = CliRunner()
 SAID = datetime(2025, 3, 1, 9, 30, tzinfo=timezone(timedelta(hours=2)))
@@ -79,7 +79,7 @@ def test_pins_are_listed_added_and_taken_off(db):
     wish, pinned = json.loads(run(*asked, "--json").stdout)["pins"]
     assert (wish["index"], wish["reason"]) == (1, "wish")
     assert (pinned["index"], pinned["reason"]) == (0, "pinned")
-    assert "User: From now on, answer in French." in run(*asked).stdout
+    assert "From now on, answer in French.  User " in run(*asked).stdout
     assert "French" not in run(*asked, "--remove", 1).stdout
     assert "is not pinned" in run(*asked, "--remove", 1, code=1).stderr
 
@@ -95,7 +95,7 @@ def test_more_sessions_than_a_page_are_listed_once(tmp_path, monkeypatch):
 
 def test_json_lines_come_back_as_the_messages_that_they_were(db, tmp_path):
     target = tmp_path / "talk.jsonl"
-    assert "wrote 4 messages" in run("export", target, "--db", db, "--session", "talk").stderr
+    assert "messages  4" in run("export", target, "--db", db, "--session", "talk").stdout
     assert run("export", "--db", db, "--session", "talk").stdout == target.read_text("utf-8")
     assert run("export", "talk", "-", "--db", db).stdout == target.read_text("utf-8")
     run("import", target, "--db", tmp_path / "again.db", "--session", "copy")
@@ -169,9 +169,9 @@ def test_an_export_replaces_no_file_and_leaves_no_half(db, tmp_path, monkeypatch
 
 
 def test_rename_changes_the_title_and_nothing_else(db):
-    assert "is called 'The harbour' now" in run("rename", "talk", "The harbour", "--db", db).stdout
+    assert "title    The harbour" in run("rename", "talk", "The harbour", "--db", db).stdout
     assert "\nThe harbour " in run("sessions", "--db", db).stdout
-    assert "has no title now" in run("rename", "talk", "", "--db", db).stdout
+    assert "title" not in run("rename", "talk", "", "--db", db).stdout
     with Memory.open(db) as memory:
         assert memory.session("talk").status().title is None
         assert memory.session("talk").get_metadata() == {"user": "ada"}
@@ -196,14 +196,14 @@ def test_a_chat_is_listed_with_the_days_it_was_held_on(tmp_path):
             Message.user("Bye.", created_at=SAID + timedelta(days=9)),
         )
     listed = run("sessions", "--db", tmp_path / "m.db").stdout
-    assert "2  1 Mar to 10 Mar 2025 " in listed
+    assert "2  1 Mar to 10 Mar 2025" in listed
 
 
 def test_delete_asks_and_erases(db):
     run("delete", "talk", "--db", db, code=2, given="n\n")
     assert "erase session Plans (talk)?" in run("delete", "talk", "--db", db, code=2).output
     assert "there is Plans (talk)" in run("delete", "Plan", "--db", db, "--yes", code=1).stderr
-    assert "erased: session 'talk'" in run("delete", "talk", "--db", db, "--yes").stdout
+    assert "sessions 1, messages 4" in run("delete", "talk", "--db", db, "--yes").stdout
     with Memory.open(db, create=False) as memory:
         assert [record.id for record in memory.sessions()] == ["other"]
         with pytest.raises(NotFoundError):

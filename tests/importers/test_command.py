@@ -127,5 +127,5 @@ def test_an_account_of_chats_is_a_session_each_and_says_what_was_left(tmp_path):
            for n, u in enumerate(["U1", "U2", "U1"])]  # fmt: skip
     path = chat_files.dump(tmp_path / "d.json", [*day, {"type": "hologram", "ts": "1.0"}])
     result = runner.invoke(app, ["import", str(path), "--dry-run"])
-    assert (result.exit_code, result.stdout.count("Not read:")) == (3, 1)
+    assert (result.exit_code, result.stdout.count("\nnot read\n")) == (3, 1)
     assert sum(survey(read_chats(path)).unread.values()) == 1

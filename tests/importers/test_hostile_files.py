@@ -282,7 +282,7 @@ def test_a_folder_is_read_file_by_file_and_says_what_it_left(tmp_path):
     db = tmp_path / "m.db"
     result = runner.invoke(app, ["import", str(folder), "--db", str(db)])
     assert result.exit_code == 3, result.output
-    assert "Not read: lines that are not JSON" in result.stdout
+    assert "\nlines that are not JSON" in result.stdout
 
 
 def test_one_speaker_for_everything_is_said(tmp_path):

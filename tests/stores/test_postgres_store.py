@@ -595,7 +595,7 @@ async def test_an_older_store_is_migrated_where_that_is_asked_for(schema, monkey
     monkeypatch.setattr(
         schemas, "script", lambda name="current": {name_of_it: step}.get(name) or read()
     )
-    with pytest.raises(StoreError, match="hiermem migrate"):
+    with pytest.raises(StoreError, match="hiermem store migrate"):
         await PostgresStore.open(postgres_server.dsn(), schema=schema)
     stores = await asyncio.gather(
         *(PostgresStore.open(postgres_server.dsn(), schema=schema, migrate=True) for _ in range(4))

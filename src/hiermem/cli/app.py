@@ -1,55 +1,49 @@
-"""The command line: every command, in the groups and the order of the help.
+"""The command line: every command in the groups and the order of the help, and their errors.
 
 A command prints its result on standard output and everything else (progress, hints, errors) on
-standard error, so that its result can be piped. ``output`` has the exit codes.
-
-The command ``view``: writes a memory, or one session of it, as a page for a browser.
-
-The command ``mcp``: the memory as a server of the Model Context Protocol.
-
-Standard output belongs to the protocol, so nothing is printed there.
-
-The maintenance commands: ``runs``, ``metrics``, ``erase``, ``backup``, ``copy`` and ``check``.
-
-An irreversible action is confirmed first, with a question that names it. Without a terminal to ask
-on, it needs ``--yes``.
+standard error, so that its result can be piped. An irreversible action is confirmed first, with a
+question that names it; without a terminal to ask on, it needs ``--yes``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final
+from types import FrameType
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
-from typer import Argument, Option
+from pydantic import ValidationError
+from typer import Option
+from typer.core import TyperGroup
 
 import hiermem
-from hiermem import AsyncMemory, ConfigError, HierarchyConfig, UpdatePolicy, types
-from hiermem.cli import (
-    bank,
-    demo,
-    extract,
-    import_cmd,
-    options,
-    output,
-    search_cmd,
-    sessions,
-    show,
-    tables,
-    update,
-)
-from hiermem.cli import screen as names
+from hiermem import AsyncMemory, ConfigError, HierarchyConfig, UpdatePolicy
+from hiermem.cli import bank, demo, extract, imports, options, search, sessions, show, store, update
 from hiermem.cli.options import Caps, Model, Place, declared
-from hiermem.cli.output import Code, Commands, confirm, hint, progress, result
-from hiermem.cli.screen import clean, out, plural, replace_unencodable
+from hiermem.cli.output import (
+    Code,
+    choose,
+    clean,
+    echo,
+    hint,
+    out,
+    replace_unencodable,
+    result,
+    say,
+    to_json,
+    wants_json,
+)
 from hiermem.cli.sessions import new_file
 
 #: How a page of this command begins, which the next one may replace. A file that quotes a page, or
@@ -91,12 +85,7 @@ def view(
     with new_file(target, replace=True) as file:
         file.write(page)
     size = target.stat().st_size
-    output.result(
-        {"session_id": session, "file": str(target), "bytes": size},
-        lambda: output.hint(
-            f"wrote {clean(str(target))} ({size / 1e6:.1f} MB): open it in a browser"
-        ),
-    )
+    result({"session_id": session, "file": str(target), "bytes": size})
 
 
 def _beginning(target: Path) -> bytes:
@@ -192,219 +181,149 @@ def _sizes(path: Path) -> HierarchyConfig:
     return HierarchyConfig.from_published(found)
 
 
-#: Messages on the command line: 3, or 5-9 with both ends.
-_RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
-#: The largest range of messages.
-_MOST = 1_000_000
-#: A limit that returns all runs.
-_ALL = 2**31 - 1
+#: What other programs call a command or an option, and what is right here.
+_MEANT = {
+    "--all": "without --session, all are searched",
+    "--order": "the newest come first",
+    "--search": "write the words after the command",
+    **dict.fromkeys(("add", "ingest", "load"), "import"),
+    **dict.fromkeys(("ls", "list"), "sessions"),
+    **dict.fromkeys(("ask", "find"), "search"),
+    **dict.fromkeys(("rm", "remove"), "delete"),
+    "chat": "context",
+}
+#: The base class of typer's exceptions for a wrong command line; typer exports only subclasses.
+_Misuse: Any = typer.BadParameter.__mro__[1]
 
 
-def runs(
-    one: options.OneSession,
-    *,
-    run: Annotated[
-        str | None,
-        Option(metavar="ID", help="Show this run item by item; the beginning of its id will do."),
-    ] = None,
-    limit: Annotated[int, Option(min=1, help="The number of runs, newest first.")] = 20,
-) -> None:
-    """List runs (updates, extractions, erasures), or show one run item by item."""
-    name = one.chosen()
-    with one.open() as memory:
-        if run is not None:
-            report = _run_of(memory, run)
-            result(report, tables.one_run(report), whole=True)
-            return
-        found = _runs_of(memory, name, limit)
-        shown = tables.all_runs(found) if found else ""
-        result({"runs": found}, shown, whole=True, empty="no runs yet")
+class Commands(TyperGroup):
+    """The commands, with one place for their errors and exit codes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Look for --json in the whole line, because an error in it is to be JSON already."""
+        choose(as_json="--json" in (args[: args.index("--")] if "--" in args else args))
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        with _reported_errors():
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; of a word that other programs use, say what it is called here."""
+        if args[0] not in self.commands and args[0] in _MEANT:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {_MEANT[args[0]]!r}?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands in their groups, each with its first sentence."""
+        del ctx
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            about: Any = command  # typer says of a group of commands alone that it has this
+            group = getattr(about, "rich_help_panel", None) or "Commands"
+            groups.setdefault(group, []).append((name, about.get_short_help_str(limit=200)))
+        for group, rows in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(rows)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _reported_errors(), _quiet_log():
+            return super().invoke(ctx)
 
 
-def _runs_of(memory: hiermem.Memory, name: str | None, limit: int) -> list[types.RunRecord]:
-    """Return all runs, or those of a session, which may have been erased.
+def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
+    """Raise what Ctrl-C raises, with the signal as its argument."""
+    raise KeyboardInterrupt(signal.Signals(number))
 
-    Raises NotFoundError for a session that does not exist and has none.
-    """
-    if name is None:
-        return memory.runs(limit=limit)
+
+@contextmanager
+def _termination() -> Generator[None]:
+    """Let a SIGTERM end the command as Ctrl-C does, so that it cleans up and says so."""
+    before = signal.getsignal(signal.SIGTERM)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before in (signal.SIG_IGN, None):
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
     try:
-        session = options.session_of(memory, name)
-    except hiermem.NotFoundError:
-        session = memory.session(name)
-        if not session.runs(limit=1):
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _quiet_log() -> Generator[None]:
+    """With --json, keep the log's warnings from standard error, where each line is JSON."""
+    log, handler = logging.getLogger(hiermem.__name__), logging.NullHandler()
+    if wants_json():
+        log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+@contextmanager
+def _reported_errors() -> Generator[None]:
+    """Print an error that the user can act on as one line, and exit with its code."""
+    try:
+        with _termination():
+            yield
+    except KeyboardInterrupt as error:
+        number: signal.Signals = error.args[0] if error.args else signal.SIGINT
+        again = "what was made is kept, and the same command continues"
+        _fail(number.name, f"interrupted by {number.name}: {again}", 128 + number)
+    except hiermem.BudgetTooSmallError as error:
+        text = (
+            f"{error.budget:,} tokens are too few for this session; it needs at least "
+            f"{error.minimum:,} now. With --allow-omission, what does not fit is listed instead."
+        )
+        _fail(type(error).__name__, text, Code.ERROR)
+    except (hiermem.HiermemError, OSError) as error:
+        # Subclasses of UsageError are about what a file or a session holds.
+        wrong = type(error) in (hiermem.UsageError, hiermem.ConfigError)
+        code = Code.USAGE if wrong else Code.ERROR
+        retryable = getattr(error, "retryable", False)
+        again = " Trying again may help." if retryable else ""
+        _fail(type(error).__name__, f"{error}{again}", code, retryable=retryable)
+    except _Misuse as error:
+        error.message = _misuse(error)
+        if not wants_json():
             raise
-    return session.runs(limit=limit)
+        _fail("UsageError", error.format_message(), Code.USAGE)
 
 
-def _run_of(memory: hiermem.Memory, name: str) -> types.RunReport:
-    """Return the only run whose id begins so."""
-    fitting = [each.id for each in memory.runs(limit=_ALL) if each.id.startswith(name)]
-    if len(fitting) > 1:
-        raise hiermem.UsageError(f"{len(fitting):,} runs begin with {name!r}; give more of the id")
-    return memory.run(fitting[0] if fitting else name)
+def _misuse(error: Any) -> str:
+    """Return what is wrong with a command line, in no words of the libraries that read it."""
+    if isinstance(error.__cause__, ValidationError):
+        fault = error.__cause__.errors(include_url=False)[0]
+        said = str(fault["msg"]).removeprefix("Value error, ")
+        if not said.startswith("Input should"):
+            return said
+        must = said.removeprefix("Input should").partition(",")[0]
+        return f"{fault['input']!r}; it must{must}"
+    said = str(error.message)
+    if said.startswith("Got unexpected extra argument"):
+        return f"{said}; put a name of several words between quotes"
+    if (option := getattr(error, "option_name", None)) and error.ctx is not None:
+        meant = (
+            "write options after the command" if error.ctx.parent is None else _MEANT.get(option)
+        )
+        error.possibilities = None if meant else error.possibilities
+        return f"{said}; {meant}" if meant else said
+    return said
 
 
-def metrics(
-    one: options.OneSession,
-    *,
-    input_price: Annotated[
-        float | None, Option(min=0, help="The summariser's price of a million input tokens.")
-    ] = None,
-    output_price: Annotated[
-        float | None, Option(min=0, help="Its price of a million output tokens.")
-    ] = None,
-    context_price: Annotated[
-        float | None, Option(min=0, help="The price of a million tokens of a context.")
-    ] = None,
-) -> None:
-    """Show a session's metrics: compression, cost, and the facts that were kept."""
-    prices = None
-    if (input_price, output_price, context_price) != (None, None, None):
-        prices = hiermem.Prices(input_price or 0.0, output_price or 0.0, context_price)
-    with one.opened() as session:
-        found = session.metrics(prices)
-        result(tables.metrics_data(found), tables.metrics_table(found))
-
-
-def erase(
-    one: options.OneSession,
-    *,
-    messages: Annotated[
-        list[str] | None, Argument(help="The messages: 3, or 5-9 with both ends.")
-    ] = None,
-    everything: Annotated[
-        bool, Option("--everything", help="Erase everything kept for this tenant.")
-    ] = False,
-    forks: Annotated[
-        options.Forks,
-        Option(help="Erase in all sessions that share the messages, or keep them there."),
-    ] = "all",
-    quarantine: Annotated[
-        bool, Option("--quarantine", help="Keep the messages readable, but use them nowhere.")
-    ] = False,
-    yes: options.Yes = False,
-) -> None:
-    """Erase messages and everything made from them. This cannot be undone.
-
-    The session comes first: hiermem erase SESSION 3 5-9. 'hiermem delete' erases a whole session.
-    """
-    one, words = one.parted(messages or ())
-    name = one.chosen()
-    if everything and (name is not None or quarantine):
-        raise hiermem.UsageError("--everything goes with no session, message or --quarantine")
-    if not everything and (name is None or not words):
-        raise hiermem.UsageError("no messages named; write for example: hiermem erase @last 3 5-9")
-    indices = _indices(words)
-    with one.open() as memory:
-        if everything:
-            count = sum(1 for _ in options.sessions_of(memory))
-            confirm(
-                f"erase all {plural(count, 'session')} of tenant {clean(one.tenant)!r}?", yes=yes
-            )
-            tables.print_receipt(memory.erase_tenant())
-            return
-        session = options.session_of(memory, name, whole=yes)
-        word = "quarantine" if quarantine else "erase"
-        of = names.labelled(session.status())
-        confirm(f"{word} {plural(len(indices), 'message')} of session {of}?", yes=yes)
-        act = session.quarantine if quarantine else session.erase
-        tables.print_receipt(act(indices, forks=forks))
-
-
-def _indices(words: list[str]) -> list[int]:
-    found: set[int] = set()
-    for word in words:
-        match = _RANGE.fullmatch(word)
-        if match is None:
-            raise hiermem.UsageError(f"{word!r} is not a message or a range; write 3, or 5-9")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last < first:
-            raise hiermem.UsageError(f"{word!r} runs backwards; write {last}-{first}")
-        if last - first >= _MOST:
-            raise hiermem.UsageError(f"{word!r} is not a range of at most {_MOST:,} messages")
-        found.update(range(first, last + 1))
-    return sorted(found)
-
-
-def scrub(*, db: options.Db = options.DB) -> None:
-    """Clean the store's bytes after earlier erasures.
-
-    In PostgreSQL this needs the rights of the tables' owner; others wait while a table is written.
-    """
-    with options.open_existing(db) as memory:
-        tables.print_scrubbed(memory.scrub())
-
-
-def migrate(*, db: options.Db = options.DB) -> None:
-    """Bring the store to the version of this hiermem; of a database, with its owner's rights."""
-    with options.open_existing(db, migrate=True):
-        result({"migrated": options.shown(db)}, "the store is of the version of this hiermem")
-
-
-def backup(
-    target: Annotated[str, Argument(metavar="FILE", help="The new file for the copy.")],
-    *,
-    db: options.Db = options.DB,
-) -> None:
-    """Copy the whole store to a new file, also while others are using it."""
-    with options.open_existing(db) as memory:
-        made = memory.backup(target)
-        result(made, f"copied to {clean(made.place)}")
-
-
-def copy(
-    source: Annotated[
-        str,
-        Argument(
-            metavar="FROM",
-            envvar="HIERMEM_COPY_FROM",
-            help="The memory's file, or its postgresql:// URL.",
-        ),
-    ],
-    target: Annotated[
-        str,
-        Argument(
-            metavar="TO",
-            envvar="HIERMEM_COPY_TO",
-            help="The file or URL to copy to; it may exist.",
-        ),
-    ],
-    *,
-    tenant: Annotated[str | None, Option(help="Only this tenant; all by default.")] = None,
-    session: options.Session = None,
-) -> None:
-    """Copy a store, a tenant or a session to another store, and check it there.
-
-    The same command goes on with a copy that was cut off, and brings what has changed since.
-    """  # fmt: skip
-    everything = tenant is None and session is None
-    with (
-        options.open_existing(source, tenant=tenant or "default") as memory,
-        progress("copy", "messages") as show,
-    ):
-
-        def draw(now: types.CopyReport) -> None:
-            show({"messages": (now.messages, None)}, f", {plural(now.sessions, 'session')} done")
-
-        only = None if session is None else options.session_of(memory, session).id
-        report = memory.copy_to(target, session=only, all_tenants=everything, on_progress=draw)
-    result({**asdict(report), "ok": report.ok}, lambda: tables.print_copy(report))
-    if report.findings:
-        raise typer.Exit(Code.ERROR)
-    if report.changing:
-        raise typer.Exit(Code.INCOMPLETE)
-
-
-def check(place: options.Place) -> None:
-    """Verify the promises that stored data can show. Reads everything, writes nothing."""
-    with place.open() as memory:
-        console = out(error=True)
-        with console.status("reading") if console.is_terminal else nullcontext():
-            report = memory.check()
-        result({**asdict(report), "ok": report.ok}, lambda: tables.print_check(report))
-        if not report.ok:
-            raise typer.Exit(Code.ERROR)
+def _fail(kind: str, text: str, code: int, *, retryable: bool = False) -> NoReturn:
+    flat = " ".join(clean(text).split())
+    if wants_json():
+        error = {"type": kind, "message": flat, "code": int(code), "retryable": retryable}
+        echo(to_json({"error": error}) + "\n", error=True)
+    elif code > Code.INCOMPLETE:
+        say(flat, error=True, style="yellow")
+    else:
+        say(f"error: {flat}", error=True, style="red")
+    raise typer.Exit(code) from None
 
 
 app = typer.Typer(
@@ -415,37 +334,45 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-of_bank = typer.Typer(
-    no_args_is_help=True,
-    help="Notes, and the bank of files that they are consolidated into.",
-    rich_markup_mode=None,
-)
 #: The commands, in the groups of the help. A command is called as its function is.
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
-    "Start": [demo.demo, import_cmd.import_, update.update, mcp],
+    "Start": [demo.demo, imports.import_, update.update, mcp],
     "Read": [
-        *(sessions.sessions, search_cmd.search, search_cmd.context, bank.about, show.show, view),
+        *(sessions.sessions, search.search, search.context, bank.about, show.show, view),
         *(sessions.export, extract.extract),
     ],
-    "Change": [sessions.rename, sessions.pin, bank.join, bank.forget, erase, sessions.delete],
-    "Operate": [
-        *(update.work, runs, metrics, check),
-        *(backup, copy, scrub, migrate),
+    "Change": [
+        *(sessions.rename, sessions.pin, bank.join, bank.forget, sessions.erase, sessions.delete)
     ],
+    "Operate": [update.work, store.runs, store.metrics],
 }
-_OF_BANK: list[Callable[..., None]] = [
-    *(bank.note, bank.consolidate, bank.show, bank.history, bank.diff, bank.rollback),
-    *(bank.export, bank.load, bank.erase),
-]
-for _group, _commands in _COMMANDS.items():
+#: The groups of commands: what each is about, where it stands in the help, and its commands.
+_GROUPS: dict[str, tuple[str, str, list[Callable[..., None]]]] = {
+    "bank": (
+        "Notes, and the bank of files that they are consolidated into.",
+        "Change",
+        [
+            *(bank.note, bank.consolidate, bank.show, bank.history, bank.diff, bank.rollback),
+            *(bank.export, bank.load, bank.erase),
+        ],
+    ),
+    "store": (
+        "Check, back up, copy, clean and migrate a whole store.",
+        "Operate",
+        [store.check, store.backup, store.copy, store.scrub, store.migrate],
+    ),
+}
+for _panel, _commands in _COMMANDS.items():
     for _command in _commands:
         _as_json = _command is not mcp  # whose standard output belongs to the protocol
-        app.command(_command.__name__.rstrip("_"), rich_help_panel=_group)(
+        app.command(_command.__name__.rstrip("_"), rich_help_panel=_panel)(
             declared(_command, as_json=_as_json)
         )
-for _command in _OF_BANK:
-    of_bank.command(_command.__name__)(declared(_command))
-app.add_typer(of_bank, name="bank", rich_help_panel="Change")
+for _name, (_help, _panel, _commands) in _GROUPS.items():
+    _group = typer.Typer(no_args_is_help=True, help=_help, rich_markup_mode=None)
+    for _command in _commands:
+        _group.command(_command.__name__)(declared(_command))
+    app.add_typer(_group, name=_name, rich_help_panel=_panel)
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - the shape of a typer callback

@@ -1,40 +1,48 @@
-"""The commands of a space: ``about``, ``forget``, ``join``, and ``bank …`` of its notes and files.
-
-Only the result goes to standard output, so that it can be piped. Text of notes and files is cleaned
-and never moves the cursor.
-"""
+"""The commands of a space: ``about``, ``forget``, ``join``, and ``bank …`` of notes and files."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import typer
-from rich.console import Group
-from rich.text import Text
 from typer import Argument, Option
 
 import hiermem
-from hiermem import types
-from hiermem.cli.options import ME, Caps, InSpace, Model, Place, Yes, session_of, sessions_of
-from hiermem.cli.output import Code, confirm, echo, result, wants_json
-from hiermem.cli.screen import clean, named, one_line, plural, say, spelled, table
-from hiermem.cli.tables import print_receipt
+from hiermem.cli.options import (
+    ME,
+    Caps,
+    InSpace,
+    Model,
+    Place,
+    Yes,
+    named_values,
+    session_of,
+    sessions_of,
+    spelled,
+)
+from hiermem.cli.output import (
+    Code,
+    clean,
+    confirm,
+    echo,
+    facts,
+    named,
+    plural,
+    result,
+    say,
+    wants_json,
+)
+from hiermem.cli.sessions import print_receipt
 
 #: The most characters read from a file or the input, which may never end: more than are allowed.
 _MOST_READ: Final = 8 * 1024 * 1024
-#: The characters of a note shown in a list.
-_WIDTH: Final = 72
-#: The characters of a line of what is known.
-_KNOWN: Final = 300
 #: The lines that a forgetting leaves and names.
 _LEFT: Final = 10
-#: The notes named in a line.
-_SHOWN: Final = 4
 
 Rules = Annotated[
     Path | None,
@@ -74,9 +82,9 @@ class OneSpace(Place):
                     text = file.read(_MOST_READ)
             except UnicodeDecodeError:
                 raise hiermem.UsageError(f"{rules} is not UTF-8 text") from None
-        if self.space is not None:
-            return memory.space(spelled(self.space, memory.spaces()), rules=text)
         names = memory.spaces()
+        if self.space is not None:
+            return memory.space(spelled(self.space, names), rules=text)
         if len(names) == 1 or ME in names:
             return memory.space(ME if ME in names else names[0], rules=text)
         if not names:
@@ -84,9 +92,8 @@ class OneSpace(Place):
                 "this memory holds no space yet; 'hiermem bank note TEXT --space NAME "
                 "--rules FILE' makes one"
             )
-        first = ", ".join(map(clean, names[:8])) + (" …" if len(names) > 8 else "")
         raise hiermem.UsageError(
-            f"there are {len(names):,} spaces; choose one with --space: {first}"
+            f"there are {len(names):,} spaces; choose one with --space: {named(names)}"
         )
 
 
@@ -99,16 +106,11 @@ def about(
     """Print what is known: wishes, notes, lines of the bank, and a line for each conversation."""
     with place.open() as memory:
         lines = place.space_of(memory).about(" ".join(words) if words else None)
-    result({"known": lines}, _known(lines), whole=True, empty="nothing is known")
+    result({"known": lines}, _known(lines), empty="nothing is known")
 
 
-def _known(lines: Iterable[types.KnownLine]) -> str:
-    return "\n".join(
-        f"{line.since:%Y-%m-%d} {line.place}: {one_line(line.text, _KNOWN)}"
-        if line.since
-        else f"{line.place}: {one_line(line.text, _KNOWN)}"
-        for line in lines
-    )
+def _known(lines: Any) -> list[dict[str, Any]]:
+    return [facts(line, "since place text was") for line in lines]
 
 
 def forget(
@@ -132,10 +134,8 @@ def forget(
             what = plural(len(report.gone), "line")
             confirm(f"Erase {what} with all that was made from them?", yes=yes)
             report = space.forget(text, authors=authors)
-    left = ""
-    if count := len(report.unproven):
-        left = f"\nleft, {count:,} that may say the same:\n{_known(report.unproven[:_LEFT])}"
-    result(report, f"erased: {plural(len(report.gone), 'line')}{left}")
+    left = {"left, may say the same": _known(report.unproven[:_LEFT])}
+    result(report, {"erased": plural(len(report.gone), "line"), **left})
 
 
 def join(
@@ -155,9 +155,7 @@ def join(
         if (space := place.made_space(memory)) is None:
             raise hiermem.UsageError("--no-space names no space to join; pass --space")
         memory.join(space, joining)
-    result(
-        {"space": space, "joined": joining}, f"in {clean(space)}: {plural(len(joining), 'session')}"
-    )
+    result({"space": space, "joined": joining})
 
 
 def note(
@@ -174,11 +172,7 @@ def note(
     with place.made(create=rules is not None) as memory:
         space = place.of(memory, rules)
         made = space.note(said, agent=agent, category=category, tags=tag or ())
-        live = len(space.notes())
-        result(
-            {"space": space.name, "key": made.key, "live_notes": live},
-            f"{clean(space.name)}: noted {made.key}; {plural(live, 'live note')}.",
-        )
+        result({"space": space.name, "key": made.key, "live_notes": len(space.notes())})
 
 
 def consolidate(
@@ -198,7 +192,13 @@ def consolidate(
     }
     with place.open(model.llm(), **policies) as memory:
         done = place.of(memory, rules).consolidate(dry_run=dry_run, **vars(caps))
-        result({**asdict(done), "diff": done.diff}, lambda: _print_result(done))
+        view = facts(
+            done, "space status message files_created files_updated files_unchanged lines_removed "
+            "dropped unplaced blocked failed"
+        )  # fmt: skip
+        result({**facts(done), "diff": done.diff}, view)
+        if dry_run and not wants_json():
+            echo(clean(done.diff))
         # The notes that are left are taken in by the next consolidation.
         if done.status not in ("ok", "nothing_to_do"):
             raise typer.Exit(Code.INCOMPLETE)
@@ -221,26 +221,36 @@ def show(
     if list_all:
         with place.open() as memory:
             names = memory.spaces()
-        _print_text({"spaces": names}, "".join(f"{name}\n" for name in names))
+        result({"spaces": names}, "\n".join(names), empty="no space yet")
         return
     with place.opened() as space:
         data: dict[str, Any] = {"space": space.name}
         if file is not None:
             text = space.read(file, revision=revision)
-            _print_text({**data, "file": file, "revision": revision, "text": text}, text)
+            result({**data, "file": file, "revision": revision, "text": text}, text)
         elif synthesis:
             text = space.synthesis()
-            _print_text({**data, "synthesis": text}, f"{text}\n")
+            result({**data, "synthesis": text}, text, empty="no synthesis yet")
         elif rules:
-            text = space.rules()
-            _print_text({**data, "rules": text}, f"{text}\n")
-        elif notes or dropped:
-            found = space.notes() if notes else space.notes("consumed")
-            if dropped:
-                found = [each for each in found if each.dropped_for]
-            _print_notes({**data, "notes": found}, found, dropped=not notes)
+            result({**data, "rules": space.rules()}, space.rules())
+        elif notes:
+            live = space.notes()
+            view = [facts(each, "timestamp agent category state text") for each in live]
+            result({**data, "notes": live}, view, empty="no live notes")
+        elif dropped:
+            gone = [each for each in space.notes("consumed") if each.dropped_for]
+            view = [facts(each, "timestamp agent text consolidation dropped_for") for each in gone]
+            result({**data, "notes": gone}, view, empty="no note was dropped")
         else:
-            _print_bank(space)
+            live = space.notes()
+            texts = [(name, space.read(name)) for name in space.files()]
+            files = [
+                {"name": name, "lines": text.count("\n"), "characters": len(text)}
+                for name, text in texts
+            ]
+            blocked = sum(each.state == "blocked" for each in live)
+            counts = {"live_notes": len(live), "blocked_notes": blocked}
+            result({**data, "files": files, **counts, **facts(space.meta())})
 
 
 def history(
@@ -251,19 +261,10 @@ def history(
     """List the revisions of a bank."""
     with place.opened() as space:
         found = space.history(limit=limit)
-        rows = (
-            {
-                "revision": str(each.number),
-                "when": f"{each.at:%Y-%m-%d %H:%M}",
-                "what": f"rollback to {each.to}" if each.kind == "rollback" else each.kind,
-                "notes": str(len(each.notes)),
-                "files": ", ".join(f"{name} {how}" for name, how in sorted(each.files.items())),
-            }
-            for each in found
-        )
-        shown = table(rows, boxed=True) if found else ""
-        data = {"space": space.name, "revisions": found}
-        result(data, shown, whole=True, empty="no revision yet")
+        view = [
+            {**facts(each, "number at kind to files"), "notes": len(each.notes)} for each in found
+        ]
+        result({"space": space.name, "revisions": found}, view, empty="no revision yet")
 
 
 def diff(
@@ -275,7 +276,7 @@ def diff(
     """Show the changes of the newest revision, or between two revisions."""
     with place.opened() as space:
         text = space.diff(since, until)
-        _print_text({"space": space.name, "diff": text}, text)
+        result({"space": space.name, "diff": text}, text, empty="nothing has changed")
 
 
 def rollback(
@@ -289,11 +290,7 @@ def rollback(
     """Restore an earlier revision of a bank, as a new revision."""
     with place.opened() as space:
         now = space.rollback(to, restore_notes=restore_notes)
-        live = f"; {plural(len(now.restored), 'note')} live again" if restore_notes else ""
-        result(
-            {"space": space.name, **asdict(now)},
-            f"{clean(space.name)}: revision {now.number} restores revision {to}{live}.",
-        )
+        result({"space": space.name, **facts(now)}, facts(now, "number kind to files restored"))
 
 
 def export(
@@ -312,14 +309,10 @@ def export(
     option: StorageOption = None,
 ) -> None:
     """Write the bank into a plain folder, or into object storage."""
-    options = _storage_options(option)
+    options = named_values(option, "--option NAME=VALUE") or None
     with place.opened() as space:
         done = space.export(folder, overwrite=overwrite, options=options)
-        line = (
-            f"{clean(space.name)}: {len(done.written)} written, {len(done.unchanged)} unchanged, "
-            f"{len(done.removed)} removed in {clean(done.folder)}.\n"
-        )
-        _print_text({"space": space.name, **asdict(done)}, line)
+        result({"space": space.name, **facts(done)})
         if done.superseded_by is not None:
             raise hiermem.FolderError(
                 f"{done.folder} has the later revision {done.superseded_by}, not "
@@ -342,16 +335,12 @@ def load(
     """Import the files of a folder or object storage, or the changed ones, into the bank."""
     if "://" not in folder and not Path(folder).is_dir():
         raise typer.BadParameter(f"{folder} is no folder", param_hint="folder")
-    options = _storage_options(option)
+    options = named_values(option, "--option NAME=VALUE") or None
     with place.made(create=rules is not None) as memory:
         space = place.of(memory, rules)
         done = space.load(folder, overwrite=overwrite, options=options)
-        where = f", revision {done.revision}" if done.revision else ""
-        line = (
-            f"{clean(space.name)}: {len(done.created)} new, {len(done.updated)} changed, "
-            f"{len(done.unchanged)} unchanged{where}.\n"
-        )
-        _print_text({"space": space.name, **asdict(done)}, line)
+        data = {"space": space.name, **facts(done)}
+        result(data, {**data, "diff": ""})
 
 
 def erase(place: OneSpace, *, yes: Yes = False) -> None:
@@ -360,91 +349,3 @@ def erase(place: OneSpace, *, yes: Yes = False) -> None:
         name = place.of(memory).name
         confirm(f"erase space {clean(name)!r}?", yes=yes)
         print_receipt(memory.space(name).delete())
-
-
-def _storage_options(given: list[str] | None) -> dict[str, str] | None:
-    """Return the options of an object storage; what is wrong is said without the value."""
-    if not given:
-        return None
-    pairs = [each.partition("=") for each in given]
-    if any(not name or not mark for name, mark, _ in pairs):
-        raise typer.BadParameter("give it as NAME=VALUE", param_hint="--option")
-    return {name: value for name, _, value in pairs}
-
-
-def _print_result(done: types.ConsolidationResult) -> None:
-    """Print what a consolidation did, and the diff of a dry run."""
-    say(f"{clean(done.space)} ({done.status}): {clean(done.message)}.")
-    for what, names in (
-        ("created", done.files_created),
-        ("updated", done.files_updated),
-        ("unchanged", done.files_unchanged),
-    ):
-        if names:
-            say(f"  {what}: {', '.join(map(clean, names))}")
-    if done.lines_removed:
-        say(f"  {plural(done.lines_removed, 'line')} removed")
-    for dropped in done.dropped:
-        why = one_line(dropped.reason, _WIDTH)
-        say(f"  dropped: note {_by(dropped.note, dropped.agent)}: {why}")
-    if done.unplaced:
-        say(f"  left out by the model, still live: {named(done.unplaced, _SHOWN)}")
-    for blocked in done.blocked:
-        why = "it fits no request" if blocked.reason == "too_large" else "it failed alone too often"
-        say(f"  set aside: note {_by(blocked.key, blocked.agent)} ({why})")
-    if done.dry_run and done.diff:
-        echo(clean(done.diff))
-
-
-def _by(key: str, agent: str) -> str:
-    """Name a note and its author."""
-    return f"{key} by {clean(agent)}" if agent else key
-
-
-def _print_notes(data: dict[str, Any], notes: list[types.Note], *, dropped: bool) -> None:
-    """Print live notes, or those that a model dropped, with its reasons."""
-    rows: list[dict[str, str]] = []
-    for each in notes:
-        row = {"when": f"{each.timestamp:%Y-%m-%d %H:%M}", "agent": each.agent}
-        said = one_line(each.text, _WIDTH)
-        if dropped:
-            row |= {"note": said, "revision": str(each.consolidation), "reason": each.dropped_for}
-        else:
-            aside = "(set aside) " if each.state == "blocked" else ""
-            row |= {"category": each.category, "note": aside + said}
-        rows.append(row)
-    empty = "no note was dropped" if dropped else "no live notes"
-    result(data, table(rows, boxed=True) if rows else "", whole=True, empty=empty)
-
-
-def _print_text(data: dict[str, Any], text: str) -> None:
-    """Print a result whose text is printed as it is."""
-    result(data, lambda: echo(clean(text)))
-
-
-def _print_bank(space: hiermem.Space) -> None:
-    """Print the files with their sizes, then the space's figures."""
-    meta, live = space.meta(), space.notes()
-    aside = sum(each.state == "blocked" for each in live)
-    texts = [(name, space.read(name)) for name in space.files()]
-    sizes = [(name, text.count("\n"), len(text)) for name, text in texts]
-    last = meta.last_consolidation
-    lines = [
-        f"{clean(space.name)}: revision {meta.revision}, {plural(len(sizes), 'file')}",
-        f"{plural(len(live), 'live note')}" + (f", {aside} of them set aside" if aside else ""),
-        f"{plural(meta.notes_processed, 'note')} consolidated in "
-        f"{plural(meta.consolidations, 'answer')}"
-        + (f", the last on {last:%Y-%m-%d at %H:%M} UTC" if last else ""),
-    ]
-    figures = Text("\n".join(lines))
-    notes = {"live_notes": len(live), "blocked_notes": aside}
-    files = [{"name": name, "lines": count, "characters": size} for name, count, size in sizes]
-    shown = table(
-        ({"file": name, "lines": count, "characters": size} for name, count, size in sizes),
-        left=("file",),
-        boxed=True,
-    )
-    result(
-        {"space": space.name, "files": files, **notes, **asdict(meta)},
-        Group(shown, figures) if sizes else figures,
-    )

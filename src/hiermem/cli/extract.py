@@ -1,26 +1,21 @@
 """The command ``extract``: runs an extraction with a progress bar and prints its result.
 
-Only the result goes to standard output, as a table, JSON or a graph, so that it can be piped.
-Failures go to standard error.
+Only the result goes to standard output, so that it can be piped; failures go to standard error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Annotated, Any, Final, Literal
 
 import typer
-from rich.console import Group, RenderableType
-from rich.text import Text
 from typer import Option
 
 import hiermem
 from hiermem import types
 from hiermem.cli.options import Caps, Model, OneSession, counted
-from hiermem.cli.output import Code, echo, picked, progress, result, wants_json
-from hiermem.cli.screen import clean, one_line, out, plural, say, table
+from hiermem.cli.output import Code, clean, echo, facts, hint, progress, result, shown, wants_json
 
 #: The number of failures listed one by one.
 _FAILURES: Final = 20
@@ -91,135 +86,66 @@ def extract(
                 show(parts)
 
             report = session.extract(options, on_progress=draw, **vars(caps))
-        if not wants_json():
-            print_failures(report)
-        if graph is None or wants_json():
-            result(report_data(report), lambda: print_table(report, most=most))
-        elif (vector := report.tri_vector) is not None:
-            from hiermem.convert.mermaid import to_mermaid
-
-            echo(clean(to_mermaid(vector, most=most)))
-        if report.stopped:
-            raise typer.Exit(Code.INCOMPLETE)
-        if report.outcome == "error":
-            raise typer.Exit(Code.ERROR)
-
-
-def print_failures(report: types.ExtractionReport) -> None:
-    """Print on standard error which chunks failed and why, and what ended the run."""
     for failure in report.failures[:_FAILURES]:
-        why = f": {_by_flags(clean(failure.detail))}" if failure.detail else ""
-        said = f"failed: {clean(failure.id)}: {failure.reason} after "
-        said += f"{plural(failure.attempts, 'call')}{why}"
-        say(said, error=True, style="red")
-    if (more := len(report.failures) - _FAILURES) > 0:
-        say(f"failed: {more:,} more; --json lists all of them", error=True, style="red")
-    if report.tri_vector is not None and not report.kept:
-        say("not kept: there is a better result, or one that covers more messages", error=True)
-    if report.cost is not None:
-        say(f"cost {report.cost:,.4f}", error=True)
-    if report.retry_after is not None:
-        why, again = clean(report.last_error or "?"), f"{report.retry_after:.0f} s"
-        say(f"the model is down: {why}; try again in {again}", error=True)
-    elif report.stopped:
-        say(f"stopped by {report.stopped}; extract again to continue", error=True)
-
-
-def report_data(report: types.ExtractionReport) -> dict[str, Any]:
-    """Return the complete report and result."""
+        hint(f"failed: {_by_flags(shown(failure))}")
+    if len(report.failures) > _FAILURES:
+        hint(f"failed: {len(report.failures) - _FAILURES:,} more; --json lists all of them")
     vector = report.tri_vector
-    last = ("map", "reduce", "chunks", "failures")
-    names = [each.name for each in fields(report) if each.name not in (*last, "tri_vector")]
+    if vector is not None and not report.kept:
+        hint("not kept: there is a better result, or one that covers more messages")
+    if report.stopped:
+        hint(f"stopped by {report.stopped}; extract again to continue")
+    if graph is None:
+        dumped = vector.model_dump(mode="json") if vector else None
+        data = {**facts(report), "reused": report.reused, "tri_vector": dumped}
+        result(data, _view(report, most))
+    elif vector is not None:
+        from hiermem.convert.mermaid import to_mermaid
+
+        echo(clean(to_mermaid(vector, most=most)))
+    if report.stopped:
+        raise typer.Exit(Code.INCOMPLETE)
+    if report.outcome == "error":
+        raise typer.Exit(Code.ERROR)
+
+
+def _view(report: types.ExtractionReport, most: int) -> dict[str, Any]:
+    """Return what people see of a result: its figures, then each vector, the newest first."""
+    found = facts(
+        report, "session_id outcome model chunking calls tokens_in tokens_out cost reused estimate "
+        "threshold retry_after last_error"
+    )  # fmt: skip
+    vector = report.tri_vector
+    if vector is None:
+        return found
+    # The newest first: later statements supersede earlier ones, and a cut drops the oldest.
+    newest = list(vector.deltas[::-1])
+    newest.sort(key=lambda delta: not delta.open)
+    entities = [
+        {**facts(each, "name type"), "mentions": len(each.provenance), **facts(each, "description")}
+        for each in vector.entities
+    ]
+    relations = [
+        {
+            "source": each.source.name,
+            "relation": each.relation,
+            "target": each.target.name,
+            "weight": each.weight,
+        }
+        for each in vector.relations
+    ]
     return {
-        **picked(report, *names, "calls", "tokens_in", "tokens_out", "reused", *last),
-        "tri_vector": vector.model_dump(mode="json") if vector else None,
+        **found,
+        "features": vector.namespace[:most],
+        "missing": vector.missing,
+        "summary": f"{vector.summary}\n",
+        **_first("entities", entities, most),
+        **_first("relations", relations, most),
+        **_first("deltas", [facts(each, "open kind text") for each in newest], most),
+        **_first("strategy", [facts(each, "kind text") for each in vector.strategy[::-1]], most),
     }
 
 
-def print_table(report: types.ExtractionReport, *, most: int) -> None:
-    """Print the result as text: the summary, then each vector."""
-    console = out()
-    console.print(_head(report))
-    vector = report.tri_vector
-    if vector is None:
-        return
-    parts: list[RenderableType] = [Text(), Text(clean(vector.summary)), Text()]
-    if vector.namespace:
-        parts += [Text("Features: " + ", ".join(map(clean, vector.namespace[:most]))), Text()]
-    entities = table(
-        (
-            {
-                "name": each.name,
-                "type": each.type,
-                "mentions": len(each.provenance),
-                "description": one_line(each.description, 60),
-            }
-            for each in vector.entities[:most]
-        ),
-        title=_title("Entities", len(vector.entities), most),
-        boxed=True,
-    )
-    relations = table(
-        (
-            {
-                "source": each.source.name,
-                "relation": each.relation,
-                "target": each.target.name,
-                "weight": f"{each.weight:.2f}",
-            }
-            for each in vector.relations[:most]
-        ),
-        title=_title("Relations", len(vector.relations), most),
-        boxed=True,
-    )
-    parts += [entities, Text()]
-    if vector.relations:
-        parts += [relations, Text()]
-    # The newest first: later statements supersede earlier ones, and a cut drops the oldest.
-    newest = vector.deltas[::-1]
-    deltas = [each for each in newest if each.open] + [each for each in newest if not each.open]
-    lines = [
-        f"{'open  ' if delta.open else 'closed'} {delta.kind}: {clean(delta.text)}"
-        for delta in deltas
-    ]
-    parts += _listed("Open deltas", lines, most)
-    lines = [f"{each.kind}: {clean(each.text)}" for each in reversed(vector.strategy)]
-    parts += _listed("Strategy", lines, most)
-    if vector.missing:
-        named = ", ".join(map(clean, vector.missing[:most]))
-        more = ", …" if len(vector.missing) > most else ""
-        parts.append(Text(f"Missing: {len(vector.missing):,}: {named}{more}", style="yellow"))
-    console.print(Group(*parts))
-
-
-def _head(report: types.ExtractionReport) -> Text:
-    done = f"{clean(report.session_id)}: {report.outcome}"
-    text = Text(done, style="bold")
-    reused = f", {report.reused:,} of them from an earlier run" if report.reused else ""
-    limit = (
-        "the model states no limit"
-        if report.threshold is None
-        else f"limit {report.threshold:,} a request"
-    )
-    text.append(
-        f"\n{plural(len(report.chunks), 'chunk')}{reused}; in one request {report.estimate:,} "
-        f"tokens with prompt and answer, {limit}\n{plural(report.calls, 'call')} to "
-        f"{clean(report.model)}{'' if report.live else ' (offline, rule-based)'}",
-        style="not bold",
-    )
-    if report.tokens:
-        text.append(f", {report.tokens_in:,} tokens in, {report.tokens_out:,} out", "not bold")
-    return text
-
-
-def _listed(title: str, lines: Sequence[str], most: int) -> list[RenderableType]:
-    if not lines:
-        return []
-    shown: list[RenderableType] = [
-        Text(_title(title, len(lines), most, which="newest"), style="italic")
-    ]
-    return [*shown, *(Text(f"  {line}") for line in lines[:most]), Text()]
-
-
-def _title(name: str, count: int, most: int, *, which: str = "first") -> str:
-    return f"{name}: {count:,}" + (f", the {which} {most:,}" if count > most else "")
+def _first(name: str, items: Sequence[object], most: int) -> dict[str, Sequence[object]]:
+    more = f", {most:,} of {len(items):,}" if len(items) > most else ""
+    return {f"{name}{more}": items[:most]}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from datetime import datetime
@@ -18,9 +18,10 @@ from difflib import get_close_matches
 from functools import wraps
 from heapq import heappop, heappush
 from inspect import Parameter, signature
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
+from unicodedata import normalize
 
 import typer
 from pydantic import BaseModel
@@ -28,9 +29,7 @@ from typer import Argument, Option
 
 import hiermem
 from hiermem import types
-from hiermem.cli import output
-from hiermem.cli import screen as names
-from hiermem.cli.screen import clean
+from hiermem.cli.output import choose, clean, named, one_line
 
 P = TypeVar("P", bound=BaseModel)
 Db = Annotated[
@@ -48,6 +47,13 @@ KEY: Final = "HIERMEM_MODEL_KEY"
 _TOKENS = re.compile(r"(\d+(?:[,_]\d{3})*|\d+(?:\.\d+)?(?=[kKmM]))([kKmM]?)")
 #: The most files of a folder that are looked at.
 _LOOKED = 1_000
+#: The name of the session with the newest message.
+LAST = "@last"
+#: How many sessions an error names.
+NAMED = 3
+LISTED = "'hiermem sessions' lists them"
+#: The least length of a shortened id, and the most characters that are shown of a title.
+_SHORT, _TITLE = 8, 40
 #: The number of sessions, and of messages, that are read at once.
 _SESSIONS, _MESSAGES = 500, 1_000
 
@@ -73,15 +79,23 @@ def counted(least: int, said: str, **more: Any) -> Any:
     return Option(parser=tokens(least), metavar="TOKENS", help=said, **more)
 
 
+def named_values(given: Iterable[str] | None, form: str) -> dict[str, str]:
+    """Return the values by name of what is written as NAME=VALUE; an error repeats no value."""
+    pairs = [each.partition("=") for each in given or ()]
+    if not all(name.strip() and mark for name, mark, _ in pairs):
+        raise typer.BadParameter(f"write it as {form}")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
 def beside(path: Path) -> str:
     """Name the files of a folder that may be meant by one that is not there."""
     with suppress(OSError):
         there = sorted(each.name for each in islice(path.parent.iterdir(), _LOOKED))
         near = [name for name in there if Path(name).stem == path.name]
-        near += get_close_matches(path.name, there, names.NAMED)
+        near += get_close_matches(path.name, there, NAMED)
         near += [name for name in there if path.suffix and name.endswith(path.suffix)]
         if near:
-            return f"; there is {', '.join(map(clean, list(dict.fromkeys(near))[: names.NAMED]))}"
+            return f"; there is {', '.join(map(clean, list(dict.fromkeys(near))[:NAMED]))}"
     return ""
 
 
@@ -114,7 +128,7 @@ def declared(command: Callable[..., None], *, as_json: bool = True) -> Callable[
 
     @wraps(command)
     def run(**given: Any) -> None:
-        output.choose(as_json=given.pop("as_json", False))
+        choose(as_json=given.pop("as_json", False))
         for name, kind in groups.items():
             given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
         command(**given)
@@ -124,11 +138,7 @@ def declared(command: Callable[..., None], *, as_json: bool = True) -> Callable[
     return run
 
 
-# ---------------------------------------------------------------------------------------------
-# The memory, and one session of it
-
-
-def shown(db: str) -> str:
+def shown_db(db: str) -> str:
     """Return how the place of a memory is printed: a URL may hold a password."""
     return "DSN" if "://" in db or "@" in db else db
 
@@ -195,11 +205,11 @@ class InSpace(Place):
         Raises NotFoundError for a space that does not exist, UsageError where one must be named.
         """
         known = memory.spaces()
-        name = names.spelled(self.space or ME, known)
+        name = spelled(self.space or ME, known)
         if self.no_space or (self.space is None and name not in known):
             inside = memory.count_sessions() - memory.count_sessions(space=None)
             if inside and not self.no_space:
-                listed = ", ".join(map(clean, known[: names.NAMED]))
+                listed = named(known, NAMED)
                 raise hiermem.UsageError(
                     f"conversations are in spaces; pass --space or --no-space; there is {listed}"
                 )
@@ -220,7 +230,7 @@ class InSpace(Place):
         if self.no_space:
             return None
         known = memory.spaces()
-        name = names.spelled(self.space or ME, known)
+        name = spelled(self.space or ME, known)
         if name not in known:
             memory.space(name, person=_PERSON).files()
         return name
@@ -320,30 +330,146 @@ def time_of(memory: hiermem.Memory, record: types.SessionRecord, index: int) -> 
 def session_of(memory: hiermem.Memory, name: str | None, *, whole: bool = False) -> hiermem.Session:
     """Return the session that a name means, or the only one if there is no name.
 
-    Raises what ``names.chosen`` raises, and UsageError where a name is needed.
+    Raises what ``chosen`` raises, and UsageError where a name is needed.
     """
     if name is None:
-        found = memory.sessions(limit=names.NAMED + 1, order_by="last_activity")
+        found = memory.sessions(limit=NAMED + 1, order_by="last_activity")
         if len(found) > 1:
             raise hiermem.UsageError(
                 f"there are {memory.count_sessions():,} sessions; name one, such as "
-                f"{names.title_of(found[0])!r}, or {names.LAST}; {names.LISTED}"
+                f"{title_of(found[0])!r}, or {LAST}; {LISTED}"
             )
-    elif name == names.LAST:
+    elif name == LAST:
         records = sessions_of(memory, order_by="last_activity")
         found = [record for record, _ in islice(by_newest(memory, records), 1)]
     else:
         with suppress(hiermem.InvalidTextError):  # a title may be no id
             if (session := memory.session(name)).count():
                 return session
-        found = [names.chosen(name, list(sessions_of(memory)), whole=whole)]
+        found = [chosen(name, list(sessions_of(memory)), whole=whole)]
     if not found:
         raise hiermem.NotFoundError("this memory holds no session yet; import a conversation first")
     return memory.session(found[0].id)
 
 
-# ---------------------------------------------------------------------------------------------
-# The model, and the caps of its calls
+def chosen(
+    name: str, records: Sequence[types.SessionRecord], *, whole: bool = False
+) -> types.SessionRecord:
+    """Return the session that a name means: by its id, its title, or the beginning of either.
+
+    The first of these that fits a session decides. Of a session and its forks it means the session.
+    Upper and lower case are the same, except in two ids. With ``whole``, no beginning is taken.
+
+    Raises NotFoundError, with the sessions whose title or id is nearest, and UsageError if the name
+    means several.
+    """
+    given = _plain(name)
+    begun = "\0" if whole or not given else _plain(name.removesuffix("…"))
+    plain = [(each, _plain(each.id), _plain(each.title or each.id)) for each in records]
+    found = (
+        [each for each in records if each.id == name]
+        or [each for each, *texts in plain if given in texts]
+        or [each for each, *texts in plain if any(text.startswith(begun) for text in texts)]
+    )
+    found = [group[0] for group in families(found, records)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise hiermem.UsageError(
+            f"{len(found):,} sessions begin with {name!r}: {described(found, records)}; write more "
+            "of the title or of the id"
+        )
+    near = _nearest(name, records)
+    there = f"there is {described(near, records)}" if near else LISTED
+    raise hiermem.NotFoundError(
+        f"there is no session {name!r}{' by its whole title or id' if whole else ''}; {there}"
+    )
+
+
+def families(
+    found: Iterable[types.SessionRecord], records: Sequence[types.SessionRecord]
+) -> list[list[types.SessionRecord]]:
+    """Group sessions with their forks: the one that all others stem from comes first.
+
+    The groups stand in the order of the first of each. ``records`` are all sessions.
+    """
+    known, members = {each.id: each for each in records}, {each.id: each for each in found}
+    groups: dict[str, list[types.SessionRecord]] = {}
+    for each in members.values():
+        root, above = each, each
+        while above.forked_from is not None and above.forked_from in known:
+            above = known[above.forked_from]
+            root = members.get(above.id, root)
+        groups.setdefault(root.id, [root])
+        if each is not root:
+            groups[root.id].append(each)
+    return list(groups.values())
+
+
+def holds(record: types.SessionRecord, words: Iterable[str]) -> bool:
+    """Return whether a session's title holds all of these words, or its id begins with them."""
+    title, name = _plain(record.title or record.id), _plain(record.id)
+    return all(_plain(word) in title or name.startswith(_plain(word)) for word in words)
+
+
+def short_ids(records: Iterable[types.SessionRecord]) -> dict[str, str]:
+    """Return a beginning of each id that means the session; of a fork, the whole id."""
+    ids = sorted(each.id for each in records if each.forked_from is None)
+    least = dict.fromkeys(ids, _SHORT)
+    for one, two in pairwise(ids):
+        apart = (
+            next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
+            + 1
+        )
+        least[one], least[two] = max(least[one], apart), max(least[two], apart)
+    return {each: each[: least[each]] for each in ids}
+
+
+def title_of(session: types.SessionRecord | types.SessionStatus) -> str:
+    """Return the beginning of a session's title on one line, or its id if it has none."""
+    return one_line(session.title, _TITLE) if session.title else clean(session.id)
+
+
+def labelled(
+    session: types.SessionRecord | types.SessionStatus, short: Mapping[str, str] | None = None
+) -> str:
+    """Return a session's title and its id, or the beginning of that: ``Plans (9a2ef80f)``."""
+    name = clean((short or {}).get(session.id, session.id))
+    return f"{title_of(session)} ({name})" if session.title else clean(session.id)
+
+
+def described(found: Sequence[types.SessionRecord], records: Iterable[types.SessionRecord]) -> str:
+    """Name the first sessions, and count the rest."""
+    short = short_ids(records)
+    more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
+    return ", ".join(labelled(each, short) for each in found[:NAMED]) + more
+
+
+def _nearest(name: str, records: Sequence[types.SessionRecord]) -> list[types.SessionRecord]:
+    """Return the sessions whose title holds the name, or whose title or id is most like it."""
+    given = _plain(name)
+    roots = [group[0] for group in families(records, records)]
+    found = [each for each in roots if given and given in _plain(each.title or each.id)]
+    like: dict[str, list[types.SessionRecord]] = {}
+    for each in roots:
+        for text in {_plain(each.id), _plain(each.title or each.id)}:
+            like.setdefault(text, []).append(each)
+    for text in get_close_matches(given, like, NAMED, 0.5):
+        found += [each for each in like[text] if each not in found]
+    return found[:NAMED]
+
+
+def _plain(text: str) -> str:
+    return normalize("NFKC", normalize("NFKC", " ".join(clean(text).split())).casefold())
+
+
+def spelled(name: str, known: Sequence[str]) -> str:
+    """Return the one of the ``known`` names that is this name in another normal form, or the name.
+
+    A keyboard and a file system write an accented letter differently.
+    """
+    like = [each for each in known if normalize("NFC", each) == normalize("NFC", name)]
+    return name if name in like or not like else like[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,9 +550,9 @@ class Model:
             "temperature": self.temperature,
         }
         given = {name: value for name, value in settings.items() if value is not None}
-        from hiermem.models import model_by_name
-
         try:
+            from hiermem.models import model_by_name
+
             return model_by_name(self.model, **given)
         except hiermem.ConfigError:
             raise

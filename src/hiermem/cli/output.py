@@ -1,54 +1,51 @@
-"""The output and exit codes that all commands share: JSON, hints, progress, errors.
+"""Prints results, hints, progress and questions.
 
 Standard output gets the result alone: text, or with ``--json`` one JSON object. Standard error gets
 hints, progress and errors; with ``--json`` no hints, and each of the others as one line of JSON.
+
+One value is a result for both: ``rows`` shows it to people, ``to_json`` writes it for programs.
+Text from a user, a model or a file is printed only through ``clean`` and never as markup, so that
+no message can move the cursor, change colours or reverse text.
 """
 
 from __future__ import annotations
 
+import io
 import json
-import logging
-import signal
+import os
+import re
 import sys
-import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import datetime
 from enum import IntEnum
-from types import FrameType
-from typing import Any, NoReturn, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 import typer
-from pydantic import ValidationError
-from rich.console import RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from typer.core import TyperGroup
+from rich.table import Table
+from rich.text import Text
 
 import hiermem
 from hiermem import types
-from hiermem.cli.screen import clean, out, say, silence
 
 #: How the output is written; each command line sets it.
 _written = {"json": False}
 #: Shows (done, total) of each part of a work, and a note; the total may be unknown.
 ShowProgress: TypeAlias = Callable[..., None]
-#: What other programs call a command or an option, and what is right here.
-_MEANT = {
-    "--all": "without --session, all are searched",
-    "--order": "the newest come first",
-    "--search": "write the words after the command",
-    **dict.fromkeys(("add", "ingest", "load"), "import"),
-    **dict.fromkeys(("ls", "list"), "sessions"),
-    **dict.fromkeys(("ask", "find"), "search"),
-    **dict.fromkeys(("rm", "remove"), "delete"),
-    "chat": "context",
-}
 #: Seconds between two lines of progress.
 _QUIET = 10.0
-#: The base class of typer's exceptions for a wrong command line; typer exports only subclasses.
-_Misuse: Any = typer.BadParameter.__mro__[1]
+#: The width of output whose lines must not be wrapped.
+_ENDLESS = 10_000
+#: The names of a list and the characters of a text that are shown in a table; JSON has all.
+_NAMED, _CELL = 20, 300
+#: Control characters but tab and newline, marks that change the direction of text, surrogates.
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 class Code(IntEnum):
@@ -58,24 +55,6 @@ class Code(IntEnum):
     ERROR = 1
     USAGE = 2
     INCOMPLETE = 3
-
-
-def exit_code(
-    report: types.UpdateReport | types.BatchReport | types.WorkerStatus,
-) -> Code:
-    """Return the exit code of an update: not 0 where it was stopped, failed or made nothing fit.
-
-    Where all that it tried failed, it says what a stop says: try again.
-    """
-    made = report.made + report.reused
-    if report.stopped is not None or (report.failed and not made + report.degraded):
-        return Code.INCOMPLETE
-    if isinstance(report, types.WorkerStatus):
-        broken = report.resting > 0 and report.last_error is not None  # of a session's turn
-    else:
-        broken = isinstance(report, types.BatchReport) and bool(report.failures)
-    failed = broken or report.failed > 0 or (report.degraded > 0 and not made)
-    return Code.ERROR if failed else Code.DONE
 
 
 def choose(*, as_json: bool) -> None:
@@ -88,65 +67,226 @@ def wants_json() -> bool:
     return _written["json"]
 
 
-class Commands(TyperGroup):
-    """The commands, with one place for their errors and exit codes."""
+def clean(text: str, *, escaped: bool = True) -> str:
+    r"""Drop control characters (except tab and newline), bidirectional overrides and surrogates.
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Look for --json in the whole line, because an error in it is to be JSON already."""
-        _written["json"] = "--json" in (args[: args.index("--")] if "--" in args else args)
-        if args[:1] == ["help"]:
-            args = [*args[1:], "--help"]
-        with _reported_errors():
-            return super().parse_args(ctx, args)
+    What reads like a record of the library's own is escaped too, unless ``escaped`` is False: for a
+    context, which holds records, and for what is read again.
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; of a word that other programs use, say what it is called here."""
-        if args[0] not in self.commands and args[0] in _MEANT:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {_MEANT[args[0]]!r}?")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands in their groups, each with its first sentence."""
-        del ctx
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for name, command in self.commands.items():
-            about: Any = command  # typer says of a group of commands alone that it has this
-            group = getattr(about, "rich_help_panel", None) or "Commands"
-            groups.setdefault(group, []).append((name, about.get_short_help_str(limit=200)))
-        for group, rows in groups.items():
-            with formatter.section(group):
-                formatter.write_dl(rows)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
-        with _reported_errors(), _quiet_log():
-            return super().invoke(ctx)
+    >>> clean("red \x1b[31malert\u202e!")
+    'red [31malert!'
+    """
+    text = _UNPRINTABLE.sub("", text)
+    return hiermem.escape(text) if escaped else text
 
 
-# ---------------------------------------------------------------------------------------------
-# Results and hints
+def one_line(text: str, width: int) -> str:
+    r"""Return the beginning of ``text`` on one line of at most ``width`` characters.
+
+    >>> one_line("first\n\nsecond and more", 14)
+    'first second …'
+    """
+    flat = " ".join(clean(text[: 8 * width + 80]).split())
+    return flat if len(flat) <= width else flat[: max(0, width - 1)] + "…"
 
 
-def result(
-    data: object,
-    text: RenderableType | Callable[[], None],
-    *,
-    whole: bool = False,
-    empty: str = "",
-) -> None:
-    """Print the result of a command: ``data`` as JSON with --json, and ``text`` otherwise.
+def day(when: datetime | None, *, year: bool = False) -> str:
+    """Format a day as ``2 Feb`` or ``2 Feb 2026``; no day as nothing."""
+    return "" if when is None else f"{when.day} {when:%b}" + (f" {when.year}" if year else "")
 
-    ``text`` may be a function that prints; where it is "", ``empty`` is a hint. With ``whole``, no
-    line of a table is wrapped in a file.
+
+def date_range(first: datetime, last: datetime, *, year: bool = True) -> str:
+    """Format the days from ``first`` to ``last``; without ``year``, no year is written."""
+    if first.date() == last.date():
+        return day(last, year=year)
+    return f"{day(first, year=year and first.year != last.year)} to {day(last, year=year)}"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """Format a count with its noun: ``1 message``, ``1,204 messages``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def named(names: Sequence[str], most: int = _NAMED) -> str:
+    """Name the first ``most``, and count the rest: ``a, b and 3 more``."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(clean, names[:most])) + more
+
+
+def share(part: float, whole: float) -> str:
+    """Format a part of a whole in percent; 0 and 100 only if they are exact."""
+    percent = round(100 * part / whole) if whole else 0
+    if 0 < part < whole:
+        percent = min(99, max(1, percent))
+    return f"{percent} %"
+
+
+def facts(value: Any, names: str = "") -> dict[str, Any]:
+    """Return attributes by their names, which stand between spaces; without names, all fields."""
+    if names:
+        return {name: getattr(value, name) for name in names.split()}
+    if isinstance(value, Mapping):
+        return dict(value)
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+def shown(value: Any) -> str:
+    """Return a value on one line as people read it; what is empty or False as nothing.
+
+    >>> shown({"tokens_in": 9, "cost": 0.00512, "ids": (3, 4, 5, 60), "notes": 0, "kept": True})
+    'tokens in 9, cost 0.00512, ids 3-5, 60, kept yes'
+    >>> shown({1: 12, 2: 3})
+    'L1 12, L2 3'
+    """
+    text = ""
+    match value:
+        case None | False:
+            pass
+        case True:
+            text = "yes"
+        case int():
+            text = f"{value:,}"
+        case float():
+            text = f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
+        case datetime():
+            text = f"{value:%Y-%m-%d %H:%M}"
+        case str():
+            text = clean(value)
+        case types.Span(start, stop):
+            text = _range(start, stop - 1)
+        case Mapping():
+            text = ", ".join(f"{label(name)} {shown(each)}" for name, each in value.items() if each)
+        case Iterable():
+            members = list(value)
+            whole = bool(members) and all(type(each) is int for each in members)
+            text = named(_ranges(members) if whole else [shown(each) for each in members])
+        case _:
+            text = shown(facts(value))
+    return text
+
+
+def _ranges(numbers: Iterable[int]) -> list[str]:
+    """Return numbers as ranges with both ends: ``3-5``, ``60``."""
+    ends: list[list[int]] = []
+    for number in numbers:
+        if ends and number == ends[-1][1] + 1:
+            ends[-1][1] = number
+        else:
+            ends.append([number, number])
+    return [_range(first, last) for first, last in ends]
+
+
+def _range(first: int, last: int) -> str:
+    return f"{first}-{last}" if first < last else f"{first}"
+
+
+def label(name: str | int) -> str:
+    """Return the name of a field, or of a level, as people read it."""
+    return (
+        f"L{name}" if isinstance(name, int) else clean(name).replace("_", " ").removesuffix(" id")
+    )
+
+
+def rows(value: Any) -> RenderableType:
+    """Show a value to people: a list as a table, anything else as its facts, one a line.
+
+    Among the facts, lists of records follow as tables, and texts of several lines as they are. What
+    is empty is left out: a fact, or a column. A table's first column stays and is never wrapped, so
+    that ids can be copied.
+    """
+    if isinstance(value, (list, tuple)):
+        return _table([facts(each) for each in value])
+    grid, parts = Table.grid(padding=(0, 2)), list[RenderableType]()
+    grid.add_column(no_wrap=True, style="bright_black")
+    grid.add_column(overflow="fold")
+    for name, each in facts(value).items():
+        if each and isinstance(each, (list, tuple)) and not isinstance(each[0], (str, int)):
+            parts += [Text(f"\n{label(name)}", style="bold"), rows(each)]
+        elif isinstance(each, str) and "\n" in each:
+            parts.append(Text(f"\n{clean(each)}"))
+        elif each and (text := shown(each)):
+            grid.add_row(label(name), text)
+    return Group(grid, *parts)
+
+
+def _table(records: Sequence[Mapping[str, Any]]) -> Table:
+    made = Table(box=None, pad_edge=False, header_style="bright_black")
+    names = list(records[0]) if records else []
+    names = [name for name in names if name == names[0] or any(each[name] for each in records)]
+    for name in names:
+        count = all(isinstance(each[name], (int, float, type(None))) for each in records)
+        justify: Literal["left", "right"] = "right" if count else "left"
+        made.add_column(label(name), justify=justify, overflow="fold", no_wrap=name == names[0])
+    for each in records:
+        made.add_row(*(_cell(each[name]) for name in names))
+    return made
+
+
+def _cell(value: Any) -> str | Text:
+    text = value if isinstance(value, Text) else shown(value)
+    return one_line(text, _CELL) if isinstance(text, str) and len(text) > _CELL else text
+
+
+class _Screen(Console):
+    """A console that is silent once nobody reads it: the exit code is that of the work."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        silence(self.file)
+
+
+def silence(stream: IO[str]) -> None:
+    """Let what is still written to a stream that nobody reads any more go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def out(*, error: bool = False, whole: bool = False) -> Console:
+    """Return a console for the current standard output or error; 100 columns if it is a file.
+
+    With ``whole``, lines in a file are never wrapped, so that a program can parse them.
+    """
+    stream = sys.stderr if error else sys.stdout
+    return _Screen(
+        file=stream,
+        width=None if stream.isatty() else _ENDLESS if whole else 100,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=False,
+    )
+
+
+def replace_unencodable() -> None:
+    """Let standard output and error replace characters that they cannot encode."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def say(value: Any, *, error: bool = False, style: str | None = None) -> None:
+    """Print a text without breaks of lines, so that it can be copied, or any value as ``rows``."""
+    if isinstance(value, (str, Text)):
+        out(error=error).print(value, style=style, soft_wrap=True)
+    else:
+        out(error=error, whole=True).print(rows(value))
+
+
+def result(data: Any, view: Any = None, *, empty: str = "") -> None:
+    """Print the result of a command: ``data`` as JSON with --json, and for people otherwise.
+
+    ``view`` is what people see, if that is not all of it: a text, or a value for ``rows``. If it is
+    empty, ``empty`` is a hint.
     """
     if wants_json():
         print_json(data)
-    elif empty and text == "":
+    elif empty and not view:
         hint(empty)
-    elif callable(text):
-        text()
+    elif isinstance(view, str):
+        echo(clean(view.removesuffix("\n")) + "\n")
     else:
-        out(whole=whole).print(text, soft_wrap=isinstance(text, str))
+        say(data if view is None else view)
 
 
 def print_json(value: object) -> None:
@@ -181,12 +321,7 @@ def to_json(value: object, *, indent: int | None = None) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    return dict(value) if isinstance(value, Mapping) else asdict(value)
-
-
-def picked(value: object, *names: str) -> dict[str, Any]:
-    """Return attributes of a value by their names, for JSON."""
-    return {name: getattr(value, name) for name in names}
+    return [value.start, value.stop] if isinstance(value, types.Span) else facts(value)
 
 
 def hint(text: str) -> None:
@@ -209,10 +344,6 @@ def confirm(question: str, *, yes: bool) -> None:
     if not typer.confirm(question, err=True):
         hint("nothing was done")
         raise typer.Exit(Code.ERROR)
-
-
-# ---------------------------------------------------------------------------------------------
-# Progress
 
 
 @contextmanager
@@ -253,102 +384,3 @@ def progress(subject: str, unit: str, *, slow: bool = False) -> Generator[ShowPr
 
     with bars:
         yield show
-
-
-# ---------------------------------------------------------------------------------------------
-# Errors and signals
-
-
-def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
-    """Raise what Ctrl-C raises, with the signal as its argument."""
-    raise KeyboardInterrupt(signal.Signals(number))
-
-
-@contextmanager
-def _termination() -> Generator[None]:
-    """Let a SIGTERM end the command as Ctrl-C does, so that it cleans up and says so."""
-    before = signal.getsignal(signal.SIGTERM)
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or before in (signal.SIG_IGN, None):
-        yield
-        return
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _quiet_log() -> Generator[None]:
-    """With --json, keep the log's warnings from standard error, where each line is JSON."""
-    log, handler = logging.getLogger(hiermem.__name__), logging.NullHandler()
-    if wants_json():
-        log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-
-
-@contextmanager
-def _reported_errors() -> Generator[None]:
-    """Print an error that the user can act on as one line, and exit with its code."""
-    try:
-        with _termination():
-            yield
-    except KeyboardInterrupt as error:
-        number: signal.Signals = error.args[0] if error.args else signal.SIGINT
-        again = "what was made is kept, and the same command continues"
-        _fail(number.name, f"interrupted by {number.name}: {again}", 128 + number)
-    except hiermem.BudgetTooSmallError as error:
-        text = (
-            f"{error.budget:,} tokens are too few for this session; it needs at least "
-            f"{error.minimum:,} now. With --allow-omission, what does not fit is listed instead."
-        )
-        _fail(type(error).__name__, text, Code.ERROR)
-    except (hiermem.HiermemError, OSError) as error:
-        # Subclasses of UsageError are about what a file or a session holds.
-        wrong = type(error) in (hiermem.UsageError, hiermem.ConfigError)
-        code = Code.USAGE if wrong else Code.ERROR
-        retryable = getattr(error, "retryable", False)
-        again = " Trying again may help." if retryable else ""
-        _fail(type(error).__name__, f"{error}{again}", code, retryable=retryable)
-    except _Misuse as error:
-        error.message = _misuse(error)
-        if not wants_json():
-            raise
-        _fail("UsageError", error.format_message(), Code.USAGE)
-
-
-def _misuse(error: Any) -> str:
-    """Return what is wrong with a command line, in no words of the libraries that read it."""
-    if isinstance(error.__cause__, ValidationError):
-        fault = error.__cause__.errors(include_url=False)[0]
-        said = str(fault["msg"]).removeprefix("Value error, ")
-        if not said.startswith("Input should"):
-            return said
-        must = said.removeprefix("Input should").partition(",")[0]
-        return f"{fault['input']!r}; it must{must}"
-    said = str(error.message)
-    if said.startswith("Got unexpected extra argument"):
-        return f"{said}; put a name of several words between quotes"
-    if (option := getattr(error, "option_name", None)) and error.ctx is not None:
-        meant = (
-            "write options after the command" if error.ctx.parent is None else _MEANT.get(option)
-        )
-        error.possibilities = None if meant else error.possibilities
-        return f"{said}; {meant}" if meant else said
-    return said
-
-
-def _fail(kind: str, text: str, code: int, *, retryable: bool = False) -> NoReturn:
-    flat = " ".join(clean(text).split())
-    if wants_json():
-        error = {"type": kind, "message": flat, "code": int(code), "retryable": retryable}
-        echo(to_json({"error": error}) + "\n", error=True)
-    elif code > Code.INCOMPLETE:
-        say(flat, error=True, style="yellow")
-    else:
-        say(f"error: {flat}", error=True, style="red")
-    raise typer.Exit(code) from None

@@ -17,15 +17,35 @@ from typer import Argument, Option
 
 import hiermem
 from hiermem import types
-from hiermem.cli import options, output
-from hiermem.cli import screen as names
-from hiermem.cli.screen import clean, date_range, out, plural, table
-from hiermem.cli.tables import print_receipt
+from hiermem.cli import output
+from hiermem.cli.options import (
+    Forks,
+    InSpace,
+    OneSession,
+    Place,
+    Yes,
+    by_newest,
+    families,
+    holds,
+    labelled,
+    messages_of,
+    named_values,
+    session_of,
+    sessions_of,
+    short_ids,
+    time_of,
+    title_of,
+)
+from hiermem.cli.output import Code, clean, confirm, date_range, facts, hint, out, plural, result
 from hiermem.importers import LIKE_OWN
 
 #: What is printed of a session as JSON.
-_FIELDS = ("id", "title", "participants", "messages", "created_at", "last_activity", "closed",
-           "forked_from", "space", "metadata")  # fmt: skip
+_FIELDS = """id title participants messages created_at last_activity closed forked_from space
+    metadata"""
+#: Messages on the command line: 3, or 5-9 with both ends.
+_RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
+#: The largest range of messages.
+_MOST = 1_000_000
 
 #: Where a line of a text looks like one of an export. What is printed has no other line ends.
 _LIKE_OWN = re.compile(LIKE_OWN, re.MULTILINE)
@@ -43,7 +63,7 @@ def sessions(
         Argument(metavar="TEXT", help="Only those whose title or id holds these words."),
     ] = None,
     *,
-    place: options.InSpace,
+    place: InSpace,
     metadata: Annotated[
         list[str] | None, Option(metavar="KEY=VALUE", help="Only sessions labelled so.")
     ] = None,
@@ -58,41 +78,40 @@ def sessions(
     ] = None,
 ) -> None:
     """List the sessions, of all spaces if none is named, that with the newest message first."""
-    labels = _labels(metadata or []) | ({"source": source} if source else {})
+    labels = named_values(metadata, "--metadata KEY=VALUE") | ({"source": source} if source else {})
     which: dict[str, Any] = {"metadata": labels or None, "order_by": "last_activity"}
     with place.open() as memory:
         if place.is_named:
             which["space"] = place.chosen(memory)
-        every = list(options.sessions_of(memory, **which))
-        found = [each for each in every if names.holds(each, text or ())]
-        groups = [[each] for each in found] if forks else names.families(found, every)
+        every = list(sessions_of(memory, **which))
+        found = [each for each in every if holds(each, text or ())]
+        groups = [[each] for each in found] if forks else families(found, every)
         listed = list(islice(_dated(memory, found, groups), limit))
-    short = names.short_ids(every) if out().is_terminal else {}
+    short = short_ids(every) if out().is_terminal else {}
     several = len({each.space for each in every}) > 1
-    rows: list[dict[str, str | int]] = [
+    view = [
         {
-            "session": names.title_of(root),
+            "session": title_of(root),
             "messages": root.messages,
-            "when": "" if days is None else date_range(*days),
-            "source": root.metadata.get("source", ""),
-            **({"space": root.space or ""} if several else {}),
-            "forks": more or "",
+            "when": days and date_range(*days),
+            "source": root.metadata.get("source"),
+            "space": several and root.space,
+            "forks": more,
             "id": short.get(root.id, root.id) if root.title else "",
         }
         for root, more, days in listed
     ]
     data = [
         {
-            **output.picked(root, *_FIELDS),
+            **facts(root, _FIELDS),
             "forks": more,
             "from": days and days[0],
             "to": days and days[1],
         }
         for root, more, days in listed
     ]
-    shown = table(rows, left=("session", "when", "source", "space", "id")) if listed else ""
     what = "no session fits" if every else "no session is labelled so" if labels else ""
-    output.result({"sessions": data}, shown, whole=True, empty=what or "no sessions yet")
+    result({"sessions": data}, view, empty=what or "no sessions yet")
 
 
 def _dated(
@@ -102,30 +121,19 @@ def _dated(
 ) -> Iterator[tuple[types.SessionRecord, int, tuple[datetime, datetime] | None]]:
     """Yield the source of each group, its forks, its first and its newest time; newest first."""
     group_of = {each.id: group for group in groups for each in group}
-    for each, last in options.by_newest(memory, found):
+    for each, last in by_newest(memory, found):
         if each.id in group_of:
             group = group_of[each.id]
             for member in group:
                 del group_of[member.id]
             days = None
             if last is not None:
-                days = min(last, options.time_of(memory, group[0], 0)), last
+                days = min(last, time_of(memory, group[0], 0)), last
             yield group[0], len(group) - 1, days
 
 
-def _labels(given: list[str]) -> dict[str, str]:
-    """Return labels by key; what is no pair is wrong usage."""
-    found: dict[str, str] = {}
-    for pair in given:
-        key, equals, value = pair.partition("=")
-        if not (key and equals):
-            raise typer.BadParameter(f"{clean(pair)!r} is no label; write --metadata KEY=VALUE")
-        found[key] = value
-    return found
-
-
 def pin(
-    one: options.OneSession,
+    one: OneSession,
     *,
     add: Annotated[int | None, Option(metavar="INDEX", help="Pin this message.")] = None,
     remove: Annotated[int | None, Option(metavar="INDEX", help="Unpin this message.")] = None,
@@ -137,32 +145,24 @@ def pin(
         if remove is not None:
             session.unpin(remove)
         found = session.pins()
-    lines = [
-        f"{each.index}: {each.reason}, {each.day}, {clean(each.speaker)}: {clean(each.text)}"
-        for each in found
-    ]
-    output.result({"pins": found}, "\n".join(lines), empty="no pinned messages")
+    result({"pins": found}, found, empty="no pinned messages")
 
 
 def rename(
     name: SessionName,
     title: Annotated[str, Argument(help="Its new title; an empty one removes it.")],
-    place: options.Place,
+    place: Place,
 ) -> None:
     """Give a session another title. Its id stays, because forks, runs and notes refer to it."""
     with place.open() as memory:
-        session = options.session_of(memory, name)
+        session = session_of(memory, name)
         before = session.status().title
         session.set_title(title or None)
-        now = f"is called {clean(title)!r}" if title else "has no title"
-        output.result(
-            {"session_id": session.id, "title": title or None, "before": before},
-            f"session {clean(session.id)!r} {now} now",
-        )
+        result({"session_id": session.id, "title": title or None, "before": before})
 
 
 def export(
-    one: options.OneSession,
+    one: OneSession,
     *,
     place: Annotated[
         str | None,
@@ -194,10 +194,7 @@ def export(
                 file.write(text)
                 count += 1
                 show({"messages": (count, total)})
-        output.result(
-            {"session_id": session.id, "file": str(target), "messages": count},
-            lambda: output.hint(f"wrote {plural(count, 'message')} to {clean(str(target))}"),
-        )
+        result({"session_id": session.id, "file": str(target), "messages": count})
 
 
 @contextmanager
@@ -227,7 +224,7 @@ def _exported(session: hiermem.Session, form: str) -> Iterator[str]:
     if form == "markdown":
         heading = f"# {clean(session.status().title or session.id, escaped=False)}\n"
     day = ""
-    for stored in options.messages_of(session):
+    for stored in messages_of(session):
         if stored.state != "live":
             continue
         if form == "jsonl":
@@ -298,15 +295,94 @@ def _text(message: hiermem.Message) -> str:
 
 def delete(
     name: SessionName,
-    place: options.Place,
+    place: Place,
     *,
     forks: Annotated[
-        options.Forks, Option(help="Delete in all forks as well, or keep the messages there.")
+        Forks, Option(help="Delete in all forks as well, or keep the messages there.")
     ] = "all",
-    yes: options.Yes = False,
+    yes: Yes = False,
 ) -> None:
     """Erase a session with everything that is kept of it. This cannot be undone."""
     with place.open() as memory:
-        session = options.session_of(memory, name, whole=yes)
-        output.confirm(f"erase session {names.labelled(session.status())}?", yes=yes)
+        session = session_of(memory, name, whole=yes)
+        confirm(f"erase session {labelled(session.status())}?", yes=yes)
         print_receipt(session.delete(forks=forks))
+
+
+def erase(
+    one: OneSession,
+    *,
+    messages: Annotated[
+        list[str] | None, Argument(help="The messages: 3, or 5-9 with both ends.")
+    ] = None,
+    everything: Annotated[
+        bool, Option("--everything", help="Erase everything kept for this tenant.")
+    ] = False,
+    forks: Annotated[
+        Forks,
+        Option(help="Erase in all sessions that share the messages, or keep them there."),
+    ] = "all",
+    quarantine: Annotated[
+        bool, Option("--quarantine", help="Keep the messages readable, but use them nowhere.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Erase messages and everything made from them. This cannot be undone.
+
+    The session comes first: hiermem erase SESSION 3 5-9. 'hiermem delete' erases a whole session.
+    """
+    one, words = one.parted(messages or ())
+    name = one.chosen()
+    if everything and (name is not None or quarantine):
+        raise hiermem.UsageError("--everything goes with no session, message or --quarantine")
+    if not everything and (name is None or not words):
+        raise hiermem.UsageError("no messages named; write for example: hiermem erase @last 3 5-9")
+    indices = _indices(words)
+    with one.open() as memory:
+        if everything:
+            count = sum(1 for _ in sessions_of(memory))
+            confirm(
+                f"erase all {plural(count, 'session')} of tenant {clean(one.tenant)!r}?", yes=yes
+            )
+            print_receipt(memory.erase_tenant())
+            return
+        session = session_of(memory, name, whole=yes)
+        word = "quarantine" if quarantine else "erase"
+        of = labelled(session.status())
+        confirm(f"{word} {plural(len(indices), 'message')} of session {of}?", yes=yes)
+        act = session.quarantine if quarantine else session.erase
+        print_receipt(act(indices, forks=forks))
+
+
+def _indices(words: list[str]) -> list[int]:
+    found: set[int] = set()
+    for word in words:
+        match = _RANGE.fullmatch(word)
+        if match is None:
+            raise hiermem.UsageError(f"{word!r} is not a message or a range; write 3, or 5-9")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise hiermem.UsageError(f"{word!r} runs backwards; write {last}-{first}")
+        if last - first >= _MOST:
+            raise hiermem.UsageError(f"{word!r} is not a range of at most {_MOST:,} messages")
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def print_receipt(receipt: types.Receipt) -> None:
+    """Print what was removed, where it was found, and what is left to do.
+
+    Ends with the code for incomplete work where the store may still hold bytes of it.
+    """
+    result(receipt)
+    if receipt.unproven:
+        hint("unproven: these may quote it; please check them")
+    if receipt.copies:
+        hint("copies may hold it: delete them, or erase there too")
+    if receipt.to_remake:
+        hint("to remake: hiermem update")
+    if receipt.scrubbed:
+        hint("no trace is left in the store, save in messages that repeat it in their own words")
+    elif receipt.scrub_reason and receipt.kind != "quarantine":
+        hint("the store may still hold bytes of it; try again with: hiermem store scrub")
+        raise typer.Exit(Code.INCOMPLETE)

@@ -16,23 +16,21 @@ from typing import Annotated, Any
 
 from rich.console import Console, Group
 from rich.text import Text
-from rich.tree import Tree
 from typer import Option
 
 from hiermem import ContextSelection, NotFoundError, Session
-from hiermem.cli.options import OneSession, messages_of
-from hiermem.cli.output import picked, print_json, result, wants_json
-from hiermem.cli.screen import (
-    RETRIED,
-    clean,
+from hiermem.cli.options import OneSession, labelled, messages_of
+from hiermem.cli.output import (
     date_range,
     day,
-    labelled,
+    facts,
     one_line,
     out,
-    per_level,
     plural,
-    share,
+    result,
+    say,
+    shown,
+    wants_json,
 )
 from hiermem.types import SessionStatus, Summary
 
@@ -42,6 +40,8 @@ _LINES = 60
 _DRAWN = 5_000
 #: The row of message sizes needs every message; it is left out above this many.
 _SIZED = 20_000
+#: The characters of a summary in the outline.
+_BEGINS = 60
 #: The date at the beginning of a summary's text; the line shows it already.
 _DATED = re.compile(r"\A\s*\[\d{4}-\d\d-\d\d\]\s*")
 #: The columns of a row's name.
@@ -49,6 +49,8 @@ GUTTER = 9
 #: Plain blue and magenta are hard to read on black, and white cannot be read on white.
 _STYLES = {1: "green", 2: "cyan", 3: "bright_blue"}
 _VERBATIM = "default"
+#: What JSON says of a session.
+_STATUS = "title participants messages closed nodes queue degraded last_error"
 
 
 def show(
@@ -64,12 +66,14 @@ def show(
     """Show the tree of a session: levels as rows, then the summaries."""
     with one.opened() as session:
         if node is not None:
-            found = find(session, node)
-            result(summary_data(found), lambda: summary(found))
-        elif wants_json():
-            print_json(tree_data(session, lowest=level))
-        else:
+            result(_summary(find(session, node)))
+        elif not wants_json():
             tree(session, lowest=level)
+        else:
+            status = session.status()
+            levels = [n for n in sorted(status.nodes, reverse=True) if n >= (level or 1)]
+            found = [_summary(each) for n in levels for each in session.summaries(n)]
+            result({"session_id": status.id, **facts(status, _STATUS), "summaries": found})
 
 
 def strip_for(console: Console, messages: int) -> Strip:
@@ -86,7 +90,11 @@ def tree(session: Session, *, lowest: int | None) -> None:
     """Draw a session and print the outline of its summaries from level ``lowest`` up."""
     console = out()
     status = session.status()
-    console.print(_heading(status))
+    waiting = sum(window.messages for window in status.open_windows)
+    console.print(labelled(status), style="bold")
+    state = "closed" if status.closed else f"open: {plural(waiting, 'message')}"
+    sealed = shown(status.nodes) or "nothing yet"
+    console.print(f"{plural(status.messages, 'message')}, sealed: {sealed}, {state}")
     if not status.messages:
         return
     listed = _listed(status, lowest)
@@ -97,19 +105,17 @@ def tree(session: Session, *, lowest: int | None) -> None:
     if status.messages <= _SIZED:
         sizes = [(each.tokens, each.created_at) for each in messages_of(session)]
         tokens, times = zip(*sizes, strict=True)
-        facts = f"{plural(sum(tokens), 'token')}, {date_range(min(times), max(times))}"
-        console.print(facts, style="bright_black")
+        days = date_range(min(times), max(times))
+        console.print(f"{plural(sum(tokens), 'token')}, {days}", style="bright_black")
         rows = [strip.days(times), *rows, strip.sizes(tokens)]
-    console.print()
-    console.print(Group(*rows))
-    console.print()
-    console.print(_outline({level: found[level] for level in listed}, width=console.width))
+    console.print(Group(Text(), *rows, Text()))
+    say(_outline([each for level in listed for each in found[level]]))
     if lowest is None and listed and listed[-1] > 1:
         console.print(f"Levels below L{listed[-1]} are not listed; --level 1 lists all.")
     if left := sum(status.queue.values()):
         console.print(f"{plural(left, 'summary', 'summaries')} to be made: hiermem update")
     if stand_ins := sum(status.degraded.values()):
-        console.print(f"{plural(stand_ins, 'summary', 'summaries')} degraded, {RETRIED}")
+        console.print(f"{plural(stand_ins, 'summary', 'summaries')} degraded, tried again later")
 
 
 def find(session: Session, node: str) -> Summary:
@@ -125,71 +131,20 @@ def find(session: Session, node: str) -> Summary:
     return found
 
 
-def summary_data(found: Summary) -> dict[str, Any]:
-    """Return what is printed of a summary as JSON."""
+def _summary(found: Summary) -> dict[str, Any]:
+    """Return what is printed of a summary."""
     made, node = found.revision, found.node
     return {
-        **picked(found, "id", "level"),
-        "span": [found.span.start, found.span.stop],
-        "messages": found.messages,
+        **facts(found, "id level span messages"),
         "from": node.first_at,
         "to": node.last_at,
-        **picked(found, "parent", "children", "status"),
-        **picked(node, "degraded", "dirty"),
+        **facts(found, "parent children status"),
+        **facts(node, "degraded dirty"),
         "model": made and made.model,
         "tokens": found.tokens,
         "fidelity": made and made.fidelity,
         "text": found.text,
     }
-
-
-def tree_data(session: Session, *, lowest: int | None) -> dict[str, Any]:
-    """Return what is printed of a session as JSON: its state, and the summaries from a level up."""
-    state = session.status()
-    levels = [level for level in sorted(state.nodes, reverse=True) if level >= (lowest or 1)]
-    return {
-        "session_id": state.id,
-        **picked(state, "title", "participants", "messages", "closed"),
-        **picked(state, "nodes", "queue", "degraded", "last_error"),
-        "summaries": [summary_data(each) for level in levels for each in session.summaries(level)],
-    }
-
-
-def summary(found: Summary) -> None:
-    """Print one summary in full: its place, what it covers, how it was made, its text."""
-    console = out()
-    console.print(_line(found, width=console.width, text=False))
-    below = ", ".join(found.children)
-    facts = [
-        f"covers     {plural(found.messages, 'message')}" + (f" through {below}" if below else ""),
-        f"parent     {found.parent or 'none yet'}",
-    ]
-    if (made := found.revision) is not None:
-        given = found.node.input_tokens
-        facts += [
-            f"made       by {clean(made.model)}",
-            f"size       {plural(made.tokens, 'token')}, made from {given:,}",
-            f"fidelity   {_kept(made.fidelity)}",
-        ]
-    console.print("\n".join(facts), style="bright_black")
-    console.print()
-    console.print(clean(found.text) if found.made else "(not made yet: hiermem update)")
-
-
-def _kept(fidelity: float | None) -> str:
-    if fidelity is None:
-        return "nothing to keep word for word"
-    return f"{share(round(fidelity * 10_000), 10_000)} of the anchors kept"
-
-
-def _heading(status: SessionStatus) -> Text:
-    text = Text(labelled(status), style="bold")
-    text.append(f"\n{plural(status.messages, 'message')}", style="not bold")
-    text.append(f", sealed: {per_level(status.nodes)}", style="not bold")
-    waiting = sum(window.messages for window in status.open_windows)
-    state = "closed" if status.closed else f"open: {plural(waiting, 'message')}"
-    text.append(f", {state}", style="not bold")
-    return text
 
 
 def _listed(status: SessionStatus, lowest: int | None) -> list[int]:
@@ -205,42 +160,24 @@ def _listed(status: SessionStatus, lowest: int | None) -> list[int]:
     return chosen
 
 
-def _outline(found: dict[int, list[Summary]], *, width: int) -> Tree:
-    """Return the tree of summaries, each under its parent, in the order of time."""
-    below: dict[str, list[Summary]] = {}
-    ids = {each.id for level in found.values() for each in level}
-    for each in (each for level in found.values() for each in level):
-        parent = each.parent if each.parent in ids else None
-        below.setdefault(parent or "", []).append(each)
-
-    def hang(branch: Tree, parent: str, room: int) -> Tree:
-        for each in sorted(below.get(parent, ()), key=lambda one: (one.span.start, -one.level)):
-            hang(branch.add(_line(each, width=room, text=True)), each.id, room - 4)
-        return branch
-
-    return hang(Tree("", hide_root=True, guide_style="bright_black"), "", width)
-
-
-def _line(summary: Summary, *, width: int, text: bool) -> Text:
-    """Return one summary as a line: name, messages, dates, size, beginning of the text."""
-    line = Text(f"{summary.id:<6}", style=f"bold {level_style(summary.level)}", no_wrap=True)
-    last = summary.span.stop - 1
-    covers = f"{summary.span.start}-{last}" if last > summary.span.start else f"{last}"
-    line.append(f" {covers:<9} ", style="not bold default")
-    when = date_range(summary.node.first_at, summary.node.last_at, year=not text)
-    line.append(f"{when}, {plural(summary.tokens, 'token')}", style="not bold bright_black")
-    flags: list[str] = [] if summary.status == "active" else [summary.status]
-    flags += [flag for flag in ("degraded", "dirty") if getattr(summary.node, flag)]
-    line.append("".join(f" {flag}" for flag in flags), style="not bold yellow")
-    if text and summary.made:
-        begins = _DATED.sub("", summary.text, count=1)
-        line.append(f"  {one_line(begins, max(8, width - line.cell_len - 3))}", style="not bold")
-    line.truncate(max(20, width), overflow="ellipsis")
-    return line
-
-
-# ---------------------------------------------------------------------------------------------
-# The drawing: the functions below read and print nothing; they return lines of styled text
+def _outline(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
+    """Return a row for each summary, in the order of time, those of a lower level indented."""
+    ordered = sorted(summaries, key=lambda each: (each.span.start, -each.level))
+    top = max((each.level for each in ordered), default=0)
+    return [
+        {
+            "summary": "  " * (top - each.level) + each.id,
+            "messages": each.span,
+            "when": date_range(each.node.first_at, each.node.last_at, year=False),
+            "tokens": each.tokens,
+            "state": " ".join(
+                [*([] if each.status == "active" else [each.status])]
+                + [flag for flag in ("degraded", "dirty") if getattr(each.node, flag)]
+            ),
+            "text": one_line(_DATED.sub("", each.text, count=1), _BEGINS) if each.made else "",
+        }
+        for each in ordered
+    ]
 
 
 def level_style(level: int) -> str:

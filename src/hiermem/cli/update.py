@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -18,15 +17,40 @@ from typer import Option
 
 import hiermem
 from hiermem import types
-from hiermem.cli.options import DB, Caps, Db, Model, OneSession, open_existing, session_of, shown
-from hiermem.cli.output import Code, exit_code, hint, progress, result, wants_json
-from hiermem.cli.screen import RETRIED, clean, duration, per_level, plural, say, title_of
+from hiermem.cli.options import (
+    DB,
+    Caps,
+    Db,
+    Model,
+    OneSession,
+    open_existing,
+    session_of,
+    shown_db,
+    title_of,
+)
+from hiermem.cli.output import (
+    Code,
+    clean,
+    facts,
+    hint,
+    plural,
+    progress,
+    result,
+    say,
+    shown,
+    wants_json,
+)
 
 Strategy: TypeAlias = Literal["incremental", "full"]
 #: The errors that are printed of an update of many sessions.
 _ERRORS: Final = 5
 #: Seconds between two looks at whether a cap has stopped the worker.
 _LOOK: Final = 0.2
+#: What is said of an update, of a worker's work and of a plan.
+_WORKED: Final = """made reused degraded failed unknown calls tokens_in tokens_out cost stopped
+    last_error"""
+_MADE: Final = f"{_WORKED} retry_after"
+_PLANNED: Final = "by_level reused calls calls_max tokens_in tokens_out cost seconds"
 #: A cap of the whole command.
 _CAPS: Final = ("max_calls", "max_tokens", "deadline")
 
@@ -83,7 +107,7 @@ def update(
                 if chosen
                 else memory.update_all(strategy=strategy, dry_run=True)
             )
-            result({**data, **asdict(plan)}, _planned(name, plan))
+            result({**data, **facts(plan)}, _told(name, plan))
             return
         report: types.UpdateReport | types.BatchReport
         if chosen:
@@ -94,9 +118,9 @@ def update(
                 memory, strategy, caps, search_index=search_index, slow=slow
             )
         errors = _errors(memory, report, touched)
-        result({**data, **asdict(report), "errors": errors}, _made(name, report))
+        result({**data, **facts(report), "errors": errors}, _told(name, report))
         _hint_errors(errors)
-        if llm is not None and _idle(report):
+        if llm is not None and not shown(facts(report, _MADE)):
             _hint_model((chosen or memory).runs(), llm.name)
         if code := exit_code(report):
             raise typer.Exit(code)
@@ -155,17 +179,18 @@ def _update_tenants(
             report, touched = _updated_all(one, strategy, caps, search_index=False, slow=slow)
             errors = _errors(one, report, touched)
         caps = caps.less(report.calls, report.tokens)
-        reports.append({"tenant": tenant, **asdict(report), "errors": errors})
+        reports.append({"tenant": tenant, **facts(report), "errors": errors})
         code = max(code, exit_code(report))
         if not wants_json():
-            say(_made(f"tenant {tenant}", report))
+            say(_told(f"tenant {tenant}", report))
         _hint_errors(errors)
         if report.stopped is not None:
             begin = f" --after {shlex.quote(clean(after))}" if after is not None else ""
-            hint(f"resume with: hiermem update --all-tenants --db {shown(db)}{begin}")
+            hint(f"resume with: hiermem update --all-tenants --db {shown_db(db)}{begin}")
             break
         after = tenant
-    result({"tenants": reports}, lambda: None)
+    if wants_json():
+        result({"tenants": reports})
     if code:
         raise typer.Exit(code)
 
@@ -209,62 +234,28 @@ def _hint_model(runs: Iterable[types.RunRecord], name: str) -> None:
         hint(f"the newest summaries are by {clean(before)}; {again}")
 
 
-def _idle(report: types.UpdateReport | types.BatchReport) -> bool:
-    """Return whether an update found nothing to make."""
-    done = report.made or report.reused or report.degraded or report.failed or report.stopped
-    return not done
+def _told(subject: str, report: Any) -> str:
+    """Say on one line what an update or a worker did, or what an update would do."""
+    names = _WORKED if isinstance(report, types.WorkerStatus) else _MADE
+    if isinstance(report, types.UpdatePlan):
+        names = _PLANNED
+    return f"{clean(subject)}: {shown(facts(report, names)) or 'nothing to make'}"
 
 
-def _counts(
-    report: types.UpdateReport | types.BatchReport | types.WorkerStatus,
-    *,
-    degraded: str,
-) -> list[str]:
-    """Return what was not simply made, each count with its word."""
-    return [
-        f"{count:,} {what}"
-        for count, what in (
-            (report.reused, "reused"),
-            (report.degraded, degraded),
-            (report.failed, "failed"),
-            (report.unknown, "cut-off calls with unknown outcome"),
-        )
-        if count
-    ]
+def exit_code(report: types.UpdateReport | types.BatchReport | types.WorkerStatus) -> Code:
+    """Return the exit code of an update: not 0 where it was stopped, failed or made nothing fit.
 
-
-def _made(session: str, report: types.UpdateReport | types.BatchReport) -> str:
-    """Say what an update did."""
-    if _idle(report):
-        return f"{clean(session)}: nothing to make."
-    done = [f"{report.made:,} made", *_counts(report, degraded=f"degraded, {RETRIED}")]
-    # The offline model reports no tokens, because nobody is paid.
-    cost = "" if report.cost is None else f", cost {report.cost:,.4f}"
-    tokens = f"{report.tokens:,} tokens"
-    spent = f" {plural(report.calls, 'call')}, {tokens}{cost}." if report.tokens else ""
-    stopped = f" Stopped by {clean(report.stopped)}." if report.stopped else ""
-    if report.retry_after is not None:
-        again = f"{report.retry_after:.0f} s"
-        stopped = f" The model is down: {clean(report.last_error or '?')}. Try again in {again}."
-    return f"{clean(session)}: {', '.join(done)}.{spent}{stopped}"
-
-
-def _planned(session: str, plan: types.UpdatePlan) -> str:
-    """Say what an update would do."""
-    count = sum(plan.by_level.values())
-    if not count:
-        return f"{clean(session)}: nothing to make."
-    levels = per_level(dict(sorted(plan.by_level.items())))
-    reused = f", {plan.reused:,} of them reused without a call" if plan.reused else ""
-    cost = "" if plan.cost is None else f", cost about {plan.cost:,.4f}"
-    calls = plural(plan.calls, "call")
-    if plan.calls_max > plan.calls:
-        calls = f"{plan.calls:,} to {plan.calls_max:,} calls"
-    return (
-        f"{clean(session)}: {plural(count, 'summary', 'summaries')} to make ({levels}){reused}. "
-        f"{calls}, {plan.tokens_in:,} tokens in, "
-        f"{plan.tokens_out:,} out{cost}, about {duration(plan.seconds)}."
-    )
+    Where all that it tried failed, it says what a stop says: try again.
+    """
+    made = report.made + report.reused
+    if report.stopped is not None or (report.failed and not made + report.degraded):
+        return Code.INCOMPLETE
+    if isinstance(report, types.WorkerStatus):
+        broken = report.resting > 0 and report.last_error is not None  # of a session's turn
+    else:
+        broken = isinstance(report, types.BatchReport) and bool(report.failures)
+    failed = broken or report.failed > 0 or (report.degraded > 0 and not made)
+    return Code.ERROR if failed else Code.DONE
 
 
 def work(
@@ -290,16 +281,13 @@ def work(
                 if once:
                     worker.drain()
                 else:
-                    hint(f"working for all tenants of {clean(shown(db))}; end it with Ctrl-C")
+                    hint(f"working for all tenants of {clean(shown_db(db))}; end it with Ctrl-C")
                     while worker.status.stopped not in _CAPS:
                         time.sleep(_LOOK)
         except KeyboardInterrupt:  # SIGTERM raises it too; what was in flight is committed
             if once:
                 raise
         status = worker.status
-    made = f"made {plural(status.made, 'summary', 'summaries')}"
-    counts = ", ".join([made, *_counts(status, degraded="degraded")])
-    stopped = f" Stopped by {clean(status.stopped)}." if status.stopped else ""
-    result(status, f"{counts} in {plural(status.turns, 'turn')}.{stopped}")
+    result(status, _told(plural(status.turns, "turn"), status))
     if once or status.stopped is not None:
         raise typer.Exit(exit_code(status))

@@ -366,7 +366,7 @@ def _check_version(version: int | None, name: str, named: str) -> None:
     if version < schema.VERSION:
         raise errors.StoreError(
             f"the store in schema {name} of {named} has version {version}, not "
-            f"{schema.VERSION}; stop older processes, then run: hiermem migrate --db DSN"
+            f"{schema.VERSION}; stop older processes, then run: hiermem store migrate --db DSN"
         )
 
 

@@ -15,19 +15,20 @@ from hiermem.cli.demo import DETAILS, bundled
 def test_a_dry_run_says_what_a_file_holds_and_makes_no_memory(tmp_path):
     db = tmp_path / "m.db"
     told = run("import", chat_files.chatgpt(tmp_path), "--db", db, "--dry-run", code=3).stdout
-    assert "chatgpt: 2 conversations and 1 further branch, 8 messages, 9 Oct 2025." in told
-    assert "Speakers: assistant 4, user 3, python 1." in told
-    assert "Note: hidden messages left out: 1." in told
+    assert re.search(r"conversations +2 *\nbranches +1 *\nmessages +8 ", told)
+    assert re.search(r"speakers .*assistant 4", told)
+    assert re.search(r"hidden messages left out +1\n", told)
     unread = "contents of the type hologram not understood"
-    assert f"Not read: {unread} (the first: conversations.json, item 1, message 13): 1." in told
-    assert "Note: files beside the conversations left out: 2." in told
+    assert f"{unread} (the first: conversations.json, item 1, message 13)" in told
+    assert re.search(r"files beside the conversations left out +2\n", told)
     assert not db.exists()
 
 
 def test_a_dry_run_says_where_there_are_no_times(tmp_path):
     told = run("import", chat_files.transcript(tmp_path), "--dry-run").stdout
-    assert "text: 1 conversation, 6 messages, without times." in told
-    assert "No times in 1 conversation" in told
+    assert re.search(r"conversations +1 *\nmessages +6 ", told)
+    assert re.search(r"undated +1 ", told)
+    assert "since" not in told
     assert "Ada 2" in told
     assert "Carl 1" in told
 
@@ -35,16 +36,16 @@ def test_a_dry_run_says_where_there_are_no_times(tmp_path):
 def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     db = tmp_path / "m.db"
     first = run("import", chat_files.chatgpt(tmp_path), "--db", db, code=3)
-    assert "Imported 8 new messages into 3 sessions, 1 new fork; 0 were there" in first.stdout
+    assert "new 8, forks 1, sessions conv-1, " in first.stdout
     assert "hiermem sessions --db" in first.stderr
     assert "hiermem context @last --db" in first.stderr
     listed = run("sessions", "--db", db).stdout
     assert re.search(r"(?m)^Invoices +6  9 Oct 2025  chatgpt +1  conv-1", listed)
     assert listed.count("Invoices") == 1, "a fork stands under its source"
     again = run("import", chat_files.chatgpt(tmp_path, more=True), "--db", db, code=3)
-    assert "Imported 1 new message into 1 session; 8 were there already." in again.stdout
+    assert "new 1, held 8, sessions conv-" in again.stdout
     skipped = run("import", chat_files.chatgpt(tmp_path), "--branches", "skip", "--dry-run", code=3)
-    assert "2 conversations, 7 messages" in skipped.stdout
+    assert re.search(r"conversations +2 *\nmessages +7 ", skipped.stdout)
     of_tenant = run("import", chat_files.transcript(tmp_path), "--db", db, "--tenant", "a b")
     assert "hiermem update --db" in of_tenant.stderr
     assert of_tenant.stderr.count("--tenant 'a b'") == 4
@@ -65,7 +66,7 @@ def test_sessions_are_listed_by_where_they_came_from(tmp_path):
         assert memory.count_sessions() == 5
     listed = run("sessions", "--db", db, "--source", "whatsapp").stdout.splitlines()
     assert len(listed) == 2
-    assert "  whatsapp  " in listed[1]
+    assert " whatsapp " in f"{listed[1]} "
     assert "whatsapp" not in run("sessions", "--db", db, "--source", "chatgpt").stdout
     assert run("sessions", "own", "--db", db, "--source", "chatgpt").stdout == ""
 
@@ -98,8 +99,8 @@ def test_any_format_goes_under_a_session_of_ones_own(tmp_path):
     named = ("-s", "garden", "--title", "Hedges")
     for _ in range(2):
         told = run("import", chat_files.claude(tmp_path), "--db", db, *named).stdout
-    assert "Imported 0 new messages into 0 sessions; 5 were there already." in told
-    assert "Note: reasoning left out: 1." in told
+    assert "imported  held 5\n" in told
+    assert re.search(r"reasoning left out +1\n", told)
     (found,) = json.loads(run("sessions", "--db", db, "--json").stdout)["sessions"]
     assert (found["id"], found["title"], found["messages"]) == ("garden", "Hedges", 5)
 

@@ -7,7 +7,7 @@ and then to append it. Until the first reading is done, no memory is opened or m
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,17 +17,13 @@ import typer
 from typer import Argument, Option
 
 from hiermem import Memory, NotFoundError, UsageError
-from hiermem.cli.options import InSpace, Place, beside, session_of, shown
-from hiermem.cli.output import Code, hint, progress, result, wants_json
-from hiermem.cli.screen import LAST, clean, date_range, named, plural, say
+from hiermem.cli.options import LAST, InSpace, Place, beside, named_values, session_of, shown_db
+from hiermem.cli.output import Code, clean, facts, hint, progress, result, say, wants_json
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
 from hiermem.types import ImportReport
 
-#: The speakers that are named.
-_SPEAKERS = 12
-#: The kinds of what could not be read that are named.
-_UNREAD = 12
-
+#: What is said of an import.
+_COUNTS = "new held changed late completed forks sessions"
 _FORMATS = ", ".join(each.name for each in FORMATS)
 
 
@@ -81,6 +77,7 @@ class File:
         self, branches: Literal["forks", "skip"], dates: Literal["dmy", "mdy", "ymd"] | None = None
     ) -> Iterator[Conversation]:
         """Read the conversations of the file."""
+        fields = None if self.fields is None else self.fields.split(",")
         return read_chats(
             self.file,
             self.form,
@@ -89,16 +86,8 @@ class File:
             speakers=self.speaker or (),
             timezone=self.timezone,
             dates=dates,
-            fields=None if self.fields is None else _paths(self.fields),
+            fields=None if fields is None else named_values(fields, "--map sender=author,text=at"),
         )
-
-
-def _paths(given: str) -> dict[str, str]:
-    """Return what ``--map`` names, by field."""
-    pairs = [each.partition("=") for each in given.split(",")]
-    if not all(name.strip() and path.strip() for name, _, path in pairs):
-        raise typer.BadParameter("--map takes pairs such as sender=author.name,text=content")
-    return {name.strip(): path.strip() for name, _, path in pairs}
 
 
 def import_(
@@ -140,9 +129,14 @@ def import_(
 
     found = _surveyed(read, source.file)
     if not wants_json():
-        _print_survey(found)
+        figures = facts(
+            found, "formats conversations branches messages speakers since until undated"
+        )
+        notes = {"notes": _listed(found.notes), "not read": _listed(found.unread)}
+        say({"file": source.file.name, **figures, **notes})
     if dry_run:
-        result({"found": found, "imported": None}, lambda: None)
+        if wants_json():
+            result({"found": found, "imported": None})
         _end(found)
     with place.made() as memory:
         ids: list[str] = []
@@ -150,10 +144,16 @@ def import_(
         if space := place.made_space(memory):
             _join(memory, space, (*ids, *report.sessions))
         name = _name_of(memory, report)
-    result({"found": found, "imported": report}, lambda: _print_report(report))
+    result({"found": found, "imported": report}, {"imported": facts(report, _COUNTS)})
+    for each in report.continued:
+        hint(f"the new messages of session {clean(each)!r} follow others, none of them in the file")
     if report.new:
         _suggest(place, name)
     _end(found)
+
+
+def _listed(counts: Mapping[str, int]) -> list[dict[str, str | int]]:
+    return [{"what": what, "count": count} for what, count in counts.items()]
 
 
 def _noted(chats: Iterator[Conversation], ids: list[str]) -> Iterator[Conversation]:
@@ -182,7 +182,7 @@ def _name_of(memory: Memory, report: ImportReport) -> str:
 
 def _suggest(place: Place, name: str) -> None:
     """Print the commands that come next."""
-    of = f"--db {shown(place.db)}"
+    of = f"--db {shown_db(place.db)}"
     if place.tenant != "default":
         of += f" --tenant {shlex.quote(clean(place.tenant))}"
     hint("Next:")
@@ -215,52 +215,6 @@ def _imported(
         return memory.import_chats(chats, on_progress=draw)
 
 
-def _print_survey(found: Survey) -> None:
-    branches = ""
-    if found.branches:
-        branches = f" and {plural(found.branches, 'further branch', 'further branches')}"
-    span = "without times"
-    if found.since is not None and found.until is not None:
-        span = date_range(found.since, found.until)
-    say(
-        f"{', '.join(found.formats)}: {plural(found.conversations, 'conversation')}{branches}, "
-        f"{plural(found.messages, 'message')}, {span}."
-    )
-    speakers = [f"{name} {count:,}" for name, count in found.speakers.items()]
-    say(f"Speakers: {named(speakers, _SPEAKERS)}.")
-    if found.undated:
-        what = plural(found.undated, "conversation")
-        say(f"No times in {what}; such messages get the time of their import.")
-    for what, count in found.notes.items():
-        say(f"Note: {clean(what)}: {count:,}.")
-    unread = list(found.unread.items())
-    for what, count in unread[:_UNREAD]:
-        say(f"Not read: {clean(what)}: {count:,}.")
-    if len(unread) > _UNREAD:
-        more = sum(count for _, count in unread[_UNREAD:])
-        say(f"Not read: {more:,} more; --json has them all.")
-
-
 def _end(found: Survey) -> None:
     """End with the exit code that says whether everything could be read."""
     raise typer.Exit(Code.INCOMPLETE if found.unread else Code.DONE)
-
-
-def _print_report(report: ImportReport) -> None:
-    forks = f", {plural(report.forks, 'new fork')}" if report.forks else ""
-    say(
-        f"Imported {plural(report.new, 'new message')} into "
-        f"{plural(len(report.sessions), 'session')}{forks}; {report.held:,} were there already."
-    )
-    for count, what in (
-        (report.completed, "of which there was a part, completed"),
-        (report.changed, "that have changed since, left as first imported"),
-        (report.late, "that come before others already there, appended after those"),
-    ):
-        if count:
-            say(f"Note: messages {what}: {count:,}.")
-    for name in report.continued[:_SPEAKERS]:
-        say(
-            f"Note: session {clean(name)!r} held messages before, none of which are in the file; "
-            "the new ones follow them."
-        )

@@ -7,7 +7,6 @@ only: highlighted on a terminal, and between asterisks elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -17,9 +16,18 @@ from rich.text import Text
 from typer import Argument, Option
 
 from hiermem import ContextProfile, ContextSelection, Hit
-from hiermem.cli.options import InSpace, OneSession, Session, counted, session_of
-from hiermem.cli.output import echo, hint, picked, print_json, wants_json
-from hiermem.cli.screen import clean, date_range, out, print_indented, title_of
+from hiermem.cli.options import InSpace, OneSession, Session, counted, session_of, title_of
+from hiermem.cli.output import (
+    clean,
+    date_range,
+    echo,
+    facts,
+    hint,
+    out,
+    print_json,
+    shown,
+    wants_json,
+)
 from hiermem.cli.show import level_style
 from hiermem.search.query import matched
 
@@ -102,26 +110,20 @@ def context(
 def _context_data(selection: ContextSelection) -> dict[str, Any]:
     """Return what is printed of a context as JSON beside the prompt: its figures and its blocks."""
     return {
-        **picked(selection, "session_id", "max_tokens", "total_tokens", "shared_prefix_tokens"),
-        **picked(selection, "messages", "coverage"),
+        **facts(
+            selection,
+            "session_id max_tokens total_tokens shared_prefix_tokens messages coverage",
+        ),
         "shown": shown_data(selection),
-        "omitted": [[each.span.start, each.span.stop] for each in selection.omitted],
-        "trimmed": list(selection.trimmed),
-        "blocks": [
-            {
-                **picked(each, "kind", "level"),
-                "span": [each.span.start, each.span.stop],
-                "tokens": each.tokens,
-            }
-            for each in selection.blocks
-        ],
+        "omitted": [each.span for each in selection.omitted],
+        "trimmed": selection.trimmed,
+        "blocks": [facts(each, "kind level span tokens") for each in selection.blocks],
     }
 
 
 def shown_data(selection: ContextSelection) -> dict[str, Any]:
     """Return of how many messages a context shows something, beside how many it covers."""
-    shown = selection.shown
-    return {"messages": len(shown.messages), "by_quarter": list(map(asdict, shown.by_quarter))}
+    return {"messages": len(selection.shown.messages), "by_quarter": selection.shown.by_quarter}
 
 
 def search(
@@ -202,21 +204,20 @@ def print_hit(hit: Hit, query: str, *, of: str | None = None) -> None:
     ``of`` names its session first. The text is wrapped between words and indented, to the width of
     the terminal or of a file.
     """
-    head = Text(f"{hit.id:<6}", style=f"bold {level_style(hit.level)}" if hit.level else "bold")
-    if of is not None:
-        head = Text(f"{of} ", style="bold").append(head)
+    head = Text(f"{of} " if of else "", style="bold")
+    head.append(f"{hit.id:<6}", style=level_style(hit.level))
     if hit.message is not None:
-        said = hit.message.message.name or hit.message.role
-        head.append(f" {clean(said)}", style="not bold default")
+        place = clean(hit.message.message.name or hit.message.role)
     else:
-        last = hit.span.stop - 1
-        of = f"messages {hit.span.start}-{last}" if last > hit.span.start else f"message {last}"
-        head.append(f" {of}", style="not bold default")
-    head.append(f"  {date_range(*hit.time_range)}", style="not bold bright_black")
-    head.append(f"  {hit.score:.2f}", style="not bold bright_black")
-    console = out()
+        place = f"messages {shown(hit.span)}"
+    head.append(f" {place}", style="not bold default")
+    said = f"  {date_range(*hit.time_range)}  {hit.score:.2f}"
+    head.append(said, style="not bold bright_black")
+    console, indent = out(), " " * _INDENT
     console.print(head, soft_wrap=True)
-    print_indented(console, _styled(_snippet(hit.text, query), query), _INDENT)
+    for line in _styled(_snippet(hit.text, query), query).wrap(console, console.width - _INDENT):
+        line.rstrip()
+        console.print(Text(indent).append(line), soft_wrap=True)
 
 
 def _snippet(text: str, query: str) -> str:
@@ -251,13 +252,14 @@ def _styled(text: str, query: str) -> Text:
 
 
 def _as_data(hit: Hit, query: str) -> dict[str, Any]:
+    span = hit.span
     return {
-        **picked(hit, "session_id", "id", "kind", "level"),
+        **facts(hit, "session_id id kind level"),
         "score": round(hit.score, 4),
-        "span": [hit.span.start, hit.span.stop, hit.span.start_char, hit.span.stop_char],
-        **picked(hit, "thread", "role"),
-        "from": hit.time_range[0].isoformat(),
-        "to": hit.time_range[1].isoformat(),
-        **picked(hit, "found", "text"),
-        "matched": [list(mark) for mark in matched(hit.text, query)],
+        "span": [span.start, span.stop, span.start_char, span.stop_char],
+        **facts(hit, "thread role"),
+        "from": hit.time_range[0],
+        "to": hit.time_range[1],
+        **facts(hit, "found text"),
+        "matched": matched(hit.text, query),
     }

@@ -110,7 +110,7 @@ def _terminal(*, error=False, whole=False):
 
 def test_hits_are_wrapped_between_words_on_a_terminal(db, monkeypatch):
     """Broken, a terminal cuts words in two at its edge."""
-    monkeypatch.setattr("hiermem.cli.search_cmd.out", _terminal)
+    monkeypatch.setattr("hiermem.cli.search.out", _terminal)
     lines = run("search", "message 7 clerk", "--db", db, "--level", 0, "-n", 1).stdout.splitlines()
     assert lines[0].startswith("m8 ")
     assert len(lines) > 2
