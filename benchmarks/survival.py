@@ -33,7 +33,7 @@ from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.protocols import LLMRequest, SourceText
 from hiermem.summaries.salience import select
 from hiermem.text import measure
-from hiermem.text.anchors import find
+from hiermem.text.facts import find
 from hiermem.text.policy import words
 from hiermem.text.terms import stem
 from hiermem.text.units import split

@@ -7,7 +7,7 @@ import pytest
 from hiermem import data
 
 LISTS = (
-    "answer_words", "entity_words", "export_words", "figure_words", "function_words", "wish_words",
+    "answer_words", "entity_words", "export_words", "function_words", "wish_words",
     "language_words", "lexicon_words", "note_places", "offline_words", "query_words", "stop_words",
     "transcript_words", "whatsapp_words",
 )  # fmt: skip

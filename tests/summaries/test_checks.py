@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText
 from hiermem.summaries.checks import Answer, check
 from hiermem.text import language
-from hiermem.text.anchors import Fidelity, fidelity
+from hiermem.text.facts import Fidelity, Source
 from hiermem.text.units import prose
 from hiermem.tokens import FunctionCounter
 from hiermem.types import Unit
@@ -86,9 +86,9 @@ def test_a_bare_word_is_fit_for_a_record_of_few_words_only():
         ("None", "empty"),
         ("OK", "empty"),
         ("TODO", "empty"),
-        ('{"summary": ', "truncated"),
+        ('{"summary": ', "empty"),
         ('{"summary": "They rent the flat in Porto."}', "not_prose"),
-        ('```json\n{"summary": "the flat in Por', "truncated"),
+        ('```json\n{"summary": "the flat in Por', "not_prose"),
         ("Sure! Here is the summary:", "empty"),
         ("Request timed out.", "error_text"),
         ("Error code: 429 - {'error': {'message': 'slow down'}}", "error_text"),
@@ -196,8 +196,8 @@ def test_a_summary_of_more_than_200_tokens_is_smaller_and_of_less_never_larger(t
 
 
 def test_an_echo_of_the_input_or_the_prompt_is_refused():
-    assert kinds(TALK[:400]) == ["echo"]
-    assert kinds("  " + TALK[:400].replace(" ", "\n")) == ["echo"]
+    assert "echo" in kinds(TALK[:400])
+    assert "echo" in kinds("  " + TALK[:400].replace(" ", "\n"))
     assert "echo" in kinds("You write the memory of a conversation. " * 8)
 
 
@@ -229,10 +229,11 @@ def test_a_conversation_in_two_languages_may_be_told_in_either():
     assert kinds(GOOD, asked=both) == []
 
 
-@pytest.mark.parametrize(("value", "found"), [(0.04, ["vague"]), (0.05, [])])
-def test_a_long_answer_that_keeps_almost_no_fact_is_refused(value, found):
+@pytest.mark.parametrize(("kept", "found"), [(0, ["vague"]), (1, [])])
+def test_a_long_answer_that_keeps_almost_no_fact_is_refused(kept, found):
     """Broken, a text that could be about anything stands for a window full of facts."""
-    kept = Fidelity(required=tuple("abcdefgh"), missing=(), unsupported=(), value=value)
+    facts = tuple("abcdefgh")
+    kept = Fidelity(required=facts, missing=facts[kept:])
     long = " ".join(TALK.split()[:90]).replace("decided", "agreed").replace("bank", "banker")
     assert kinds(long, fidelity=kept) == found
     assert kinds(GOOD, fidelity=kept) == []
@@ -242,7 +243,7 @@ def test_a_long_answer_that_keeps_almost_no_fact_is_refused(value, found):
 def test_no_complaint_tells_what_was_said_and_nothing_crashes(said, answered):
     asked = request("canarycanary 4711 " + said)
     answer = LLMResponse("canaryanswer 4712 " + answered)
-    found = fidelity(inputs=[asked.inputs[0].text], output=answered, limit=9)
+    found = Source([asked.inputs[0].text], limit=9).fidelity(answered)
     for problem in check(Answer(answer, asked, 4_000, 5, record_of(asked), found)):
         assert "canary" not in problem.says
         assert "471" not in problem.says

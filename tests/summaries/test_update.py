@@ -226,10 +226,10 @@ def _plain(request):
     """An answer that costs nothing to write, and has what is looked for."""
     headings = [line for line in request.messages[0].content.splitlines() if line[:3] == "## "]
     from hiermem.summaries.assess import anchor_limit
-    from hiermem.text.anchors import fidelity
+    from hiermem.text.facts import Source
 
     limit = anchor_limit(request.target_tokens)
-    held = fidelity(inputs=[s.text for s in request.inputs], output="", limit=limit).required
+    held = Source([s.text for s in request.inputs], limit=limit).fidelity("").required
     return "\n".join([*headings[:2], *held])
 
 

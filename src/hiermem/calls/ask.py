@@ -8,7 +8,6 @@ beyond the run's end. ``calls.call`` makes a single call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 
 from typing_extensions import TypeVar
@@ -32,17 +31,12 @@ async def ask_until_fit(
     judge: Judge[T],
     *,
     within: float | None = None,
-    ahead: Callable[[], object] | None = None,
 ) -> Accepted[T] | Rejected:
     """Ask until an answer is accepted or rejected; return that verdict.
 
-    ``ahead`` is run in a thread while the first answer of a remote model is awaited. Each request
-    has ``within`` seconds for all its tries, None for no limit. Raises what ``ask`` raises:
-    SpendLimitError, ClaimLostError, and the last ModelError.
+    Each request has ``within`` seconds for all its tries, None for no limit. Raises what ``ask``
+    raises: SpendLimitError, ClaimLostError, and the last ModelError.
     """
-    reading = None
-    if ahead is not None and run.llm.remote:
-        reading = run.spawn(run.compute(ahead))
     while True:
         try:
             response = await ask(run, state, request, within=within)
@@ -52,8 +46,6 @@ async def ask_until_fit(
             elif isinstance(error, TransientModelError) and state.ended:
                 state.unanswered = state.ended[-1].id
             raise
-        if reading is not None:
-            await asyncio.wait([reading])
         size = state.input_tokens if request.task == "summarise" else None
         verdict = await run.compute(judge, response, tokens=size)
         if verdict.reason:

@@ -44,14 +44,15 @@ from hiermem.summaries.checks import (
     Answer,
     Problem,
     check,
-    is_remark,
+    is_to_reader,
     speaks_of_marks,
     statements,
 )
 from hiermem.text import language, policy, units
-from hiermem.text.anchors import Source, find
+from hiermem.text.facts import Source, find
 from hiermem.text.policy import stands_in
 from hiermem.text.reasoning import told, without_reasoning
+from hiermem.text.terms import stem, words
 from hiermem.types import Node, Unit
 
 #: The share of the requested length that a cut answer must still have.
@@ -92,12 +93,9 @@ _HAN_DANGLING: Final = "的和与及或而并把被将对从向给让但因在"
 _SHORTEST_CUT: Final = 4
 #: The words at the end of a line by which it is recognised.
 _TAIL: Final = 3
-#: How much of a text is read for its first words.
-_OPENING: Final = 400
 #: The words at the end of a line that are recognised as a quotation.
 _QUOTED: Final = 8
 _SENTENCE_END: Final = re.compile(r"(?<=\w{2})[.!?…][\"'”’»)\]]*(?=\s)|[。！？][」』”]*")
-_WORD: Final = re.compile(r"[^\W_]+")
 
 
 def repair(response: LLMResponse, *, request: LLMRequest) -> LLMResponse:
@@ -143,9 +141,9 @@ def _inside(text: str) -> str:
     if match is None:
         return text
     head, tail = match["head"].strip(), match["tail"].strip()
-    if head and not (ANNOUNCED.match(head) or all(map(is_remark, statements(head)))):
+    if head and not (ANNOUNCED.match(head) or all(map(is_to_reader, statements(head)))):
         return text
-    if tail and not all(map(is_remark, statements(tail))):
+    if tail and not all(map(is_to_reader, statements(tail))):
         return text
     return str(match["body"] if match["told"] is None else match["told"])
 
@@ -159,7 +157,7 @@ def _without_offer(text: str) -> str:
     body, gap, last = text.rpartition("\n\n")
     marked = _HEADING.match(last) or _ITEM.match(last) or _ROW.match(last)
     short = len(last) <= _REMARK
-    if gap and body.strip() and short and not marked and all(map(is_remark, statements(last))):
+    if gap and body.strip() and short and not marked and all(map(is_to_reader, statements(last))):
         return body.rstrip().removesuffix("---")
     return text
 
@@ -210,27 +208,20 @@ def _is_cut(text: str, response: LLMResponse, *, request: LLMRequest) -> bool:
     last = text.rstrip().rpartition("\n")[2].strip()
     if not last or any(form.match(last) for form in (_HEADING, _ROW, _CODE)):
         return False
-    if ends_sentence(last) or _UNMARKED.search(last) or _ends_as_said(last, request=request):
-        return False
-    tokens = request.counter.count(text)
+    tokens, spent = request.counter.count(text), response.usage.output_tokens or 0
     # No server stops an answer beyond its limit: it is too long, and whole.
-    return tokens <= request.max_tokens and _is_open(
-        last, text, response, tokens=tokens, request=request
+    if ends_sentence(last) or _UNMARKED.search(last) or tokens > request.max_tokens:
+        return False
+    record = "\n".join(source.text for source in request.inputs)
+    if _is_quoted(last, record):
+        return False
+    return (
+        max(tokens, spent) >= request.max_tokens
+        or last[-1] in _OPEN
+        or any(last.count(a) > last.count(b) for a, b in ("()", "[]", "（）"))
+        or _dangles(last, text, record)
+        or (not _ITEM.match(last) and _is_long(last))
     )
-
-
-def _is_open(
-    last: str, text: str, response: LLMResponse, *, tokens: int, request: LLMRequest
-) -> bool:
-    """Return whether the last line of an answer, which has no mark at its end, goes on."""
-    spent = response.usage.output_tokens or 0
-    if tokens == request.max_tokens or spent >= request.max_tokens:
-        return True
-    if last[-1] in _OPEN or any(last.count(a) > last.count(b) for a, b in ("()", "[]", "（）")):
-        return True
-    if _dangles(last, text, request=request):
-        return True
-    return not _ITEM.match(last) and _is_long(last) and not _is_quoted(last, request=request)
 
 
 def ends_sentence(line: str) -> bool:
@@ -243,25 +234,10 @@ def ends_sentence(line: str) -> bool:
     return bool(end) and not end.isalnum() and end not in _OPEN
 
 
-def _ends_as_said(line: str, *, request: LLMRequest) -> bool:
-    """Return whether a line ends as a line of the record does, or with the first words of one."""
-    words = line.casefold().split()
-    tails = {tuple(words[-size:]) for size in range(_TAIL, min(_QUOTED, len(words)) + 1)}
-    for source in request.inputs:
-        first = source.text[:_OPENING].casefold().split()
-        if any(tuple(first[:size]) in tails for size in range(_TAIL, _QUOTED + 1)):
-            return True
-    return any(
-        recorded.casefold().split()[-_TAIL:] == words[-_TAIL:]
-        for source in request.inputs
-        for recorded in source.text.splitlines()
-    )
-
-
-def _is_quoted(line: str, *, request: LLMRequest) -> bool:
+def _is_quoted(line: str, record: str) -> bool:
     """Return whether the end of a line stands in the record, which then has no mark there."""
-    tail = " ".join(line.casefold().split()[-_QUOTED:])
-    return tail in " ".join(" ".join(s.text for s in request.inputs).casefold().split())
+    tail = line.casefold().split()[-_QUOTED:]
+    return len(tail) >= _TAIL and " ".join(tail) in " ".join(record.casefold().split())
 
 
 def _is_long(line: str) -> bool:
@@ -269,26 +245,20 @@ def _is_long(line: str) -> bool:
     return unspaced > _LONG_UNSPACED or len(line.split()) > _LONG_LINE
 
 
-def _dangles(last: str, text: str, *, request: LLMRequest) -> bool:
+def _dangles(last: str, text: str, record: str) -> bool:
     """Return whether the last word of an answer is half a word, or asks for another one."""
-    if last[-1] in _HAN_DANGLING:
-        return True
-    words = _WORD.findall(last)
-    if not words or not last.endswith(words[-1]) or _UNSPACED.search(words[-1]):
-        return False
-    word = words[-1]
-    record = "\n".join(source.text for source in request.inputs)
+    ending = words(last)
+    if last[-1] in _HAN_DANGLING or not ending or _UNSPACED.search(ending[-1]):
+        return last[-1] in _HAN_DANGLING
+    word = ending[-1]
     spoken = language.guess(text) or language.guess(record) or "en"
-    if len(words) > 2 and word in _WORDS.get(f"no end {spoken}", ()):
+    if len(ending) > 2 and word in _WORDS.get(f"no end {spoken}", ()):
         return True
-    if len(word) < _SHORTEST_CUT or not word.isalpha():
-        return False
-    lower = word.lower()
-    # What the words of the record that begin with this word have after it.
-    longer = re.findall(rf"\b{re.escape(lower)}(\w{{3,}})", record, re.IGNORECASE)
-    whole = re.search(rf"\b{re.escape(lower)}\b", f"{record}\n{text[: -len(word)]}", re.IGNORECASE)
+    known = words(f"{record}\n{text[: -len(last)]}")
     return (
-        bool(longer) and not whole and not any(rest.lower() in _WORDS["endings"] for rest in longer)
+        len(word) >= _SHORTEST_CUT
+        and stem(word) not in map(stem, known)
+        and any(each.startswith(word) and len(each) > len(word) + 2 for each in known)
     )
 
 

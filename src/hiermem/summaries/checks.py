@@ -1,17 +1,19 @@
-# ruff: noqa: RUF001  # the letters and marks of other languages are meant
+# ruff: noqa: RUF001  # the marks of other languages are meant
 """Decides what keeps a model's answer from becoming memory.
 
 Each check is a name, what the model is told of it, and a predicate. An answer to which one applies
 is never taken. The subject of a conversation never counts against an answer: a summary may tell of
-errors, refusals, code and apologies, so such a form counts only if it is the whole answer. The name
-and the words are journalled, so they hold no text of a message or an answer.
+errors, refusals, code and apologies, so such a form counts only if it is the whole answer, and in
+prose its first sentence decides. The name and the words are journalled, so they hold no text of a
+message or an answer.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import add
 from typing import Final, NamedTuple
@@ -20,7 +22,9 @@ from hiermem.data import word_lists
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.summaries.terms import tells_of
 from hiermem.text import language, reasoning
-from hiermem.text.anchors import Fidelity
+from hiermem.text.facts import Fidelity
+from hiermem.text.policy import either
+from hiermem.text.terms import FIRST_PERSON, words
 from hiermem.text.units import prose
 
 #: A copied stretch this long, in code points, is more than a quotation.
@@ -36,13 +40,63 @@ _FEWEST_FIGURES: Final = 4
 _FLOOR: Final = 0.05
 _FLOOR_ANCHORS: Final = 8
 _FLOOR_TOKENS: Final = 80
+#: A refusal, a reply or an error message is the whole answer, and at most this long.
+_SHORT: Final = 600
+#: The lines, and the share of all lines, from which a dialogue or code is the answer.
+_FEWEST_TURNS: Final = 3
+_MOSTLY: Final = 0.6
+#: Repeated statements are too many from this number and this share of the text on.
+_FEWEST_REPEATS: Final = 3
+_MOST_REPEATED: Final = 0.3
+#: A text of at least so many characters that packs to a smaller share of its bytes is a loop.
+_LOOP: Final = 0.2
+_SHORTEST_LOOP: Final = 100
 
+_WORDS: Final = word_lists("answer_words")
 #: The labels of speakers that have no name of their own.
 _GENERIC: Final = frozenset({"user", "assistant", "tool", "system"})
-#: The one who answers, if nobody else is called so.
-_ASSISTANT: Final = re.compile(
-    r"\b(?:assistant|assistent|assistente|asistente|ассистент)\b|助手|助理", re.IGNORECASE
+_MARKED: Final = re.compile(r"\s*(?:#{1,6} |[-*•+] |\d{1,3}[.)] |\||\*\*)")
+#: The mark after which a statement ends, and what closes it; or line ends. The point of a decimal
+#: number is no such mark.
+_STATEMENT: Final = re.compile(
+    r"([.!?…。！？；\n])(?!(?<=\d\.)\d)(?:(?<!\n)[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|(?<=\n)\n*)"
 )
+_QUOTES: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|「[^」\n]*」|„[^“\n]*“")
+#: Words to the reader; a question or an exclamation is spoken, too.
+_TO_READER: Final = re.compile(rf"\b{either(_WORDS['to the reader'])}\b|[您你]", re.IGNORECASE)
+_SPOKEN: Final = re.compile(rf"[?!？！]|{_TO_READER.pattern}", re.IGNORECASE)
+_REFUSAL: Final = re.compile(rf"\W*{either(_WORDS['refusing'])}", re.IGNORECASE)
+#: What is reported is no speech: "Ann said: I cannot help", "You asked for a plan".
+_REPORTED: Final = re.compile(
+    rf"^(?:\S+ ){{0,2}}\S+:|\b{either(_WORDS['reporting'])}\b", re.IGNORECASE
+)
+#: An announcement of a summary, in a line of its own.
+ANNOUNCED: Final = re.compile(
+    rf"[*_]*{either(_WORDS['agreeing'])}[!,.。！ ]*$"
+    rf"|(?!\s*(?:[-*•+] |\d))(?=[^\n]{{0,60}}?{either(_WORDS['announcing'])})"
+    r"[^\n]{0,120}[:：][*_]{0,2}\s*$",
+    re.IGNORECASE,
+)
+_ERROR: Final = re.compile(
+    r"\{\s*\"(?:error|errors|detail|message|status_code)\"\s*:|<!doctype html|<html[\s>]"
+    r"|error code: [45]\d\d\b|traceback \(most recent call last\)"
+    rf"|(?:(?:http |error |code )*[45]\d\d[\s:,-]*|an? )?{either(_WORDS['errors'])}"
+    r"(?:[.!:][^\n]*)?$|[a-z_.]{0,60}(?:error|exception): [^\n]*$|upstream connect error",
+    re.IGNORECASE,
+)
+_DATA: Final = re.compile(r"(?:```\w*\s*)?[\[{]\s*[\"'{]")
+_FENCED: Final = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_CODE_LINE: Final = re.compile(
+    r"\s*(?:(?:def|class|import|from|return|const|let|var|function|public|private|async|await)\b"
+    r"(?!.*[.!?]$)|(?:if|for|while|elif|else|try|except)\b.*:$|[{}()\[\];]+,?$|@\w+"
+    r"|[\w.]+\([^)]*\);?$|[\w.\[\]]+ ?[+*/-]?= ?\S|SELECT\b|INSERT\b|</?\w+[^>]*>$|#include\b)"
+)
+#: A line of the record as prompts render it.
+_RECORD_LINE: Final = re.compile(
+    r"\*{0,2}[^\s:#*-][^\n:]{0,60} \((?:user|assistant|tool|system)\)\*{0,2} ?:"
+)
+#: The most names that a turn is recognised by.
+_SPEAKERS: Final = 40
 
 
 class Problem(NamedTuple):
@@ -89,24 +143,22 @@ def check(answer: Answer) -> tuple[Problem, ...]:
 
 def _sizes(answer: Answer) -> dict[str, object]:
     """Return the length of an answer and its limit, in words, or characters if it has no blanks."""
-    words = len(answer.text.split())
-    unit, size = (
-        ("words", words) if 12 * words > len(answer.text) else ("characters", len(answer.text))
-    )
+    count, length = len(answer.text.split()), len(answer.text)
+    unit, size = ("words", count) if 12 * count > length else ("characters", length)
     most = size * answer.request.max_tokens // max(1, answer.tokens)
     return {"size": f"{size} {unit}", "most": most}
 
 
 def _is_echo(answer: Answer) -> bool:
     """Return whether the answer is one stretch of its inputs or of the prompt."""
-    words = answer.text.split()
-    whole = " ".join(words)
+    opening = answer.text.split()
+    whole = " ".join(opening)
     if len(whole) < _ECHO:
         return False
     stated = [" ".join(source.text for source in answer.request.inputs)]
     stated += [message.content for message in answer.request.messages]
     return any(
-        all(word in each for word in words[:_OPENING_WORDS]) and whole in " ".join(each.split())
+        all(word in each for word in opening[:_OPENING_WORDS]) and whole in " ".join(each.split())
         for each in stated
     )
 
@@ -143,20 +195,22 @@ def _is_invented(answer: Answer) -> bool:
     people = {source.speaker.casefold() for source in messages if source.speaker.strip()} - _GENERIC
     if len(people) > 1 and all(source.role == "user" for source in messages):
         record = " ".join(f"{source.speaker} {source.text}" for source in messages)
-        if _ASSISTANT.search(prose(answer.text)) and not _ASSISTANT.search(record):
+        if _WORDS["assistant"].intersection(words(answer.text)).difference(words(record)):
             return True
     if facts is None:
         return False
     strangers = len(facts.strangers)
-    if strangers > facts.named and (strangers > 1 or _names_nobody(answer.text, people)):
+    names_nobody = len(people) > 1 and not any(
+        part in answer.text.casefold() for name in people for part in name.split()
+    )
+    if strangers > facts.named and (strangers > 1 or names_nobody):
         return True
-    return len(facts.invented) > facts.supported
+    return _digits(facts.invented) > _digits(facts.supported)
 
 
-def _names_nobody(text: str, people: set[str]) -> bool:
-    """Return whether ``text`` names none of several people."""
-    lower = text.casefold()
-    return len(people) > 1 and not any(part in lower for name in people for part in name.split())
+def _digits(numbers: Sequence[str]) -> int:
+    """Return how many digits some numbers have: a long one claims more."""
+    return sum(map(str.isalnum, "".join(numbers)))
 
 
 def _says_too_little(answer: Answer) -> bool:
@@ -169,50 +223,6 @@ def _says_too_little(answer: Answer) -> bool:
         and answer.tokens >= _FLOOR_TOKENS
         and facts.value < _FLOOR
     )
-
-
-_WORDS: Final = word_lists("answer_words")
-#: A refusal, a reply or an error message is the whole answer, and at most this long.
-_SHORT: Final = 600
-_HTTP_TEXT: Final = (
-    r"(?:bad request|unauthori[sz]ed|forbidden|not found|request timeout|too many requests"
-    r"|internal server error|bad gateway|service (?:temporarily )?unavailable|gateway time-?out)"
-)
-#: The beginning of an error's body of any length.
-_ERROR_BODY: Final = re.compile(
-    r"\{\s*\"(?:error|errors|detail|message|status_code)\"\s*:"
-    r"|<!doctype html|<html[\s>]"
-    r"|error code: [45]\d\d\b"
-    r"|traceback \(most recent call last\)",
-    re.IGNORECASE,
-)
-_ERROR_LINE: Final = re.compile(
-    rf"(?:(?:http |http/1\.1 |error |status |code )?[45]\d\d\b[\s:,-]*{_HTTP_TEXT}"
-    rf"|{_HTTP_TEXT}[.!]?\s*$"
-    r"|(?:the )?(?:request|connection|read|operation|call) (?:has )?(?:timed[ -]out|timeout)\b"
-    r"[^\n]{0,80}$"
-    r"|connection (?:error|refused|reset)[^\n]{0,80}$"
-    r"|upstream (?:connect error|request timeout)"
-    r"|(?:rate limit|quota|context length|maximum context length)\b[^.\n]{0,40}\bexceeded\b[^\n]*$"
-    r"|(?:[a-z_.]{0,60}(?:error|exception)): [^\n]*$"
-    r"|an? (?:unexpected |internal )?error (?:has )?occurred\b[^\n]*$)",
-    re.IGNORECASE,
-)
-#: An announcement of a summary.
-ANNOUNCED: Final = re.compile(
-    r"(?:sure|certainly|of course|okay|absolutely|gerne|d['’]accord|claro|好的|当然)[!,.。！ ]*$"
-    r"|[*_]{0,2}(?:(?:sure|certainly|of course|okay|ok|absolutely|great)\b(?: thing)?[!,. ]*)?"
-    r"(?:(?:here(?:[’']s| is| are)|below is|this is|the following is)\b[^\n]{0,80}"
-    r"|(?:klar|gerne|natürlich|selbstverständlich)?[!,. ]*"
-    r"(?:hier (?:ist|folgt|kommt)|nachfolgend|im folgenden)\b[^\n]{0,80}"
-    r"|(?:bien sûr|d'accord|voici|volontiers)\b[^\n]{0,80}"
-    r"|(?:claro|por supuesto|aquí (?:está|tienes?|va)|a continuación)\b[^\n]{0,80}"
-    r"|(?:好的|当然)?[，,。！! ]*(?:以下是?|下面是)[^\n]{0,30}"
-    r"|summary(?: of the (?:record|conversation))?)[:：][*_]{0,2}\s*$",
-    re.IGNORECASE,
-)
-_JSON_START: Final = re.compile(r"(?:```(?:json)?\s*)?(?:\{\s*\"|\[\s*[{\"])", re.IGNORECASE)
-_JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def speaks_of_marks(request: LLMRequest) -> bool:
@@ -230,329 +240,94 @@ def says_nothing(answer: str) -> bool:
     )
 
 
-def declines(answer: str) -> bool:
-    """Return whether each statement of a short answer declines, or is a remark beside that."""
-    remarks = _remarks(answer)
-    return any(map(_declines, remarks)) and all(
-        _declines(remark) or is_remark(remark) for remark in remarks
-    )
-
-
-def is_error(answer: str) -> bool:
-    """Return whether an answer is the error message of a program."""
-    short = len(answer) <= _SHORT and _ERROR_LINE.match(answer) is not None
-    return short or _ERROR_BODY.match(answer[:_SHORT]) is not None
-
-
-_FENCED: Final = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
-_KEY: Final = re.compile(r"[\"'][\w .-]{1,60}[\"']\s*:")
-#: The share of an answer from which a piece of data counts as the answer.
-_MOSTLY: Final = 0.6
-_CODE_LINE: Final = re.compile(
-    r"\s*(?:(?:def|class|import|from|return|const|let|var|function|public|private|async|await)\b"
-    r"(?!.*[.!?]$)|(?:if|for|while|elif|else|try|except)\b.*:$|[{}()\[\];]+,?$|@\w+"
-    r"|[\w.]+\([^)]*\);?$|[\w.\[\]]+ ?[+*/-]?= ?\S|SELECT\b|INSERT\b|</?\w+[^>]*>$|#include\b)"
-)
-_MARKED: Final = re.compile(r"\s*(?:#{1,6} |[-*•+] |\d{1,3}[.)] |\||\*\*)")
-
-
-def is_cut_json(answer: str) -> bool:
-    """Return whether an answer begins as JSON and ends before the JSON does."""
-    if not _JSON_START.match(answer):
-        return False
-    bare = _JSON_STRING.sub("", answer)
-    return '"' in bare or any(bare.count(a) > bare.count(b) for a, b in ("{}", "[]"))
-
-
-def is_data(answer: str) -> bool:
-    """Return whether an answer is a JSON value, or one with a few words around it."""
-    bare = answer.replace("```json", "").replace("```", "").strip()
-    if bare.startswith("{") and bare.endswith("}"):
-        return True
-    if bare.startswith("[") and bare.endswith("]"):
-        try:
-            return isinstance(json.loads(bare), list)
-        except (ValueError, RecursionError):
-            return _KEY.search(bare) is not None
-    begin, end = bare.find("{"), bare.rfind("}")
-    within = bare[begin : end + 1] if 0 <= begin < end else ""
-    return len(within) > _MOSTLY * len(bare) and _KEY.search(within) is not None
-
-
-def is_code(answer: str) -> bool:
-    """Return whether all of an answer's words stand in code blocks, or most lines are code."""
-    outside = _FENCED.sub("", answer)
-    if outside != answer and not re.search(r"\w{2}", outside):
-        return True
-    lines = [line for line in outside.splitlines() if line.strip()]
-    coded = sum(_CODE_LINE.match(line) is not None for line in lines if not _MARKED.match(line))
-    return bool(lines) and coded > _MOSTLY * len(lines)
-
-
-#: The mark after which a statement ends, and what closes it; or line ends. The point of a decimal
-#: number is no such mark.
-_STATEMENT: Final = re.compile(
-    r"([.!?…。！？；\n])(?!(?<=\d\.)\d)(?:(?<!\n)[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|(?<=\n)\n*)"
-)
-_TERM: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]|\\w+(?:[-./:]\\w+)*")
-_ASCII_TERM: Final = re.compile(r"\w+(?:[-./:]\w+)*", re.ASCII)
-#: Repeated statements are too many from this number and this share of the text on.
-_FEWEST_REPEATS: Final = 3
-_MOST_REPEATED: Final = 0.3
-#: A long text of which so many statements add no word that the record has is a loop.
-_LONG: Final = 8
-_EMPTY_SHARE: Final = 0.6
-_TELLING: Final = 3
-#: The distinct share of the sequences of four terms under which a text is a loop, and the fewest
-#: sequences that show it.
-_SEQUENCE: Final = 4
-_FEWEST_SEQUENCES: Final = 36
-_LEAST_DISTINCT: Final = 0.35
-
-
-def _terms(text: str) -> list[str]:
-    """Return the words of ``text`` in one case, and its figures and names with what joins them."""
-    return (_ASCII_TERM if text.isascii() else _TERM).findall(text.casefold())
-
-
 def statements(text: str) -> list[str]:
     """Return the sentences and lines of ``text``."""
     pieces, marks = (parts := _STATEMENT.split(text))[::2], [*parts[1::2], ""]
     return [statement for piece in map(add, pieces, marks) if (statement := piece.strip())]
 
 
-def repeats(answer: str, record: str) -> bool:
-    """Return whether an answer is a loop: of one statement, of variations, or of a few words."""
-    sentences = [each for each in statements(answer) if not each.startswith("#")]
-    plain = _WORDS["plain"]
-    telling = [tuple(word for word in _terms(each) if word not in plain) for each in sentences]
-    seen: set[tuple[str, ...]] = set()
-    length = repeated = 0
-    for sentence, words in zip(sentences, telling, strict=True):
-        if len(words) > 1 and words in seen:
-            length, repeated = length + len(sentence), repeated + 1
-        seen.add(words)
-    if repeated >= _FEWEST_REPEATS and length > _MOST_REPEATED * len(answer):
-        return True
-    if _is_loop(_terms(answer)):
-        return True
-    longer = [
-        (sentence, frozenset(words))
-        for sentence, words in zip(sentences, telling, strict=True)
-        if len(set(words)) >= _TELLING
-    ]
-    if len(longer) < _LONG:
-        return False
-    own = [words for sentence, words in longer if folded(sentence).lstrip("-*• ") not in record]
-    return len(own) >= _LONG and _adds_nothing(own, record)
+def is_to_reader(statement: str, *, form: re.Pattern[str] = _TO_READER) -> bool:
+    """Return whether a sentence has words to the reader, or another form, that are not reported.
 
-
-def _is_loop(flow: Sequence[str]) -> bool:
-    """Return whether the terms of a text come in few different sequences."""
-    sequences = len(flow) - _SEQUENCE + 1
-    most = _LEAST_DISTINCT * sequences
-    # The first place of each term ends another sequence, except at the beginning of the text.
-    if sequences < _FEWEST_SEQUENCES or len(set(flow)) - _SEQUENCE >= most:
-        return False
-    return len(set(zip(*(flow[at:] for at in range(_SEQUENCE)), strict=False))) < most
-
-
-def _adds_nothing(terms: Sequence[frozenset[str]], text: str) -> bool:
-    """Return whether most statements have no word of the record that was not said before."""
-    if len(frozenset().union(*terms)) >= len(terms) * _SEQUENCE:
-        return False
-    record = set(_terms(text))
-    earlier: set[str] = set()
-    empty = 0
-    for words in terms:
-        empty += not any(word in record and word not in earlier for word in words)
-        earlier |= words
-    return empty > _EMPTY_SHARE * len(terms)
-
-
-_ROLES: Final = "user|assistant|tool|system"
-#: A line of the record as prompts render it.
-_RECORD_LINE: Final = re.compile(rf"\*{{0,2}}[^\s:#*-][^\n:]{{0,60}} \((?:{_ROLES})\)\*{{0,2}} ?:")
-_DAY_LINE: Final = re.compile(r"\[(?:\w{3} )?\d{4}-\d\d-\d\d\]")
-_FEWEST_TURNS: Final = 3
-#: Words of somebody who speaks or is spoken to.
-_TALK: Final = re.compile(
-    r"[?!？！]|\b(?:i|i'm|i'll|i've|i'd|my|me|you|your|you're|mine"
-    r"|ich|mir|mich|mein\w*|du|dir|dich|dein\w*|ihnen|je|j'\w+|moi|mon|ma|mes|tu|toi|ton|vous|votre"
-    r"|yo|mi|mis|tú|te|tus|usted|me|я|мне|меня|мой|ты|вы|вам|тебе)\b|[我你您]",
-    re.IGNORECASE,
-)
-_QUOTES: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|「[^」\n]*」|„[^“\n]*“")
-_SPEAKERS: Final = 40
-
-
-def continues(answer: str, record: str, *, request: LLMRequest) -> bool:
-    """Return whether an answer is a dialogue: lines in the record's form, or invented turns.
-
-    Turns that the record holds are quotations, and a note may begin with a speaker's name.
+    >>> is_to_reader("Would you like me to go on?"), is_to_reader("You asked what it costs.")
+    (True, False)
     """
-    lines = [line for line in answer.splitlines() if line.strip()]
-    shaped = sum(_RECORD_LINE.match(line) is not None for line in lines)
-    if shaped >= _FEWEST_TURNS or 2 * shaped > len(lines):
-        return True
-    # A transcript is no summary, whether its lines stand in the record or not.
-    opening = re.compile(rf"\*{{0,2}}(?:{_labels(request)})\*{{0,2}} ?[:：]", re.IGNORECASE)
-    talk = sum(opening.match(line) is not None and _talks(line) for line in lines)
-    days = sum(_DAY_LINE.fullmatch(line.strip()) is not None for line in lines)
-    if talk >= _FEWEST_TURNS and 2 * talk > len(lines) - days:
-        return True
-    turns = list(_turns(answer, request=request))
-    if len(turns) < _FEWEST_TURNS:
-        return False
-    invented = sum(_talks(turn) and not _is_quoted(turn, record) for turn in turns)
-    return 2 * invented > len(turns)
-
-
-def _labels(request: LLMRequest) -> str:
-    """Return a pattern of the names that a turn may begin with."""
-    speakers = {source.speaker.strip() for source in request.inputs[: 10 * _SPEAKERS]}
-    names = [name for name in sorted(speakers) if name][:_SPEAKERS]
-    return "|".join(map(re.escape, (*names, *sorted(_WORDS["speakers"]))))
-
-
-def _talks(turn: str) -> bool:
-    return _TALK.search(_QUOTES.sub("", turn)) is not None
-
-
-def _turns(answer: str, *, request: LLMRequest) -> Iterator[str]:
-    """Yield what stands after each speaker's name and colon."""
-    opening = re.compile(
-        r"(?:^|\n|(?<=[.!?…。！？])\s?)[ \t>*-]{0,8}"
-        rf"(?:{_labels(request)})(?: \((?:{_ROLES})\))?\*{{0,2}} ?[:：]",
-        re.IGNORECASE,
-    )
-    labels = list(opening.finditer(answer))
-    ends = [*(label.start() for label in labels[1:]), len(answer)]
-    for label, end in zip(labels, ends, strict=False):
-        yield answer[label.end() : end]
-
-
-def _is_quoted(turn: str, record: str) -> bool:
-    """Return whether at least half of a turn's sentences stand in the record."""
-    sentences = [folded(sentence) for sentence in statements(turn)]
-    return 2 * sum(sentence in record for sentence in sentences) >= len(sentences)
-
-
-def folded(text: str) -> str:
-    """Return ``text`` in one case, its words apart by one blank."""
-    return " ".join(text.casefold().split())
-
-
-_WORK: Final = (
-    r"summar\w+|help\w*|assist\w*|comply|process\w*|provid\w+|request\w*|content|conversation\w*"
-    r"|transcript|material|topic|discuss\w*|private|personal|sensitive|task|engag\w+"
-    r"|do (?:that|this)"
-    r"|zusammen\w+|helfen|hilfe|anfrage|gespräch\w*|inhalt\w*|bearbeiten|beantworten|wunsch"
-    r"|résum\w+|aider|demande|conversation|contenu|traiter|répondre"
-    r"|resum\w+|ayudar\w*|conversación|solicitud|contenido|procesar|petición"
-    r"|резюм\w+|помочь|запрос\w*|разговор\w*|содержан\w+"
-)
-_HAN_WORK: Final = "总结|摘要|概括|帮助|帮您|帮你|协助|请求|内容|对话|处理|提供|回答"
-#: Somebody who speaks for himself and will or can not do what was asked.
-_DECLINES: Final = re.compile(
-    r"\b(?:i|we)(?:['’]m| am|['’]re| are|['’]d| would)?\b[^.!?\n]{0,60}?"
-    r"\b(?:can(?:['’]t|not| not)|could(?:n['’]t| not)|won['’]t|will not|unable|not able|declin\w+"
-    r"|refus\w+|(?:rather|prefer) not|not (?:feel )?comfortable|not (?:permitted|allowed)"
-    r"|uncomfortable|do(?:n['’]t| not) (?:feel|think|want|have))\b"
-    r"|(?:n['’]t|not) something (?:that )?(?:i|we)\b"
-    r"|\bcan(?:['’]t|not| not) be (?:summari[sz]ed|processed|completed|fulfilled)\b"
-    r"|(?:against|violat\w+|outside) (?:my|our|the) (?:\w+ )?(?:guidelines|polic\w+|rules|scope)"
-    r"|\bich\b[^.!?\n]{0,80}\b(?:nicht|ablehnen|keine?n?)\b|\b(?:kann|darf|möchte|werde) ich\b"
-    r"[^.!?\n]{0,80}\b(?:nicht|keine?n?)\b|\bmuss ich\b[^.!?\n]{0,60}\bablehnen\b"
-    r"|\bje (?:ne|n['’]|refuse|regrette|préfère ne)|\bil m['’]est impossible"
-    r"|\bno (?:puedo|podemos|me es posible|estoy|debo|quiero|me siento)\b|\bme niego\b"
-    r"|\bprefiero no\b|\bnon posso\b|\bnão posso\b"
-    r"|\bя (?:\w+ ){0,3}не\b|\bне (?:могу|можем|буду|вправе)\b"
-    r"|我[^。！？\n]{0,20}(?:无法|不能|不便|不会|拒绝|不愿|没办法)"
-    r"|(?:抱歉|对不起|很遗憾|不好意思)[^。！？\n]{0,30}(?:无法|不能|不便)|申し訳[^。\n]{0,30}できません",
-    re.IGNORECASE,
-)
-_WORK_NAMED: Final = re.compile(rf"\b(?:{_WORK})\b|{_HAN_WORK}", re.IGNORECASE)
-#: Who says it, where it is reported: "Ann said: I cannot help".
-_REPORTED: Final = re.compile(
-    r"^(?:\S+ ){0,2}\S+:"
-    r"|^[^.!?]{1,60}?\b(?:said|says|told|asked|wrote|replied|sagte|sagt|dit|dijo)\b"
-    r"|\b(?:said|says|replied|sagte|dijo) (?:the|der|die|el|la|[A-Z])"
-)
-#: Courtesies, and the praise and the offers of somebody who answers.
-_COURTESY: Final = re.compile(
-    r"(?:thank(?:s| you)|i appreciate|i understand|i[’']m (?:glad|happy|sorry|here)|sure|certainly"
-    r"|of course|absolutely|great|wow|hello|hi|hey|congratulations|that[’']s|that is|what a|how "
-    r"|good luck|here are some|you[’']re welcome|i hope|i apologi[sz]e|sorry|welcome|it sounds like"
-    r"|danke|vielen dank|gerne|hallo|das ist (?:ja )?(?:toll|schön|wunderbar|großartig)|viel erfolg"
-    r"|merci|bonjour|bravo|c['’]est (?:merveilleux|super|formidable)|bonne chance|je comprends"
-    r"|gracias|hola|claro|qué |felicidades|es maravilloso|buena suerte|entiendo"
-    r"|спасибо|здравствуйте|конечно"
-    r"|谢谢|感谢|您好|你好|好的|当然|太好了|加油|祝)",
-    re.IGNORECASE,
-)
-_TO_READER: Final = re.compile(
-    r"\b(?:let me know|please (?:share|provide|paste|send|tell|specify|confirm|clarify)|feel free"
-    r"|don[’']t hesitate|(?:would|do|did|are|can|could|have|is there) you\b|would you like"
-    r"|(?:shall|should|can|may|could|do) i\b|how (?:can|may) i|anything else|you (?:can|could"
-    r"|should|might|may|will|need|must|are|want to|have to)\b|you[’'](?:re|ll|ve)\b|your"
-    r"|i[’']?(?:ll| will| can| could|m here|m happy|d be (?:happy|glad))\b[^.]*\b"
-    r"(?:you|help|summar)|soll ich|möchten sie|möchtest du|wünschen sie|brauchen sie"
-    r"|kann ich (?:ihnen|dir)"
-    r"|bitte (?:teilen|senden|geben|schicken|stellen)|lassen sie mich|sagen sie mir|haben sie"
-    r"|hast du|ihnen|dir"
-    r"|souhaitez[- ]vous|voulez[- ]vous|veux-tu|puis-je|dois-je|avez[- ]vous|n['’]hésitez"
-    r"|dites[- ]moi|faites[- ]moi|veuillez|souhaiteriez|votre|vos"
-    r"|(?:te|le|les) gustaría|quieres?|quiere que|desea[s]?|puedo ayudar\w*|necesitas?|dime"
-    r"|avísame|no dudes?|por favor|debo|tienes|tiene (?:alguna|preguntas)|podrías?"
-    r"|хотите|могу ли|нужно ли вам|скажите|пожалуйста)\b"
-    r"|[您你](?:想|要|需|希望|可以|能|有|是否|觉得|愿意)|需要我|要不要我|是否需要|请(?:提供|告诉|发送|分享|告知|问|随时)|如果[您你]",
-    re.IGNORECASE,
-)
-#: Somebody who reports what "you" said does summarise.
-_REPORTED_TO_YOU: Final = re.compile(
-    r"\byou (?:asked|said|told|wanted|decided|mentioned|described|reported|explained|had|were)\b",
-    re.IGNORECASE,
-)
-#: The share of an answer's sentences that speak to the reader in a reply.
-_REPLIES: Final = 0.6
-
-
-def replies(answer: str) -> bool:
-    """Return whether a short answer offers, asks or advises the reader as a whole."""
-    remarks = _remarks(answer)
-    to_reader = sum(_declines(remark) or is_remark(remark) for remark in remarks)
-    if remarks and to_reader == len(remarks):
-        return not any(map(_declines, remarks))
-    return to_reader >= 2 and to_reader >= _REPLIES * len(remarks)
+    bare = _QUOTES.sub("", statement)
+    return form.search(bare) is not None and _REPORTED.search(bare) is None
 
 
 def _remarks(answer: str) -> list[str]:
     """Return the statements of an answer that may be a reply: a short one without lists."""
-    if len(answer) > _SHORT or any(_MARKED.match(line) for line in answer.splitlines()):
+    if len(answer) > _SHORT or any(map(_MARKED.match, answer.splitlines())):
         return []
     return statements(answer)
 
 
-def _declines(statement: str) -> bool:
-    bare = _QUOTES.sub("", statement)
+def _refuses(answer: str) -> bool:
+    """Return whether the first sentence of a short answer says that there will be no summary."""
+    first = "".join(_remarks(answer)[:1])
+    return _REFUSAL.match(first) is not None and _REPORTED.search(first) is None
+
+
+def _replies(answer: str) -> bool:
+    """Return whether the first and the last sentence of a short answer speak to the reader."""
+    remarks = _remarks(answer)
+    return bool(remarks) and all(is_to_reader(remarks[at], form=_SPOKEN) for at in (0, -1))
+
+
+def _is_data(answer: str) -> bool:
+    """Return whether an answer begins as data, has no word outside code, or is mostly code."""
+    outside = _FENCED.sub("", answer)
+    lines = [line for line in outside.splitlines() if line.strip()]
+    code = sum(bool(_CODE_LINE.match(line)) for line in lines if not _MARKED.match(line))
     return (
-        _DECLINES.search(bare) is not None
-        and _WORK_NAMED.search(bare) is not None
-        and _REPORTED.search(bare) is None
+        _DATA.match(answer) is not None
+        or not re.search(r"\w{2}", outside)
+        or code > _MOSTLY * len(lines)
     )
 
 
-def is_remark(statement: str) -> bool:
-    """Return whether a sentence is a courtesy, a question or an offer to the reader.
+def _repeats(answer: Answer) -> bool:
+    """Return whether an answer is a loop: of statements, or of words that pack far too well."""
+    text = answer.text
+    stated = [statement.casefold() for statement in statements(text)]
+    again = Counter(stated) - Counter(set(stated))
+    length = sum(len(statement) * number for statement, number in again.items())
+    if again.total() >= _FEWEST_REPEATS and length > _MOST_REPEATED * len(text):
+        return True
+    record = "\n".join(source.text for source in answer.request.inputs)[: len(text)]
+    return len(text) >= _SHORTEST_LOOP and _packed(text) < min(_LOOP, _packed(record) / 2)
 
-    >>> is_remark("Would you like me to go on?"), is_remark("Ann asked what it costs.")
-    (True, False)
+
+def _packed(text: str) -> float:
+    """Return the share of its bytes that a text packs to."""
+    data = text.casefold().encode("utf-8", "replace")
+    return len(zlib.compress(data, 1)) / max(1, len(data))
+
+
+def _continues(answer: Answer) -> bool:
+    """Return whether an answer is a dialogue: lines in the record's form, or turns that talk.
+
+    Turns may stand in one line. A note may begin with a speaker's name, and quote.
     """
-    bare = _QUOTES.sub("", statement)
-    if _REPORTED.search(bare) or _REPORTED_TO_YOU.search(bare):
-        return False
-    return _COURTESY.match(bare) is not None or _TO_READER.search(bare) is not None
+    lines = [line for line in answer.text.splitlines() if line.strip()]
+    shaped = sum(_RECORD_LINE.match(line) is not None for line in lines)
+    names = {source.speaker.strip() for source in answer.request.inputs[: 10 * _SPEAKERS]} - {""}
+    labels = "|".join(map(re.escape, (*sorted(names)[:_SPEAKERS], *sorted(_WORDS["speakers"]))))
+    opening = re.compile(
+        rf"(?:^|(?<=[.!?…。！？])\s?)\*{{0,2}}(?:{labels})\*{{0,2}} ?[:：]",
+        re.IGNORECASE | re.MULTILINE,
+    )
+    turns = opening.split(answer.text)[1:]
+    bare = [_QUOTES.sub("", turn) for turn in turns]
+    talk = sum(
+        bool(_SPOKEN.search(turn) or FIRST_PERSON.intersection(words(turn))) for turn in bare
+    )
+    return (
+        shaped >= _FEWEST_TURNS
+        or 2 * shaped > len(lines)
+        or (len(turns) >= _FEWEST_TURNS and 2 * talk > len(turns))
+    )
 
 
 class Check(NamedTuple):
@@ -563,22 +338,14 @@ class Check(NamedTuple):
     applies: Callable[[Answer], bool]
 
 
-def _finished(reason: str) -> Callable[[Answer], bool]:
-    return lambda answer: answer.response.finish_reason == reason
-
-
-def _record(answer: Answer) -> str:
-    return folded(" ".join(source.text for source in answer.request.inputs))
-
-
 _REFUSED: Final = "It was a refusal. Nothing but a summary is asked of you."
 #: What any answer is held to, also one that was extracted.
 ALWAYS: Final = (
     Check("truncated", "It was cut off at its end. Write fewer and shorter lines.",
-          _finished("length")),
-    Check("refused", _REFUSED, _finished("refusal")),
+          lambda a: a.response.finish_reason == "length"),
+    Check("refused", _REFUSED, lambda a: a.response.finish_reason == "refusal"),
     Check("error_text", "It was an error message.",
-          lambda a: a.response.finish_reason == "error" or is_error(a.text)),
+          lambda a: a.response.finish_reason == "error" or _ERROR.match(a.text) is not None),
     Check("empty", "It said nothing.", lambda a: says_nothing(a.text)),
     Check("too_long", "It was too long: {size}, of at most {most}. Leave out whole lines.",
           lambda a: a.tokens > a.request.max_tokens),
@@ -587,20 +354,17 @@ ALWAYS: Final = (
 )  # fmt: skip
 #: What a written answer is held to besides.
 WRITTEN: Final = (
-    Check("refused", _REFUSED, lambda a: declines(a.text)),
+    Check("refused", _REFUSED, lambda a: _refuses(a.text)),
     Check("reasoning", "It held your reasoning. Write the summary alone.",
           lambda a: reasoning.holds_reasoning(a.text, spoken=speaks_of_marks(a.request))),
-    Check("truncated", "It was JSON that is cut off. Write lines.",
-          lambda a: is_cut_json(a.text)),
     Check("not_prose", "It was data or code. Write headings and lines.",
-          lambda a: is_data(a.text) or is_code(a.text)),
+          lambda a: _is_data(a.text)),
     Check("repetitive", "It said the same again and again. Say each thing once.",
-          lambda a: repeats(a.text, _record(a))),
+          _repeats),
     Check("continuation",
-          "It continued the conversation. Report what was said in the record.",
-          lambda a: continues(a.text, _record(a), request=a.request)),
+          "It continued the conversation. Report what was said in the record.", _continues),
     Check("reply", "It spoke to the reader. Report what was said in the record.",
-          lambda a: replies(a.text)),
+          lambda a: _replies(a.text)),
     Check("echo", "It copied what it was given. Summarise the record in other words.", _is_echo),
     Check("unrelated", "It told nothing of the record.", _is_unrelated),
     Check("wrong_language", "It was not in the language of the record.", _is_in_another_language),

@@ -30,7 +30,7 @@ from hiermem.summaries import plan
 from hiermem.summaries.assess import MOST_ANCHORS, PROMPTS, AttemptCount, Draft
 from hiermem.summaries.inputs import Inputs, Labels, note_overlap, rebase, word_for_word
 from hiermem.summaries.plan import Failure, LevelPlan
-from hiermem.text import anchors, units
+from hiermem.text import facts, units
 from hiermem.text.measure import VERBATIM, output_hash
 from hiermem.tree import status
 from hiermem.types import Node, Revision
@@ -309,8 +309,8 @@ def _serve(
 def copy(node: Node, inputs: Inputs, run: Settings) -> Revision:
     """Return the revision that copies a node's inputs word for word; empty without inputs."""
     copied = word_for_word(inputs, count=run.counter.count)
-    facts = anchors.find(copied.text, limit=MOST_ANCHORS)
-    draft = Draft(copied.text, copied.tokens, copied.units, model="verbatim", anchors=facts)
+    found = facts.find(copied.text, limit=MOST_ANCHORS)
+    draft = Draft(copied.text, copied.tokens, copied.units, model="verbatim", anchors=found)
     level_plan = replace(run.plan(node.level), strategy=VERBATIM)
     task = _Task(node, run, inputs, None, clean=False, flagged=False)
     return _revision(task, draft, run.labels(inputs), level_plan)

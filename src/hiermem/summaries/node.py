@@ -204,9 +204,7 @@ class _NodeTask:
         request, standard = self._request(ask)
         first = partial(judge, request, standard, tried=1 + PROMPTS - ask.prompts)
         try:
-            verdict = await ask_until_fit(
-                self._run, self._state, request, first, ahead=standard.source.read
-            )
+            verdict = await ask_until_fit(self._run, self._state, request, first)
         except ModelError as error:
             # The original error's text may hold the prompt, or a key.
             permanent = isinstance(error, PermanentModelError)

@@ -29,7 +29,7 @@ from hiermem.models.offline import notes as offline
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, SourceText, Usage
 from hiermem.summaries import salience
 from hiermem.summaries.assess import anchor_limit, ends_sentence
-from hiermem.text import anchors, units
+from hiermem.text import facts, units
 from hiermem.types import Unit
 from hiermem.types.bank import BankText
 
@@ -171,9 +171,8 @@ def _summary(
     """Write a summary, once for equal requests: a test that kills a run everywhere repeats them."""
     headings = _HEADING.findall(system)
     required = headings[:2]
-    held = anchors.fidelity(
-        inputs=[source.text for source in inputs], output="", limit=anchor_limit(budget)
-    ).required
+    texts = [source.text for source in inputs]
+    held = facts.Source(texts, limit=anchor_limit(budget)).fidelity("").required
     lines = [f"## {heading}" for heading in required]
     for place, anchor in enumerate(held):
         where = 1 + place % 2 * (len(lines) > 1)
