@@ -242,6 +242,7 @@ MEMORY_CALLS = {
     "copy_to": {
         "target": (5, None, "", b"x", "a\0b", ":memory:"),
         "session": (5, "", "\ud800", "x\0", "n" * 513),
+        "space": (5, "", "\ud800", "x\0", "n" * 513),
         "all_tenants": NOT_A_SWITCH,
         "on_progress": (5, "print", b"x"),
     },

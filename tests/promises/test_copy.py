@@ -109,6 +109,55 @@ def test_a_copy_holds_what_the_source_holds(steps, more, source_kind, target_kin
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_copy_of_a_space_is_the_space_and_its_members(kind, tmp_path):
+    """Broken, one person's memory cannot be moved, or somebody else's comes along."""
+    source = await store_of(kind, str(tmp_path), "source.db")
+    memory = await filled(source, "ada 1", "ada 2", "bob", "nobody")
+    for name in ("ada", "bob"):
+        space = memory.space(name, rules=RULES)
+        await space.note(f"A note of {name}'s.")
+        await space.consolidate()
+        await space.note(f"Another note of {name}'s.")
+    await memory.join("ada", ["ada 1", "ada 2"])
+    await memory.join("bob", ["bob"])
+    target = await store_of(kind, str(tmp_path), "target.db")
+    report = await memory.copy_to(target, space="ada")
+    assert (report.ok, report.sessions, report.copied) == (True, 2, 2)
+    there, here = await content(target), await content(source)
+    assert list(there) == ["", "ada 1", "ada 2"]
+    assert {name: rows for name, rows in here.items() if name in there and name} == {
+        name: rows for name, rows in there.items() if name
+    }
+    assert "bob" not in json.dumps(there[""])
+    copied = memory_over(target)
+    assert await copied.spaces() == ["ada"]
+    assert [note.text for note in await copied.space("ada").notes()] == ["Another note of ada's."]
+    assert await copied.space("ada").files() == await memory.space("ada").files()
+    assert [one.id for one in await copied.sessions(space="ada")] == ["ada 1", "ada 2"]
+    # Another space beside it, what changed since, and all of it.
+    assert (await memory.copy_to(target, space="bob")).copied == 1
+    assert await copied.spaces() == ["ada", "bob"]
+    await memory.space("ada").note("A third note.")
+    await memory.session("ada 2").append(Message.user("And more."))
+    assert (await memory.copy_to(target, space="ada")).replaced == 1
+    assert len(await copied.space("ada").notes()) == 2
+    assert len(await copied.space("bob").notes()) == 1
+    await memory.erase_session("ada 2")
+    assert (await memory.copy_to(target, space="ada")).removed == 1
+    assert (await memory.copy_to(target)).ok
+    assert await content(target) == await content(source)
+    await copied.space("ada").note("Written at the target.")
+    with pytest.raises(SessionDiffersError):
+        await memory.copy_to(target, space="ada")
+    assert (await memory.copy_to(target, space="bob")).ok
+    with pytest.raises(NotFoundError):
+        await memory.copy_to(target, space="none")
+    for other in ({"session": "bob"}, {"all_tenants": True}):
+        with pytest.raises(UsageError):
+            await memory.copy_to(target, space="ada", **other)
+
+
 async def test_a_copy_is_of_what_was_asked_for():
     source = await sqlite()
     memory = await filled(source, "s", "other")

@@ -635,15 +635,17 @@ class AsyncMemory(Brief):
         target: str | PathLike[str] | protocols.Store,
         *,
         session: str | None = None,
+        space: str | None = None,
         all_tenants: bool = False,
         on_progress: Callable[[types.CopyReport], object] | None = None,
     ) -> types.CopyReport:
         """Copy this tenant to another store: a file, a ``postgresql://`` URL, or a store of yours.
 
         Everything arrives as it is: keys, earlier versions, summaries, the journal, spaces. With
-        ``session``, it is that session alone; with ``all_tenants``, every tenant of the store. A
-        place is opened, created if need be, and closed; both stores may be in use. The target must
-        be empty or have the secret of this store, so that a copy of one store can be added to.
+        ``session``, it is that session alone, with ``space`` the space and its members, and with
+        ``all_tenants`` every tenant of the store. A place is opened, created if need be, and
+        closed; both stores may be in use. The target must be empty or have the secret of this
+        store, so that a copy of one store can be added to.
 
         The target writes a session in one transaction; after an interrupted copy, the next call
         copies the sessions that are missing. A session whose head is the same in both stores is
@@ -655,19 +657,19 @@ class AsyncMemory(Brief):
 
         Raises SessionDiffersError where the target has another session of the same name, or where
         its session was appended to, updated or erased there. Raises SecretMismatchError;
-        NotFoundError where the session does not exist; ReadOnlyError where a store takes no writes;
-        and what opening raises. Sessions that were copied before stay, and the same call can be
-        repeated.
+        NotFoundError where the session or the space does not exist; ReadOnlyError where a store
+        takes no writes; and what opening raises. Sessions that were copied before stay, and the
+        same call can be repeated.
         """
         from hiermem.api.defaults import opened_store
         from hiermem.upkeep.copy import copy
 
         handle = self._resources.opened()
-        if session is not None:
-            session = check_name(session, what="session id")
-            if all_tenants:
-                raise UsageError("session belongs to this tenant; omit all_tenants")
+        session = None if session is None else check_name(session, what="session id")
+        space = None if space is None else check_name(space, what="space")
         arguments.switch(all_tenants, "all_tenants")
+        if (session is not None) + (space is not None) + all_tenants > 1:
+            raise UsageError("session, space and all_tenants exclude each other; pass one")
         arguments.run(on_progress=on_progress)
         async with opened_store(target, clock=handle.clock) as store:
             return await copy(
@@ -675,6 +677,7 @@ class AsyncMemory(Brief):
                 store,
                 handle,
                 session=session,
+                space=space,
                 all_tenants=all_tenants,
                 on_progress=on_progress,
             )

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hiermem import errors
+from hiermem.bank.records import SPACE, SPACE_SCOPE
 from hiermem.bank.sources import SOURCE
 from hiermem.calls.retry import retry_store
 from hiermem.changes.change import copies_of
@@ -48,6 +49,7 @@ from hiermem.types.transaction import (
     SessionNeed,
     StoredRow,
 )
+from hiermem.types.tree import EVERY, SessionFilter, member_of
 from hiermem.upkeep import copy_plan
 from hiermem.upkeep.copy_plan import CopyReport, Head
 from hiermem.upkeep.read_metrics import FEEDBACK
@@ -67,10 +69,11 @@ async def copy(
     handle: Handle,
     *,
     session: str | None = None,
+    space: str | None = None,
     all_tenants: bool = False,
     on_progress: Callable[[CopyReport], object] | None = None,
 ) -> CopyReport:
-    """Copy one session, or everything, of the handle's tenant or of all; then check the target.
+    """Copy one session or space, or everything, of one tenant or of all; then check the target.
 
     Raises what ``AsyncMemory.copy_to`` does.
     """
@@ -78,7 +81,7 @@ async def copy(
         raise errors.UsageError("the target is the store itself; name another place")
     report, checked = CopyReport(shown(target)), set[str]()
     async for name in every_tenant(source) if all_tenants else _only(handle.store.tenant):
-        of = _TenantCopy(source.tenant(name), target.tenant(name), report, on_progress)
+        of = _TenantCopy(source.tenant(name), target.tenant(name), report, on_progress, space)
         # In a store over several databases, each tenant has its own place; a receipt names it.
         here, there = place_of(of.source), place_of(of.target)
         if _same_place(source, here, there):
@@ -128,8 +131,11 @@ class _TenantCopy:
         target: TenantStore,
         report: CopyReport,
         on_progress: Callable[[CopyReport], object] | None,
+        space: str | None,
     ) -> None:
         self.source, self.target, self.report = source, target, report
+        self._space = space
+        self._chosen = EVERY if space is None else SessionFilter(member_of(space))
         self._on_progress = on_progress
         self._rewritten = False
 
@@ -139,6 +145,9 @@ class _TenantCopy:
         now = await self.source.now()
         if session is not None and await self.source.session(session) is None:
             raise errors.NotFoundError(f"session {session!r} does not exist in the source")
+        space = self._space
+        if space is not None and not await self.source.records(SPACE, scope=SPACE_SCOPE, key=space):
+            raise errors.NotFoundError(f"space {space!r} does not exist in the source")
         # Before anything is copied: no erasure may miss it.
         await self.source.put_records([record_copy(StoreCopy(there, now))])
         if session is None:
@@ -168,13 +177,13 @@ class _TenantCopy:
             return await anext(rows, None) is not None
 
     async def everything(self) -> None:
-        """Copy all sessions, and what belongs to none."""
-        async for record in every_session(self.source):
+        """Copy all sessions, or those of the space, and what belongs to none."""
+        async for record in every_session(self.source, self._chosen):
             await self.refuse_erased(record.id)
         # A journal that outlives its session must not come to the session that it outlived.
         await self._remove_erased()
         await self.one(NO_SESSION)
-        async for record in every_session(self.source):
+        async for record in every_session(self.source, self._chosen):
             await self.one(record.id)
         await self._remove_erased()
 
@@ -187,7 +196,7 @@ class _TenantCopy:
 
     async def _remove_erased(self) -> None:
         """Remove from the target what was erased in the source since an earlier copy."""
-        async for record in every_session(self.target):
+        async for record in every_session(self.target, self._chosen):
             if await self.source.session(record.id) is not None:
                 continue
             erased = await _erasures(self.source, record.id, unknown_to=self.target)
@@ -247,8 +256,8 @@ class _TenantCopy:
         heads: tuple[list[StoredRow], list[StoredRow]] = ([], [])
         equal = empty = True
         async with (
-            aclosing(_rows(self.source)) as source,
-            aclosing(_rows(self.target)) as target,
+            aclosing(_rows(self.source, self._space)) as source,
+            aclosing(_rows(self.target, self._space)) as target,
         ):
             while True:
                 pair = [await anext(rows, None) for rows in (source, target)]
@@ -268,7 +277,10 @@ class _TenantCopy:
         before = self.report.messages
 
         async def carried() -> AsyncGenerator[list[StoredRow]]:
-            async for page in _carried(self.source, session_id):
+            pages = _carried(self.source, session_id)
+            if self._space is not None and session_id == NO_SESSION:
+                pages = self._of_space(self._space)
+            async for page in pages:
                 yield page
                 self._count(messages=sum(row["kind"] == "message" for row in page))
 
@@ -278,6 +290,14 @@ class _TenantCopy:
         except BaseException:
             self.report = replace(self.report, messages=before)
             raise
+
+    async def _of_space(self, space: str) -> AsyncGenerator[list[StoredRow]]:
+        """Yield the rows of a space, and what else belongs to no session at the target."""
+        head, *_, end = [row async for page in _carried(self.source, NO_SESSION) for row in page]
+        others = [row async for row in _rows(self.target) if not copy_plan.is_of(row, space)]
+        rows = others + [row async for row in _rows(self.source, space)]
+        rows.sort(key=copy_plan.place_of_kind)
+        yield [head, *rows, {**end, "rows": len(rows)}]
 
 
 async def _head(store: TenantStore, session_id: str) -> Head | None:
@@ -324,11 +344,13 @@ async def _carried(source: TenantStore, session_id: str) -> AsyncGenerator[list[
         yield rows
 
 
-async def _rows(store: TenantStore) -> AsyncGenerator[StoredRow]:
-    """Yield the rows of what belongs to no session."""
+async def _rows(store: TenantStore, space: str | None = None) -> AsyncGenerator[StoredRow]:
+    """Yield the rows of what belongs to no session, or those of a space."""
     async for page in _carried(store, NO_SESSION):
         for row in page:
-            if row["kind"] not in ("dump", "end"):
+            if row["kind"] not in ("dump", "end") and (
+                space is None or copy_plan.is_of(row, space)
+            ):
                 yield row
 
 

@@ -104,6 +104,20 @@ def is_carried(row: StoredRow) -> bool:
     return not (row["kind"] == "record" and row["value"]["kind"] == STORE_COPY)
 
 
+def is_of(row: StoredRow, space: str) -> bool:
+    """Return whether a row of no session belongs to a space."""
+    value = row["value"]
+    if row["kind"] == "record" and value["kind"] == SPACE:
+        return bool(value["key"] == space)
+    kind, owner = value.get("kind", ""), value.get("subject") or value.get("session_id")
+    return bool(kind.partition("/")[2] == space or owner == subject_of(space))
+
+
+def place_of_kind(row: StoredRow) -> int:
+    """Return the place of a row among those of no session, which a dump has by their kinds."""
+    return ("view", "record", "run", "attempt").index(row["kind"])
+
+
 def is_head(row: StoredRow) -> bool:
     """Return whether a row of no session tells a later state of it from an earlier one."""
     if row["kind"] == "record":
