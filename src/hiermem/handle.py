@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from hiermem import errors
@@ -31,7 +31,7 @@ from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
 from hiermem.text.fence import tenant_key
 from hiermem.tree.fold import SessionState, config_from
 from hiermem.tree.levels import node_id
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Need,
     NeedLevel,
@@ -52,8 +52,6 @@ _log = logging.getLogger("hiermem.sessions")
 _BITS: Final = 62
 #: The number of sessions that are read at once.
 _PAGE: Final = 500
-#: A text that is being made: what may be reused of it once it is there, or None.
-PendingText: TypeAlias = "asyncio.Future[Revision | None]"
 
 
 @dataclass(slots=True)
@@ -111,9 +109,6 @@ class Handle:
     clock: Callable[[], datetime] = utc_now
     #: Whether ``config`` was given, or is only the default for new sessions.
     configured: bool = True
-    #: The texts that runs of this handle are making, by input hash, so that an equal request waits
-    #: for the answer. An entry lives until its text is committed or its run has ended.
-    in_flight: dict[str, PendingText] = field(default_factory=dict[str, "PendingText"])
     #: The embedder; without one, search compares words alone.
     embedder: Embedder | None = None
     search_policy: SearchPolicy = field(default_factory=SearchPolicy)
@@ -132,9 +127,7 @@ class Handle:
 
     def for_tenant(self, store: TenantStore) -> Handle:
         """Return the handle of another tenant, which shares all that is not a tenant's own."""
-        other = replace(
-            self, store=store, in_flight={}, spaces_to_make={}, _key=None, _warned=set()
-        )
+        other = replace(self, store=store, spaces_to_make={}, _key=None, _warned=set())
         other.index_cache, other.embedder_client = self.index_cache, self.embedder_client
         other.store_clock = self.store_clock
         return other
@@ -180,6 +173,14 @@ class Handle:
                 scope="session",
             )
         return (found,)
+
+    @cached_property
+    def text_locks(self) -> WeakValueDictionary[tuple[int, str], asyncio.Lock]:
+        """The locks of texts that are being made, by event loop and input hash.
+
+        So an equal request waits for the answer.
+        """
+        return WeakValueDictionary()
 
     @cached_property
     def _caps(self) -> WeakValueDictionary[str, Budget]:

@@ -321,7 +321,6 @@ async def test_what_several_sessions_ask_alike_is_asked_once():
     report = await archive.update_all(llm)
     assert (report.calls, llm.calls) == (6, 6)
     assert (report.made, report.reused, report.failed) == (6, 18, 0)
-    assert not archive.handle.in_flight
     archive.names = ["s0", "f", "g", "h"]
     texts = await archive.texts()
     assert len(texts) == 24
@@ -354,7 +353,6 @@ async def test_a_session_asks_for_itself_where_nothing_came_of_anothers_request(
     assert report.failed <= 3
     await archive.update_all(llm)
     assert llm.calls - sum(llm.failed.values()) == 6
-    assert not archive.handle.in_flight
 
 
 async def test_a_cancelled_run_leaves_nothing_that_others_wait_for():
@@ -365,7 +363,6 @@ async def test_a_cancelled_run_leaves_nothing_that_others_wait_for():
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not archive.handle.in_flight
     report = await archive.update_all(ScriptedLLM(remote=True))
     assert (report.failed, report.made + report.reused) == (0, 24)
 
@@ -375,7 +372,7 @@ async def test_one_that_waits_for_anothers_request_keeps_to_its_deadline():
     never = asyncio.create_task(
         archive.update_all(FaultyLLM(ScriptedLLM(remote=True), ["never"] * 3))
     )
-    while len(archive.handle.in_flight) < 3:  # noqa: ASYNC110
+    while len(archive.handle.text_locks) < 3:  # noqa: ASYNC110
         await asyncio.sleep(0.002)
     report = await archive.update_all(ScriptedLLM(remote=True), deadline=0.1)
     assert report.stopped == "deadline"

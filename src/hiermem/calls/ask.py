@@ -82,8 +82,6 @@ async def ask(
             budget.refuse(over)
 
     with run.mark_waiting():
-        await run.may_call(state.node)
-        run.on_call(state.node)
         if not await run.rate_limiter.take_slot(budget.stop_reason):
             budget.refuse(budget.stopped or "cancellation")
     late: list[ModelTimeoutError] = []

@@ -309,10 +309,9 @@ T = TypeVar("T")
 class Run(JournalledRun, Generic[N]):
     """A run that calls a model.
 
-    A call may take ``call_timeout`` seconds and is retried ``retries`` times. ``on_call`` is told
-    each item before a call for it gets in line. ``drain_time`` is the most seconds that calls in
-    flight are awaited after an error, because they may be paid for already; a cancellation cuts
-    them off.
+    A call may take ``call_timeout`` seconds and is retried ``retries`` times. ``drain_time`` is the
+    most seconds that calls in flight are awaited after an error, because they may be paid for
+    already; a cancellation cuts them off.
     While the run ``is_cutting_off`` its tasks, no call is sent. ``faults`` are those of the model's
     own code that were logged.
     """
@@ -323,7 +322,6 @@ class Run(JournalledRun, Generic[N]):
     rate_limiter: RateLimiter
     call_timeout: float
     retries: int
-    on_call: Callable[[N], object] = bool
     drain_time: float = 0.0
     _tasks: set[asyncio.Task[Any]] = field(init=False, default_factory=set["asyncio.Task[Any]"])
     _waiting: set[asyncio.Task[Any] | None] = field(
@@ -374,9 +372,6 @@ class Run(JournalledRun, Generic[N]):
         async with self._computing:
             return await asyncio.to_thread(function, *arguments)
 
-    async def may_call(self, item: N) -> None:
-        """Wait until a call for ``item`` may be made; a task may bound its unstored answers."""
-
     @contextmanager
     def mark_waiting(self) -> Iterator[None]:
         """Mark the running task as waiting: cutting it off now loses no answer."""
@@ -396,6 +391,7 @@ class Run(JournalledRun, Generic[N]):
         """
         failed = isinstance(error, Exception)
         self.budget.close("error" if failed else "cancellation")
+        tasks = list(self._tasks)
         if self._tasks and failed and self.drain_time:
             await asyncio.wait(self._tasks, timeout=self.drain_time)
         self.is_cutting_off = True
@@ -405,8 +401,8 @@ class Run(JournalledRun, Generic[N]):
             await asyncio.wait(self._tasks, timeout=_FINISHING)
         for task in self._tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        # ``error`` ended the run; what the tasks met after it is not raised.
+        await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
 
 
 @dataclass(slots=True)

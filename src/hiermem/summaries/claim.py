@@ -23,15 +23,15 @@ from hiermem.handle import Handle
 from hiermem.process import has_ended
 from hiermem.protocols import TenantStore, TreeStore
 from hiermem.summaries import due
-from hiermem.summaries.agenda import PAGE
 from hiermem.tree.status import is_unfinished
 from hiermem.types import Node
 from hiermem.types.transaction import DueSession
 
 _log = logging.getLogger("hiermem.update")
+#: Nodes read at once.
+PAGE: Final = 256
 #: Renewals within the lease of one claim, so that three may fail before it ends.
 _BEATS: Final = 4
-
 
 #: How many of the newest runs of a session are searched for the one that holds it.
 _NEWEST_RUNS: Final = 20

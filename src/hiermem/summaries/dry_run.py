@@ -14,9 +14,9 @@ from typing import Final
 from hiermem.calls.limits import FRAME
 from hiermem.prompts.template import Length
 from hiermem.protocols import ChatMessage
-from hiermem.summaries import making, plan
+from hiermem.summaries import plan
 from hiermem.summaries.inputs import Inputs, fitted, from_messages
-from hiermem.summaries.node import count_attempts, is_left_alone
+from hiermem.summaries.node import copied, count_attempts, is_left_alone, prompts_due
 from hiermem.summaries.run import (
     UpdateRun,
     read_flagged,
@@ -55,9 +55,8 @@ async def plan_update(
             continue
         to_make[node.level] += 1
         if node.verbatim or inputs.empty:
-            copied = None if inputs.unread else making.copy(node, inputs, run)
-            text = (copied.output_hash, copied.tokens) if copied else (node.id, inputs.tokens)
-            texts[node.id] = text
+            copy = None if inputs.unread else copied(run, node, inputs)
+            texts[node.id] = (copy.output_hash, copy.tokens) if copy else (node.id, inputs.tokens)
             continue
         wanted = plan.node_hash(node, inputs, run.plan(node.level).strategy)
         length = plan.lengths(node, inputs.tokens, run.config)
@@ -71,7 +70,7 @@ async def plan_update(
             reused[node.level] += 1
             continue
         run.shared.planned.add(wanted)
-        if not making.prompts_due(node, await count_attempts(run, wanted), run):
+        if not prompts_due(node, await count_attempts(run, wanted), run):
             continue
         calls += 1
         tokens_out += length.target

@@ -1,8 +1,7 @@
-"""Runs the decision of one node, and answers its requests from the store and the models.
+"""Runs the making of one node: reads its inputs, finds or asks for its text.
 
-``summaries.making`` decides everything. Here the store is read, the models are asked, and an
-in-flight equal text is awaited. Nothing is committed and no transaction is open meanwhile;
-``NodeCommits`` takes the Outcome. An answer with a hard problem never gets into one.
+Nothing is committed and no transaction is open meanwhile; ``rounds`` commits the Outcome. An answer
+with a hard problem never gets into one. ``making`` and ``plan`` decide.
 
 The attempts that failed for a text are counted in a record of the session, by the input hash. So
 the count goes with the session and its messages, and every session of the tenant finds it.
@@ -13,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import dropwhile
-from typing import Any, Final
+from typing import Final
 
 from hiermem.calls.answers import Rejected
 from hiermem.calls.ask import ask_until_fit
@@ -27,9 +26,10 @@ from hiermem.calls.failures import shown
 from hiermem.calls.retry import retry_store
 from hiermem.calls.run import CallState
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError
-from hiermem.handle import PendingText
+from hiermem.prompts.template import Length
 from hiermem.protocols import ChatMessage, LLMRequest, TokenCounter
 from hiermem.summaries import assess as retries
+from hiermem.summaries import inputs as labelling
 from hiermem.summaries import making, plan
 from hiermem.summaries.assess import (
     PROMPTS,
@@ -42,197 +42,214 @@ from hiermem.summaries.assess import (
     judge,
     source_of,
 )
-from hiermem.summaries.inputs import fitted
-from hiermem.summaries.making import (
-    Ask,
-    LookUp,
-    NoteAttempts,
-    Outcome,
-    ReadInputs,
-    Request,
-    UnfitError,
-    prompts_due,
-)
+from hiermem.summaries.inputs import Inputs, Labels, fitted
+from hiermem.summaries.making import NodeTask, Outcome
+from hiermem.summaries.plan import Failure
 from hiermem.summaries.run import UpdateRun, read_inputs
-from hiermem.tree.status import waits
+from hiermem.tree import status
 from hiermem.types import Node, Revision
-from hiermem.types.transaction import NeedNodes, NeedRevisions, RecordWrite
+from hiermem.types.transaction import RecordWrite
 
 #: More counts than a session has.
 _ALL: Final = 1_000_000
 
 
-async def make(run: UpdateRun, node: Node) -> Outcome:
+class UnfitError(Exception):
+    """No answer of this run passed the checks, after ``attempts`` tries."""
+
+    def __init__(self, kind: Failure, error: str, *, attempts: int = 0) -> None:
+        super().__init__(error)
+        self.kind: Failure = kind
+        self.error = error
+        self.attempts = attempts
+
+
+async def make(run: UpdateRun, node: Node, until_stored: AsyncExitStack) -> Outcome:
     """Make the text of ``node``, or return why there is none. Commits nothing.
 
-    Raises the store's errors.
+    ``until_stored`` is closed when the outcome is committed: until then no other run makes a text
+    of the same inputs. Raises the store's errors.
     """
-    task = _NodeTask(run, node)
-    outcome: Outcome | None = None
-    try:
-        outcome = await task.run()
-        return outcome
-    finally:
-        task.end_wait(outcome)
+    inputs = await read_inputs(run, node)
+    if inputs is None:
+        return Outcome("moved", node)
+    wanted = [(node.id, node.revision)] if node.revision else []
+    serving = next(iter(await run.tree.revisions(wanted)), None) if wanted else None
+    follow = run.plan(node.level).strategies if run.policy.follow_strategy else ()
+    below = await run.tree.nodes(node.children) if node.dirty and node.children else []
+    task = NodeTask(
+        node,
+        inputs,
+        serving,
+        clean=serving is not None and plan.is_clean(node, inputs, serving, follow=follow),
+        flagged=any(map(status.is_flagged, below)),
+    )
+    if making.is_right(task):
+        return making.clean(task)
+    if node.verbatim or inputs.empty:
+        return _serve(run, task, "made", await run.compute(copied, run, node, inputs))
+    return await _Asking(run, task).outcome(until_stored)
 
 
-class _NodeTask:
-    """One node in progress: its calls, and the text that other runs may await."""
+def copied(run: UpdateRun, node: Node, inputs: Inputs) -> Revision:
+    """Return the revision that copies a node's inputs word for word."""
+    how = run.plan(node.level)
+    return making.copy(node, inputs, how, count=run.counter.count, now=run.now())
 
-    def __init__(self, run: UpdateRun, node: Node) -> None:
-        self._run, self._node = run, node
-        self._state = CallState(node, 0)
-        self._wanted = ""
-        self._pending: PendingText | None = None
-        self._reused: Revision | None = None
 
-    async def run(self) -> Outcome:
-        """Drive the decision to its outcome."""
-        decision = making.make(self._node, self._run)
-        reply: Any = None
-        error: Exception | None = None
-        while True:
-            try:
-                request = decision.send(reply) if error is None else decision.throw(error)
-            except StopIteration as done:
-                return await self._completed(done.value)
-            reply, error = None, None
-            try:
-                reply = await self._answer(request)
-            except (UnfitError, SpendLimitError, ClaimLostError) as failure:
-                error = failure
+def _serve(
+    run: UpdateRun,
+    task: NodeTask,
+    kind: making.OutcomeKind,
+    revision: Revision,
+    generating: Node | None = None,
+) -> Outcome:
+    overlap = run.config.overlap
+    return making.serve(task, kind, revision, overlap=overlap, generating=generating)
 
-    async def _answer(self, request: Request | tuple[Request, ...]) -> Any:
-        run = self._run
-        reply: Any
-        match request:
-            case (first, *others):
-                tasks = [run.spawn(self._answer(other)) for other in others]
-                reply = (await self._answer(first), *[await task for task in tasks])
-            case ReadInputs(node):
-                reply = await read_inputs(run, node)
-            case NeedRevisions(wanted):
-                reply = await run.tree.revisions(wanted)
-            case NeedNodes(ids):
-                reply = await run.tree.nodes(ids)
-            case LookUp(wanted, fits):
-                reply = await self._look_up(wanted, fits)
-            case Ask(prompts=0):
-                reply = await self._extract(request)
-            case Ask():
-                reply = await self._ask(request)
-            case NoteAttempts(wanted, count, None):
-                reply = await forget_failures(run, wanted, count)
-            case NoteAttempts(wanted, count, str(error)):
-                reply = await note_failure(run, wanted, count, self._state, error)
-            case _:
-                assert callable(request)
-                reply = await run.compute(request, tokens=self._node.input_tokens)
-        return reply
 
-    async def _look_up(
-        self, wanted: str, fits: Callable[[Revision], bool] | None
-    ) -> Revision | AttemptCount:
-        """Return a cached or in-flight text that fits; else the count of attempts."""
-        run = self._run
-        if fits is None:
-            return await count_attempts(run, wanted)
-        unfit: PendingText | None = None
-        while (others := run.awaited_text(wanted)) is not None and others is not unfit:
-            with run.mark_waiting():
-                await asyncio.wait([others], timeout=run.budget.time_left())
-            shared_text = others.result() if others.done() else None
-            if shared_text is not None and fits(shared_text):
-                return shared_text
-            unfit = others
-        # Begun before the store is read; otherwise two runs that find nothing would both ask the
-        # model.
-        self._wanted, self._pending = wanted, run.begin_text(wanted)
-        before = await run.store.reusable(wanted)
-        if before is not None and fits(before):
-            self._reused = before
-            return before
-        return await count_attempts(run, wanted)
+class _Asking:
+    """The search for the text of one node: its calls, and the count of attempts at it."""
 
-    def end_wait(self, outcome: Outcome | None) -> None:
-        """Resolve the text for the runs that await it."""
-        if self._pending is None:
-            return
-        is_made = outcome is not None and outcome.kind == "made"
-        self._pending.set_result(outcome.revision if outcome and is_made else self._reused)
-        if not is_made and self._run.pending_texts.get(self._wanted) is self._pending:
-            self._run.drop_text(self._wanted)
+    def __init__(self, run: UpdateRun, task: NodeTask) -> None:
+        self._run, self._task, self._node = run, task, task.node
+        self._state = CallState(self._node, task.inputs.tokens)
+        self._wanted = plan.node_hash(self._node, task.inputs, run.plan(self._node.level).strategy)
+        self._length = plan.lengths(self._node, task.inputs.tokens, run.config)
 
-    async def _completed(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with its calls and their cost."""
-        state, revision = self._state, outcome.revision
-        if outcome.kind == "refused":
-            await self._run.journal.write(state.ended)
-            return outcome
-        if revision is not None:
-            end = revision.created_at
-            started = min((attempt.started_at for attempt in state.ended), default=end)
-            revision = replace(
-                revision,
-                tokens_in=state.spent.tokens_in,
-                tokens_out=state.spent.tokens_out,
-                calls=state.spent.calls,
-                duration_ms=max(0, math.ceil((end - started).total_seconds() * 1000)),
-            )
-        return replace(outcome, revision=revision, attempts=tuple(state.ended))
+    async def outcome(self, until_stored: AsyncExitStack) -> Outcome:
+        """Reuse a text made from the same inputs, or ask the model if that is due.
 
-    async def _ask(self, ask: Ask) -> Draft:
-        """Return a draft of the model that passed; inputs that exceed a request become excerpts.
-
-        Raises UnfitError if no answer passes, SpendLimitError and ClaimLostError.
+        A node for which a new text was requested reuses none.
         """
-        run, whole = self._run, ask.inputs.tokens
-        self._state.input_tokens = whole
-        room = run.room(self._node.level, inputs=whole, answer=ask.length.limit)
-        if room is not None:
-            fit = partial(fitted, ask.inputs, room, count=run.counter.count)
-            shown = await run.compute(fit, tokens=whole)
-            length = plan.shortened(ask.length, shown=shown.tokens, of=whole)
-            ask = replace(ask, inputs=shown, length=length)
-        return await self._draft(ask)
+        run, task, node = self._run, self._task, self._node
+        await run.make_alone(self._wanted, until_stored)
+        if not node.forced:
+            earlier = await run.store.reusable(self._wanted)
+            if earlier is not None and plan.may_reuse(earlier, self._length):
+                return _serve(run, task, "reused", making.moved_here(task, earlier, now=run.now()))
+        count = await count_attempts(run, self._wanted)
+        if prompts := prompts_due(node, count, run):
+            return await self._made(prompts, count, until_stored)
+        if node.status == "active" and plan.is_stand_in_of(task.serving, node.level, task.inputs):
+            return making.clean(task)
+        return await self._go_without(UnfitError("rejected", count.error), count)
 
-    async def _draft(self, ask: Ask) -> Draft:
-        """Ask once, and once more with the problems named if due; return the better draft.
-
-        Raises UnfitError if neither answer passes, SpendLimitError and ClaimLostError.
-        """
-        request, standard = self._request(ask)
-        first = partial(judge, request, standard, tried=1 + PROMPTS - ask.prompts)
+    async def _made(
+        self, prompts: int, count: AttemptCount, until_stored: AsyncExitStack
+    ) -> Outcome:
+        """Ask the model for the text; count the attempts if no answer passes."""
+        run, state = self._run, self._state
+        labels = self._labels()
         try:
-            verdict = await ask_until_fit(self._run, self._state, request, first)
+            await run.make_room(until_stored)
+            draft = await self._draft(prompts)
+        except (SpendLimitError, ClaimLostError) as error:
+            await note_failure(run, self._wanted, count, state, count.error)
+            if isinstance(error, SpendLimitError):
+                await run.journal.write(state.ended)
+                return Outcome("refused", self._node)
+            return Outcome("moved", self._node, attempts=tuple(state.ended))
+        except UnfitError as unfit:
+            count = await note_failure(run, self._wanted, count, state, unfit.error)
+            return await self._go_without(unfit, count, labels)
+        await forget_failures(run, self._wanted, count)
+        return self._served("made", draft, await labels)
+
+    async def _go_without(
+        self,
+        unfit: UnfitError,
+        count: AttemptCount,
+        labels: asyncio.Task[Labels] | None = None,
+    ) -> Outcome:
+        """Keep the node's stand-in, make one, or leave the node failed, depending on its attempts.
+
+        For a requested text only the attempts of this run count.
+        """
+        run, task, node = self._run, self._task, self._node
+        generating = replace(task.generating, error=unfit.error, attempts=count.count)
+        tries = unfit.attempts if node.forced else count.count
+        is_due = plan.stand_in_is_due(unfit.kind, attempts=tries, policy=run.policy)
+        outcome = making.go_without(task, generating, unfit.error, stand_in_is_due=is_due)
+        if outcome is None:
+            request, standard = self._request(task.inputs, self._length)
+            response = await run.fallback.complete(request)
+            draft = await asyncio.to_thread(assess, request, standard, response)
+            if draft.fit:
+                return self._served("degraded", draft, await (labels or self._labels()), generating)
+            outcome = making.failed(node, generating, unfit.error)
+        return replace(outcome, attempts=tuple(self._state.ended))
+
+    def _labels(self) -> asyncio.Task[Labels]:
+        """Begin to label the text, which is done while the model answers."""
+        run, inputs = self._run, self._task.inputs
+        labels = run.compute(labelling.of_inputs, inputs, tokens=self._node.input_tokens)
+        return run.spawn(labels)
+
+    def _served(
+        self,
+        kind: making.OutcomeKind,
+        draft: Draft,
+        labels: Labels,
+        generating: Node | None = None,
+    ) -> Outcome:
+        """Return the outcome that makes ``draft`` serve, with its calls and their cost."""
+        run, state, degraded = self._run, self._state, kind == "degraded"
+        how = run.plan(self._node.level, run.fallback if degraded else None)
+        revision = making.revision_of(
+            self._task, draft, labels, how, self._length, now=run.now(), degraded=degraded
+        )
+        end = revision.created_at
+        started = min((attempt.started_at for attempt in state.ended), default=end)
+        revision = replace(
+            revision,
+            tokens_in=state.spent.tokens_in,
+            tokens_out=state.spent.tokens_out,
+            calls=state.spent.calls,
+            duration_ms=max(0, math.ceil((end - started).total_seconds() * 1000)),
+        )
+        outcome = _serve(run, self._task, kind, revision, generating)
+        return replace(outcome, attempts=tuple(state.ended))
+
+    async def _draft(self, prompts: int) -> Draft:
+        """Ask at most ``prompts`` times, the second time with the problems named.
+
+        Inputs that exceed a request become excerpts. Raises UnfitError if no answer passes,
+        SpendLimitError and ClaimLostError.
+        """
+        run, state, inputs, length = self._run, self._state, self._task.inputs, self._length
+        room = run.room(self._node.level, inputs=inputs.tokens, answer=length.limit)
+        if room is not None:
+            fit = partial(fitted, inputs, room, count=run.counter.count)
+            inputs = await run.compute(fit, tokens=state.input_tokens)
+            length = plan.shortened(length, shown=inputs.tokens, of=state.input_tokens)
+        request, standard = self._request(inputs, length, ask=True)
+        first = partial(judge, request, standard, tried=1 + PROMPTS - prompts)
+        try:
+            verdict = await ask_until_fit(run, state, request, first)
         except ModelError as error:
             # The original error's text may hold the prompt, or a key.
             permanent = isinstance(error, PermanentModelError)
             raise UnfitError(
                 "permanent" if permanent else "transient",
                 shown(error, kind=error.kind),
-                attempts=self._state.attempts,
+                attempts=state.attempts,
             ) from None
         if isinstance(verdict, Rejected):
-            raise UnfitError("rejected", verdict.detail, attempts=self._state.attempts)
+            raise UnfitError("rejected", verdict.detail, attempts=state.attempts)
         return verdict.value
 
-    async def _extract(self, ask: Ask) -> Draft:
-        """Extract the stand-in from the inputs; it may fail the checks too."""
-        request, standard = self._request(ask)
-        response = await self._run.fallback.complete(request)
-        return await asyncio.to_thread(assess, request, standard, response)
-
-    def _request(self, ask: Ask) -> tuple[LLMRequest, Standard]:
+    def _request(
+        self, inputs: Inputs, length: Length, *, ask: bool = False
+    ) -> tuple[LLMRequest, Standard]:
         """Return the request, and the standard for its answers.
 
-        The stand-in reads only the inputs, so no prompt is rendered for it.
+        The stand-in reads only the inputs, so no prompt is rendered unless a model is to ``ask``.
         """
-        run, node, inputs = self._run, self._node, ask.inputs
-        level_plan, length = run.plan(node.level), ask.length
+        run, node = self._run, self._node
         messages: tuple[ChatMessage, ...] = ()
         counter: TokenCounter = run.extract_counter
-        if ask.prompts and not run.is_deterministic:
+        if ask and not run.is_deterministic:
             counter = run.counter
             summaries = 0 if node.level == 1 else len(inputs.sources)
             messages = run.prompt(
@@ -246,7 +263,7 @@ class _NodeTask:
             max_tokens=length.limit,
             counter=counter,
             level=node.level,
-            style=level_plan.style,
+            style=run.plan(node.level).style,
             temperature=run.config.temperature,
         )
         standard = Standard(
@@ -257,6 +274,13 @@ class _NodeTask:
             window=run.llm.context_window,
         )
         return request, standard
+
+
+def prompts_due(node: Node, count: AttemptCount, run: UpdateRun) -> int:
+    """Return how many prompts ``node`` may take now; a requested text may take all."""
+    if node.forced or run.is_deterministic:
+        return PROMPTS
+    return count.prompts_due(run.now(), max_attempts=run.policy.max_attempts)
 
 
 async def count_attempts(run: UpdateRun, wanted: str) -> AttemptCount:
@@ -274,7 +298,7 @@ async def is_left_alone(run: UpdateRun, node: Node) -> bool:
     """
     if run.is_deterministic or node.status != "active" or not node.degraded:
         return False
-    if waits(node) or node.forced:
+    if status.waits(node) or node.forced:
         return False
     wanted = await _present_hash(run, node)
     if wanted is None:

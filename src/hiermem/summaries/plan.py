@@ -1,7 +1,7 @@
 """Decides how a node is made, how long its text is, and when the extractive stand-in is due.
 
-Every choice of an update is a function here (or in ``levels`` and ``agenda``) of values that were
-read before; ``making`` puts these choices in their order for one node.
+Every choice of an update is a function of values that were read before; ``node`` puts these choices
+in their order for one node.
 """
 
 from __future__ import annotations
@@ -106,8 +106,7 @@ class UpdateReport(UpdateCounts):
 class UpdateProgress(Brief):
     """The progress of an update. ``by_level`` holds (done, total) for each level that has work.
 
-    ``done`` are the nodes that the report counts as made, reused or degraded; ``total`` are those
-    that the run works on.
+    ``done`` are the nodes that the run is finished with, ``total`` those that it works on.
     """
 
     done: int

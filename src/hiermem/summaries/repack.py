@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -23,7 +23,7 @@ from hiermem.errors import NotFoundError
 from hiermem.log import rebuild
 from hiermem.log.trees import Build
 from hiermem.protocols import TenantStore, TokenCounter, TreeStore
-from hiermem.summaries.agenda import PAGE
+from hiermem.summaries.claim import PAGE
 from hiermem.summaries.dry_run import plan_update
 from hiermem.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.summaries.rounds import Progress, UpdateRounds
@@ -58,8 +58,8 @@ async def repack(
     if build is None:
         raise NotFoundError(f"session {record.id!r} does not exist")
     run = open_run(store.tree(record.id, build.tree))
-    rounds = UpdateRounds(run, None, on_progress, repack=True, waits=waits)
-    return await rounds.work(_rounds(run, build, rounds))
+    rounds = UpdateRounds(run, on_progress, repack=True, waits=waits)
+    return await rounds.work(partial(_make, run, build))
 
 
 async def plan_repack(
@@ -89,10 +89,8 @@ async def plan_repack(
     return await plan_update(run, counts, refold.nodes.values(), follow_strategy=False)
 
 
-async def _rounds(
-    run: UpdateRun, build: Build, rounds: UpdateRounds
-) -> AsyncGenerator[Mapping[int, int], None]:
-    """Yield the counts of sealed nodes, round by round; then swap.
+async def _make(run: UpdateRun, build: Build, rounds: UpdateRounds) -> None:
+    """Make the build round by round; then swap.
 
     A round that left a node unmade although nothing changed meanwhile is the last.
     """
@@ -106,7 +104,7 @@ async def _rounds(
             if now == before or (before is not None and rounds.halted):
                 return
             before = now
-            yield counts
+            await rounds.make(counts)
         elif await _swap(run, build, record):
             rounds.swapped = True
             return

@@ -1,49 +1,58 @@
-"""Runs the rounds of one update: keeps the slots busy, commits finished texts, ends cleanly.
+"""Runs the rounds of one update: makes nodes level by level, and commits each as it is done.
 
-A node is in exactly one place: in the agenda, in progress, or finished and not committed. However
-the run ends, finished texts are committed.
+::
+
+    level 1: read a page -> make the nodes, several at a time -> commit each
+    level 2: likewise, each node when its children are made; and so on
+
+Extracts are made and committed in groups, since one commit each would be most of the work. A node
+above one that failed, or was refused, is left to the next run. If a node changed meanwhile, all
+levels are looked at again.
+
+Nothing that was paid for is lost. A commit is retried if the store is busy; it is rebased if only
+the parent of its node changed meanwhile; and it is recognised if it took effect although the store
+reported a failure. No commit overwrites the text of another run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final
 
+from hiermem.calls.retry import TRIES
 from hiermem.calls.run import connect
 from hiermem.handle import session_state
-from hiermem.summaries.agenda import PAGE, Agenda
+from hiermem.summaries.claim import PAGE
 from hiermem.summaries.making import Outcome
 from hiermem.summaries.node import is_left_alone, make
 from hiermem.summaries.plan import UpdateProgress, UpdateReport
 from hiermem.summaries.run import UpdateRun, read_pages
-from hiermem.tree.status import is_unfinished, waits
+from hiermem.tree import status
 from hiermem.types import Node
+from hiermem.types.transaction import NodeWrite
 
 Progress = Callable[[UpdateProgress], object]
 
-#: Extracts committed together, and the most seconds that one waits for others.
+#: Extracts committed together.
 _GROUP: Final = 32
-_BATCH_DELAY: Final = 0.05
 #: Seconds between two tries to claim a session that another run holds.
 _CLAIM_POLL: Final = 0.25
 #: How often one node is retried because it changed while its text was made.
 _MOVES: Final = 5
 #: The figures of a report that the journal keeps.
 _JOURNALLED: Final = ("calls", "tokens_in", "tokens_out", "cost", "unknown", "stopped")
-#: Nodes read at once to be counted.
-_COUNTED: Final = 2048
 #: Waiting summaries are counted among at most this many unfinished ones of a level.
 _MOST_WAITING: Final = 4 * PAGE
 _log = logging.getLogger("hiermem.update")
 
 
 class UpdateRounds:
-    """The rounds of one update run, with the nodes in progress and the outcomes.
+    """The rounds of one update run, and the outcomes of its nodes.
 
     ``repack`` marks the run as a full one in the journal. With ``waits``, the run waits for a
     session that another one holds.
@@ -52,38 +61,50 @@ class UpdateRounds:
     def __init__(
         self,
         run: UpdateRun,
-        level: int | None,
         on_progress: Progress | None,
         *,
         repack: bool = False,
         waits: bool = True,
     ) -> None:
         self.swapped = False
-        self._run, self._level, self._on_progress = run, level, on_progress
+        self._run, self._on_progress = run, on_progress
         self._repack, self._waits = repack, waits
         self._backlog: Mapping[str, Any] = {}
-        self._tried: set[str] = set()
-        self._agenda = Agenda({})
         self._counts: Mapping[int, int] = {}
-        self._tasks: dict[asyncio.Task[Outcome], Node] = {}
-        self._finished: list[Outcome] = []
-        self._oldest = 0.0
-        self._moves: dict[str, int] = {}
-        self._counts_by_kind = dict.fromkeys(("made", "reused", "failed", "degraded"), 0)
-        self._by_level: dict[int, int] = {}
-        self._totals: dict[int, int] = {}
-        self._settled = self._shortened = 0
-        self._uncounted: set[str] = set()
+        self._outcomes, self._by_level = Counter[str](), Counter[int]()
+        self._done, self._totals = Counter[int](), dict[int, int]()
+        #: Nodes whose stand-in stays for this run, nodes that are given up in this round, and nodes
+        #: that are to be read again.
+        self._tried, self._failed, self._again = set[str](), set[str](), set[str]()
+        self._moves = Counter[str]()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @property
     def done(self) -> int:
-        """Return the number of nodes settled so far."""
-        return self._settled
+        """Return the number of nodes that the run is finished with."""
+        return self._done.total()
 
     @property
     def halted(self) -> bool:
         """Return whether another round is pointless, because a cap was met or a node failed."""
-        return self._run.budget.stopped is not None or self._counts_by_kind["failed"] > 0
+        return self._run.budget.stopped is not None or self._outcomes["failed"] > 0
+
+    async def work(self, task: Callable[[UpdateRounds], Awaitable[None]]) -> UpdateReport:
+        """Run ``task``, which calls ``begin`` and ``make``, as one journalled run."""
+        run = self._run
+        run.detail = self._detail
+        async with run:
+            await task(self)
+            report = self._report()
+            if report.failed or report.degraded or report.stopped is not None:
+                run.outcome = "partial"
+        report = self._report()
+        _log.info(
+            "run %s: made %d, reused %d, degraded %d, failed %d, calls %d, tokens %d",
+            run.run_id, report.made, report.reused, report.degraded, report.failed,
+            report.calls, report.tokens,
+        )  # fmt: skip
+        return report
 
     async def begin(self) -> bool:
         """Claim the session if that is due, and journal once that the run has work to do.
@@ -97,7 +118,7 @@ class UpdateRounds:
             while not await run.claim.take():
                 if not self._waits or run.budget.stop_reason() is not None:
                     return False
-                if self._counts and not await self._is_waiting():
+                if self._counts and not await self._is_due():
                     return False
                 time_left = run.budget.time_left()
                 await run.sleep(_CLAIM_POLL if time_left is None else min(_CLAIM_POLL, time_left))
@@ -107,241 +128,139 @@ class UpdateRounds:
             await run.begin()
         return True
 
-    async def _is_waiting(self) -> bool:
-        """Return whether any of the round's nodes still waits to be made."""
-        for level, stop in self._counts.items():
-            async for page in read_pages(partial(self._run.tree.unfinished, level), stop):
-                if any(map(waits, page)):
-                    return True
-        return False
-
-    async def work(self, rounds: AsyncGenerator[Mapping[int, int], None]) -> UpdateReport:
-        """Work until this run can make nothing more.
-
-        Each of the ``rounds`` is the number of sealed nodes by level to work on; an ordinary update
-        has one.
-        """
+    async def make(self, counts: Mapping[int, int]) -> None:
+        """Make the unfinished among the first ``counts`` nodes of each level."""
         run = self._run
-        run.detail, run.keep_finished = self._detail, self._keep_finished
-        try:
-            # Closed here, because the garbage collector would close it after the run.
-            async with aclosing(rounds), run:
-                async for counts in rounds:
-                    await self._run_round(counts)
-                report = self._report()
-                if report.failed or report.degraded or report.stopped is not None:
-                    run.outcome = "partial"
-        finally:
-            for wanted in list(run.pending_texts):
-                run.drop_text(wanted)
-        report = self._report()
-        _log.info(
-            "run %s: made %d, reused %d, degraded %d, failed %d, calls %d, tokens %d",
-            run.run_id, report.made, report.reused, report.degraded, report.failed,
-            report.calls, report.tokens,
-        )  # fmt: skip
-        return report
-
-    async def _run_round(self, counts: Mapping[int, int]) -> None:
-        """Run one round: the unfinished among the first ``counts`` nodes of each level."""
-        self._counts = counts
+        self._counts, self._failed = counts, set()
         if self._on_progress is not None:
             await self._count()
             self._report_progress()
-        await self._look()
-        while await self._fill():
-            await self._wait()
+        goes_on = True
+        while goes_on and run.budget.stopped is None and await self._is_due():
+            # Another run may have made some nodes before this one held the session.
+            goes_on = await self.begin() and await self._make_levels()
 
-    async def _look(self) -> None:
-        """Begin the agenda: read all levels at once, and skip those without work."""
-        self._agenda = Agenda(self._counts, self._tried)
-        levels = self._agenda.unread
-        pages = await asyncio.gather(*(self._run.tree.unfinished(level, -1, 1) for level in levels))
-        for level, page in zip(levels, pages, strict=True):
-            if not page:
-                self._agenda.add(level, page)
+    async def _is_due(self) -> bool:
+        """Return whether any node of the round is to be made."""
+        read = self._run.tree.unfinished
+        firsts = await asyncio.gather(*(read(level, -1, 1) for level in self._counts))
+        for (level, stop), first in zip(self._counts.items(), firsts, strict=True):
+            if first:
+                async for page in read_pages(partial(read, level), stop):
+                    for node in page:
+                        if await self._is_to_make(node):
+                            return True
+        return False
 
-    async def _fill(self) -> bool:
-        """Start nodes while slots are free; return whether any work is in progress."""
-        run = self._run
-        while len(self._tasks) < run.concurrent_nodes and run.budget.stopped is None:
-            node = await self._next()
-            if node is None:
-                if not self._finished:
+    async def _is_to_make(self, node: Node) -> bool:
+        """Return whether this run makes ``node``; remember the nodes that it skips."""
+        if self._is_blocked(node):
+            return False
+        if status.waits(node):
+            return True
+        if not node.degraded or node.id in self._tried:
+            return False
+        if await is_left_alone(self._run, node):
+            self._tried.add(node.id)
+            return False
+        return True
+
+    def _is_blocked(self, node: Node) -> bool:
+        """Return whether ``node`` or one below it was given up, or is to be read again first."""
+        for blocked in (self._failed, self._again):
+            if node.id in blocked or not blocked.isdisjoint(node.children):
+                blocked.add(node.id)
+                return True
+        return False
+
+    async def _make_levels(self) -> bool:
+        """Make the nodes of the round; return whether to look at all levels again."""
+        run, tasks = self._run, set[asyncio.Task[None]]()
+        size = _GROUP if run.is_deterministic else 1
+        self._again.clear()
+        for level, stop in self._counts.items():
+            async for page in read_pages(partial(run.tree.unfinished, level), stop):
+                nodes = [node for node in page if await self._is_to_make(node)]
+                for first in range(0, len(nodes), size):
+                    tasks = await _wait(tasks, most=run.concurrent_nodes - 1)
+                    if run.budget.stopped is None and run.is_held:
+                        tasks.add(self._start(nodes[first : first + size]))
+                if run.budget.stopped is not None or not run.is_held:
                     break
-                # A parent may wait for a finished text, so commit now, in a smaller group.
-                await self._commit()
-            elif run.begun and (run.claim is None or run.claim.held):
-                self._tasks[run.spawn(make(run, node))] = node
-            elif self._tasks or self._finished:
-                # The claim was lost; texts in progress are stored first.
-                self._agenda.put_off(node)
-                break
-            elif await self.begin():
-                # Another run may have made some nodes meanwhile.
-                await self._look()
-            else:
-                return False
-        return bool(self._tasks or self._finished)
+        await _wait(tasks)
+        again, self._again = self._again, set()
+        return bool(again) or not run.is_held
 
-    async def _next(self) -> Node | None:
-        """Take the next node, reading pages of nodes as they are needed."""
+    def _start(self, nodes: Sequence[Node]) -> asyncio.Task[None]:
+        """Start to make some nodes of a level, when their children are made."""
+        children = [child for node in nodes for child in node.children]
+        below = {self._tasks[child] for child in children if child in self._tasks}
+        task = self._run.spawn(self._make(nodes, below))
+        self._tasks |= {node.id: task for node in nodes}
+        return task
+
+    async def _make(self, nodes: Sequence[Node], below: set[asyncio.Task[None]]) -> None:
+        """Make some nodes, and commit them together."""
         run = self._run
-        while True:
-            node = self._agenda.next()
-            if isinstance(node, tuple):
-                level, after = node
-                self._agenda.add(level, await run.tree.unfinished(level, after, PAGE))
-            elif node is None:
-                return None
-            elif await is_left_alone(run, node):
-                # Its stand-in stays, so it is no work of this run.
-                self._tried.add(node.id)
-                self._exclude_from_progress(node)
-                self._agenda.settle(node.id)
-            else:
-                return node
-
-    async def _wait(self) -> None:
-        """Wait for the next event, and commit the finished texts if a commit is due."""
-        run = self._run
-        if self._tasks:
-            delay_left = self._oldest + _BATCH_DELAY - time.monotonic()
-            done, _ = await asyncio.wait(
-                self._tasks,
-                timeout=max(0.0, delay_left) if self._finished else None,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            self._collect(done)
-        # Extracts are made so fast that one commit each would be most of the work.
-        due = (
-            not run.is_deterministic
-            or len(self._finished) >= _GROUP
-            or time.monotonic() >= self._oldest + _BATCH_DELAY
-            # Without nodes in progress, the next iteration either starts more or commits.
-            or (not self._tasks and run.budget.stopped is not None)
-        )
-        if self._finished and due:
-            await self._commit()
-
-    def _collect(self, done: set[asyncio.Task[Outcome]]) -> None:
-        """Collect the outcomes of finished tasks. Raises the error of a task."""
-        for task in done:
-            del self._tasks[task]
-        if not self._finished:
-            self._oldest = time.monotonic()
-        # The finished outcomes are stored before the error of another task ends the run.
-        self._finished += [task.result() for task in done if task.exception() is None]
-        for task in done:
-            task.result()
-
-    async def _commit(self) -> None:
-        """Commit the finished texts, and apply each outcome to the agenda."""
-        outcomes, self._finished = self._finished, []
+        outcomes: list[Outcome] = []
         try:
-            committed, dirtied = await self._run.commits.commit(outcomes)
-        except BaseException:
-            self._finished = outcomes
-            raise
+            if below:
+                with run.mark_waiting():
+                    await asyncio.wait(below)
+                if any(task.cancelled() or task.exception() for task in below):
+                    return
+            async with AsyncExitStack() as until_stored:
+                for node in nodes:
+                    if outcomes and run.budget.stop_reason() is not None:
+                        break
+                    if not self._is_blocked(node):
+                        outcomes.append(await make(run, node, until_stored))
+                committed, dirtied = await commit(run, outcomes)
+        finally:
+            for node in nodes:
+                del self._tasks[node.id]
+        self._again |= dirtied
         for outcome, is_committed in zip(outcomes, committed, strict=True):
-            self._run.stored(outcome.node)
-            if outcome.revision is not None:
-                self._run.drop_text(outcome.revision.input_hash)
-            await self._record_outcome(outcome, is_committed=is_committed)
-        for node in dirtied:
-            self._agenda.mark_dirty(node)
-            self._count_dirtied(node)
+            self._record(outcome, is_committed=is_committed)
         self._report_progress()
 
-    async def _record_outcome(self, outcome: Outcome, *, is_committed: bool) -> None:
-        """Apply the outcome of one node to the agenda, and count it."""
+    def _record(self, outcome: Outcome, *, is_committed: bool) -> None:
+        """Count the outcome of one node."""
         node, kind = outcome.node, outcome.kind
         if kind == "refused":
-            self._agenda.fail(node.id)
+            self._failed.add(node.id)
         elif kind == "moved" or not is_committed:
-            await self._reread(node)
-        elif kind == "failed":
-            self._counts_by_kind["failed"] += 1
-            self._agenda.fail(node.id)
-        elif kind == "clean":
-            self._settle_without_text(node)
+            self._moves[node.id] += 1
+            (self._again if self._moves[node.id] <= _MOVES else self._failed).add(node.id)
         else:
-            # A kept stand-in counts as a made one, since the model was asked for the node.
-            kind = "degraded" if kind == "kept" else kind
-            self._counts_by_kind[kind] += 1
-            if kind == "made" and outcome.revision and "shortened" in outcome.revision.extras:
-                self._shortened += 1
-            self._by_level[node.level] = self._by_level.get(node.level, 0) + 1
-            if kind == "degraded":
+            self._done[node.level] += 1
+            if kind == "failed":
+                self._failed.add(node.id)
+            if kind in ("degraded", "kept"):
                 self._tried.add(node.id)
-            self._settle(node)
-
-    async def _reread(self, node: Node) -> None:
-        """Read a node that changed while it was worked on, and decide again."""
-        stored = await self._run.tree.nodes([node.id])
-        self._moves[node.id] = self._moves.get(node.id, 0) + 1
-        if not stored:
-            self._agenda.fail(node.id)
-            return
-        done_elsewhere = stored[0].revision > node.revision and stored[0].status == "active"
-        if not is_unfinished(stored[0]) or (done_elsewhere and not waits(stored[0])):
-            self._settle_without_text(stored[0])
-        elif self._moves[node.id] <= _MOVES:
-            self._agenda.put_off(stored[0])
-        else:
-            self._agenda.fail(node.id)
-
-    def _settle(self, node: Node) -> None:
-        self._settled += 1
-        self._moves.pop(node.id, None)
-        self._agenda.settle(node.id)
-
-    def _settle_without_text(self, node: Node) -> None:
-        """Settle a node that gets no text from this run, because it has one.
-
-        It is excluded from the progress, which counts the same nodes as the report.
-        """
-        self._exclude_from_progress(node)
-        self._settle(node)
-
-    def _exclude_from_progress(self, node: Node) -> None:
-        """Remove a node from the progress report's totals, if it was counted."""
-        if node.level in self._totals and node.id not in self._uncounted:
-            self._totals[node.level] -= 1
+                kind = "degraded"  # the model was asked for the node
+            self._outcomes[kind] += 1
+            if kind in ("made", "reused", "degraded"):
+                self._by_level[node.level] += 1
+            if kind == "made" and outcome.revision and "shortened" in outcome.revision.extras:
+                self._outcomes["shortened"] += 1
 
     async def _count(self) -> None:
         """Count the nodes of each level that the run will work on, for the progress report."""
-        run = self._run
         for level, stop in self._counts.items():
             total = 0
-            async for page in read_pages(partial(run.tree.unfinished, level), stop, _COUNTED):
-                total += sum([await self._is_work(node) for node in page])
-            if total:
-                self._totals[level] = self._by_level.get(level, 0) + total
-
-    def _count_dirtied(self, node: Node) -> None:
-        """Count a node whose text became dirty in this run, unless it was counted before."""
-        if node.ordinal >= self._counts.get(node.level, 0) or node.status != "active":
-            return
-        if not node.degraded or node.id in self._uncounted:
-            self._uncounted.discard(node.id)
-            self._totals[node.level] = self._totals.get(node.level, 0) + 1
-
-    async def _is_work(self, node: Node) -> bool:
-        """Return whether the run will work on a node; remember the nodes that it skips."""
-        if waits(node) or not await is_left_alone(self._run, node):
-            return True
-        self._uncounted.add(node.id)
-        return False
+            async for page in read_pages(partial(self._run.tree.unfinished, level), stop):
+                total += sum([await self._is_to_make(node) for node in page])
+            self._totals[level] = self._done[level] + total
 
     def _report_progress(self) -> None:
         """Report the progress."""
         if self._on_progress is None:
             return
         by_level = {
-            level: (min(self._by_level.get(level, 0), total), total)
+            level: (self._done[level], max(self._done[level], total))
             for level, total in sorted(self._totals.items())
-            if total
+            if total or self._done[level]
         }
         self._on_progress(
             UpdateProgress(
@@ -352,7 +271,7 @@ class UpdateRounds:
         )
 
     def _report(self) -> UpdateReport:
-        budget = self._run.budget
+        budget, outcomes = self._run.budget, self._outcomes
         report = UpdateReport(
             run_id=self._run.run_id if self._run.begun else None,
             by_level=dict(sorted(self._by_level.items())),
@@ -361,11 +280,11 @@ class UpdateRounds:
             swapped=self.swapped,
             retry_after=budget.retry_after,
             last_error=budget.last_error,
-            made=self._counts_by_kind["made"],
-            reused=self._counts_by_kind["reused"],
-            failed=self._counts_by_kind["failed"],
-            degraded=self._counts_by_kind["degraded"],
-            shortened=self._shortened,
+            made=outcomes["made"],
+            reused=outcomes["reused"],
+            failed=outcomes["failed"],
+            degraded=outcomes["degraded"],
+            shortened=outcomes["shortened"],
         )
         return report + budget.spent
 
@@ -375,22 +294,160 @@ class UpdateRounds:
         return {
             "model": self._run.llm.name,
             **self._backlog,
-            **self._counts_by_kind,
+            **{name: getattr(report, name) for name in ("made", "reused", "failed", "degraded")},
             "by_level": {str(level): count for level, count in report.by_level.items()},
             **{name: getattr(report, name) for name in _JOURNALLED},
             **({"reason": report.last_error} if report.last_error else {}),
             **({"strategy": "full", "swapped": report.swapped} if self._repack else {}),
         }
 
-    async def _keep_finished(self) -> None:
-        """Commit the finished texts of a run that ends early."""
-        for task in self._tasks:
-            if not task.cancelled() and task.exception() is None:
-                self._finished.append(task.result())
-        self._tasks.clear()
-        if self._finished:
-            outcomes, self._finished = self._finished, []
-            await self._run.commits.commit(outcomes)
+
+async def _wait(tasks: set[asyncio.Task[None]], *, most: int = 0) -> set[asyncio.Task[None]]:
+    """Wait until at most so many tasks are left, and return them. Raises the error of a task."""
+    while len(tasks) > most:
+        done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    return tasks
+
+
+async def commit(run: UpdateRun, outcomes: Sequence[Outcome]) -> tuple[list[bool], set[str]]:
+    """Commit outcomes in one transaction; return which hold, and which parents became dirty.
+
+    If the session was taken over, a new text is stored all the same if its node and its inputs
+    are unchanged. The new holder decides the rest.
+    """
+    claim = run.claim
+    bases = [outcome.node for outcome in outcomes]
+    afters = [outcome.after for outcome in outcomes]
+    attempts = [attempt for outcome in outcomes for attempt in outcome.attempts]
+    committed = [after is None for after in afters]
+    pending = [index for index, after in enumerate(afters) if after is not None]
+    dirtied: set[str] = set()
+    for _ in range(TRIES):
+        fence = claim.held if claim else None
+        if claim and fence is None:
+            pending = [index for index in pending if outcomes[index].kind == "made"]
+        parents = await _dirty_parents(
+            run,
+            [bases[index] for index in pending if outcomes[index].changes_parent],
+            [bases[index] for index in pending if outcomes[index].clears_parent],
+        )
+        writes = [
+            status.write(
+                bases[index],
+                afters[index] or bases[index],
+                revision=outcomes[index].revision,
+                inputs=outcomes[index].inputs,
+            )
+            for index in pending
+        ]
+        if not writes and not attempts:
+            break
+        applied, doubtful = await run.journal.write(
+            attempts, nodes=[*writes, *parents], claim=fence
+        )
+        if applied is None:
+            assert claim is not None
+            claim.lose()
+            continue
+        attempts = []
+        for index, done in zip(pending, applied, strict=False):
+            committed[index] = done
+        dirtied |= {write.node.id for write in parents}
+        lost = [index for index in pending if not committed[index]]
+        if doubtful:
+            await _recognise(run, lost, outcomes, committed)
+            lost = [index for index in lost if not committed[index]]
+        pending = await _carry_over(run, lost, bases=bases, afters=afters)
+        if not pending:
+            break
+    dirtied |= await _dirty_parents_late(run, outcomes, committed)
+    return committed, dirtied
+
+
+async def _carry_over(
+    run: UpdateRun, lost: Sequence[int], *, bases: list[Node], afters: list[Node | None]
+) -> list[int]:
+    """Return the rejected writes to retry on the current version."""
+    ids = [bases[index].id for index in lost]
+    read = await run.tree.nodes(ids) if ids else []
+    stored = {node.id: node for node in read}
+    retry: list[int] = []
+    for index in lost:
+        base, after = bases[index], afters[index]
+        current = stored.get(base.id)
+        if current is None or after is None:
+            continue
+        if current.version != base.version:
+            rebased = status.rebase(base, current, after)
+            if rebased is not None:
+                bases[index], afters[index] = current, rebased
+                retry.append(index)
+    return retry
+
+
+async def _recognise(
+    run: UpdateRun, lost: Sequence[int], outcomes: Sequence[Outcome], committed: list[bool]
+) -> None:
+    """Mark those of the ``lost`` writes committed that took effect in spite of a failure."""
+    ids = [outcomes[index].node.id for index in lost]
+    stored = {node.id: node for node in await run.tree.nodes(ids)}
+    for index in lost:
+        outcome = outcomes[index]
+        current = stored.get(outcome.node.id)
+        if (
+            current is None
+            or outcome.after is None
+            or not status.is_written(current, outcome.after)
+        ):
+            continue
+        wanted = [(current.id, current.revision)] if outcome.revision else []
+        stored_revisions = await run.tree.revisions(wanted)
+        committed[index] = stored_revisions == ([outcome.revision] if outcome.revision else [])
+
+
+async def _dirty_parents(
+    run: UpdateRun, changed: Sequence[Node], cleared: Sequence[Node]
+) -> list[NodeWrite]:
+    """Return the writes that mark the parents of nodes with a new text as dirty.
+
+    An edit flags the whole path above its window. If a text below turned out to be unchanged, the
+    flag above must be checked. So that parent is marked dirty too, in the same transaction, and
+    turns out clean without a call. If a run is killed in between, the next one does this.
+    """
+    changed_ids = {child.parent for child in changed if child.parent}
+    cleared_ids = {child.parent for child in cleared if child.parent} - changed_ids
+    if not changed_ids and not cleared_ids:
+        return []
+    return [
+        status.write(parent, status.mark_dirty(parent, now=run.now()))
+        for parent in await run.tree.nodes(sorted(changed_ids | cleared_ids))
+        if parent.revision
+        and (status.is_flagged(parent) if parent.id in cleared_ids else not status.waits(parent))
+    ]
+
+
+async def _dirty_parents_late(
+    run: UpdateRun, outcomes: Sequence[Outcome], committed: Sequence[bool]
+) -> set[str]:
+    """Mark the parents dirty whose first write was rejected; return their ids."""
+    dirtied: set[str] = set()
+    applied = [outcome for outcome, done in zip(outcomes, committed, strict=True) if done]
+    changed_ids = [outcome.node.id for outcome in applied if outcome.changes_parent]
+    ids = [*changed_ids, *(outcome.node.id for outcome in applied if outcome.clears_parent)]
+    for _ in range(TRIES if ids else 0):
+        children = await run.tree.nodes(ids)
+        writes = await _dirty_parents(
+            run,
+            [child for child in children if child.id in changed_ids],
+            [child for child in children if child.id not in changed_ids],
+        )
+        if not writes:
+            break
+        await run.journal.write((), nodes=writes)
+        dirtied |= {write.node.id for write in writes}
+    return dirtied
 
 
 async def measure_backlog(run: UpdateRun) -> dict[str, Any]:
@@ -409,7 +466,7 @@ async def _waiting(run: UpdateRun, level: int, stop: int) -> tuple[int, int]:
     """Count the summaries of a level that wait to be made, and the dirty ones among them."""
     counted = dirty = read = 0
     async for page in read_pages(partial(run.tree.unfinished, level), stop):
-        counted += sum(map(waits, page))
+        counted += sum(map(status.waits, page))
         dirty += sum(node.dirty for node in page)
         read += len(page)
         if read >= _MOST_WAITING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -19,15 +19,12 @@ from hiermem.calls.budget import Budget
 from hiermem.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.calls.run import Run
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.handle import Handle, PendingText
+from hiermem.handle import Handle
 from hiermem.log.trees import OVERLAP_REACH
 from hiermem.prompts.template import Facts, Length, PromptTemplate, render
 from hiermem.protocols import LLM, ChatMessage, SourceText, TreeStore
-from hiermem.summaries import inputs as labels
-from hiermem.summaries.agenda import PAGE
-from hiermem.summaries.claim import SessionClaim
-from hiermem.summaries.commit import NodeCommits
-from hiermem.summaries.inputs import Inputs, Labels, from_children, from_messages, overlap_before
+from hiermem.summaries.claim import PAGE, SessionClaim
+from hiermem.summaries.inputs import Inputs, from_children, from_messages, overlap_before
 from hiermem.summaries.plan import LevelPlan, level_plan, room_for_inputs
 from hiermem.tokens import RunCounter
 from hiermem.tree import status
@@ -47,16 +44,14 @@ class Shared:
     """The models and limits that a run of one session may share with others.
 
     ``fallback`` makes the stand-in if no answer of ``llm`` passes; ``sleep`` pauses. A run makes a
-    missing ``rate_limiter`` itself. ``on_call`` receives each node before its call is queued. Calls
-    are charged to the budgets ``parents`` as well. ``planned`` are the requests that a common plan
-    counted.
+    missing ``rate_limiter`` itself. Calls are charged to the budgets ``parents`` as well.
+    ``planned`` are the requests that a common plan counted.
     """
 
     llm: LLM
     fallback: LLM
     prompts: Mapping[str, PromptTemplate | str] | None = None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    on_call: Callable[[Node], object] = bool
     rate_limiter: RateLimiter | None = None
     parents: tuple[Budget, ...] = ()
     planned: set[str] = field(default_factory=set[str])
@@ -66,11 +61,10 @@ class Shared:
 class UpdateRun(Run[Node]):
     """One run that makes the nodes of ``tree``. Opening it reads and writes nothing.
 
-    With a ``claim``, it begins no call without holding the session. ``pending_texts`` holds, by
-    input hash, the texts that this run is making; ``in_flight`` holds those of all runs of its
-    handle. The stand-in counts with ``extract_counter``, since each of its texts grows, and each
-    level repeats sentences of the level below. ``own_counts`` are the
-    session's stored counts of attempts by the ids of their nodes, None before the run has looked.
+    With a ``claim``, it begins no call without holding the session. The stand-in counts with
+    ``extract_counter``, since each of its texts grows, and each level repeats sentences of the
+    level below. ``own_counts`` are the session's stored counts of attempts by the ids of their
+    nodes, None before the run has looked.
     """
 
     def __init__(
@@ -101,26 +95,27 @@ class UpdateRun(Run[Node]):
             or rate_limiter(shared.llm, policy, clock=shared.clock, sleep=shared.sleep),
             call_timeout=policy.call_timeout,
             retries=policy.retries,
-            on_call=shared.on_call,
             drain_time=policy.drain,
         )
         self.record, self.config, self.policy = record, config, policy
         self.fallback, self.shared = shared.fallback, shared
-        self.in_flight = handle.in_flight
         self.extract_counter = RunCounter(self.counter)
         self.claim = claim
         self.claim_mark = lambda: claim.held.generation if claim and claim.held else None
-        self.commits = NodeCommits(tree, claim=claim, now=self.now, journal=self.journal)
-        self.pending_texts: dict[str, PendingText] = {}
         self.own_counts: dict[str, list[Record]] | None = None
-        self._line, self._room = asyncio.Lock(), asyncio.Event()
-        self._unstored: set[str] = set()
+        self._text_locks = handle.text_locks
+        self._unstored = asyncio.Semaphore(policy.concurrency)
         self._plans: dict[tuple[int, str], LevelPlan] = {}
 
     @property
     def session_id(self) -> str:
         """Return the session's id."""
         return self.record.id
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the session is claimed, if this run needs a claim."""
+        return self.claim is None or self.claim.held is not None
 
     @property
     def is_deterministic(self) -> bool:
@@ -151,58 +146,27 @@ class UpdateRun(Run[Node]):
             self.claim.lose()
         return applied is not None
 
-    async def may_call(self, item: Node) -> None:
+    async def make_alone(self, wanted: str, until_stored: AsyncExitStack) -> None:
+        """Wait until no other task of this process asks for the text ``wanted``.
+
+        At most until the deadline. An extract is not waited for, since it costs nothing.
+        """
+        if self.is_deterministic:
+            return
+        key = id(asyncio.get_running_loop()), wanted
+        lock = self._text_locks.setdefault(key, asyncio.Lock())
+        with self.mark_waiting(), suppress(TimeoutError):
+            async with asyncio.timeout(self.budget.time_left()):
+                await until_stored.enter_async_context(lock)
+
+    async def make_room(self, until_stored: AsyncExitStack) -> None:
         """Wait until fewer answers of a remote model are unstored than calls may be in flight.
 
-        So a kill loses no more answers than that. Those of a local model cost only time. Raises
-        SpendLimitError if the run may make no further call.
+        So a kill loses no more answers than that. Those of a local model cost only time.
         """
-        if not self.llm.remote or item.id in self._unstored:
-            return
-        async with self._line:
-            while item.id not in self._unstored:
-                if (over := self.budget.stop_reason()) is not None:
-                    self.budget.refuse(over)
-                if len(self._unstored) < self.policy.concurrency:
-                    self._unstored.add(item.id)
-                    return
-                self._room.clear()
-                await self._room.wait()
-
-    def stored(self, node: Node) -> None:
-        """Record that the answer for ``node`` is stored, or that there is none."""
-        self._unstored.discard(node.id)
-        self._room.set()
-
-    async def drain(self, error: BaseException) -> None:
-        """Await the tasks, without waiting for stores, since nothing is stored meanwhile."""
-        self._room.set()
-        await super().drain(error)
-
-    def awaited_text(self, wanted: str) -> PendingText | None:
-        """Return the pending text for ``wanted``; None if this event loop cannot await it.
-
-        It never prevents a call: if a request failed, the next run asks for itself.
-        """
-        pending = self.in_flight.get(wanted)
-        here = pending is not None and pending.get_loop() is asyncio.get_running_loop()
-        return pending if here else None
-
-    def begin_text(self, wanted: str) -> PendingText:
-        """Record that this run makes the text for ``wanted``."""
-        mine: PendingText = asyncio.get_running_loop().create_future()
-        self.pending_texts[wanted] = self.in_flight[wanted] = mine
-        return mine
-
-    def drop_text(self, wanted: str) -> None:
-        """Record that the text for ``wanted`` is committed, or was not made."""
-        mine = self.pending_texts.pop(wanted, None)
-        if mine is not None and self.in_flight.get(wanted) is mine:
-            del self.in_flight[wanted]
-
-    def time(self) -> datetime:
-        """Return the present time."""
-        return self.now()
+        if self.llm.remote:
+            with self.mark_waiting():
+                await until_stored.enter_async_context(self._unstored)
 
     def plan(self, level: int, model: LLM | None = None) -> LevelPlan:
         """Return how nodes of ``level`` are made, by the run's model or by ``model``."""
@@ -216,10 +180,6 @@ class UpdateRun(Run[Node]):
                 counter=self.counter.name,
             )
         return self._plans[level, name]
-
-    def labels(self, inputs: Inputs) -> Labels:
-        """Return the labels of a text of these inputs."""
-        return labels.of_inputs(inputs)
 
     def room(self, level: int, *, inputs: int = 0, answer: int = 0) -> int | None:
         """Return the room for ``inputs`` tokens, or the least room for any inputs.

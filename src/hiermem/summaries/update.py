@@ -1,10 +1,9 @@
-"""Runs a session's update: takes nodes in order, makes their texts, commits them.
+"""Runs a session's update: makes its nodes level by level, and commits them.
 
 Nothing is lost and nothing is made twice. Whoever asks a remote model holds the session's claim;
 every commit is a compare-and-swap. A run that ends early, by a cap, an error, a cancellation or a
-kill, leaves its nodes for the next run. ``agenda`` decides which node is next, ``making`` how it
-gets its text. New texts for summaries, and another configuration for a session, are requested here
-too.
+kill, leaves its nodes for the next run. New texts for summaries, and another configuration for a
+session, are requested here too.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Final
 
@@ -118,12 +117,12 @@ async def update(
     if dry_run:
         return await plan_update(run, counts)
 
-    async def once() -> AsyncGenerator[Mapping[int, int], None]:
+    async def task(rounds: UpdateRounds) -> None:
         await _mark(run, counts)
-        yield counts
+        await rounds.make(counts)
 
-    rounds = UpdateRounds(run, level, on_progress, waits=waits)
-    return await _settled(rounds.work(once()), claim if waits else None)
+    rounds = UpdateRounds(run, on_progress, waits=waits)
+    return await _settled(rounds.work(task), claim if waits else None)
 
 
 async def recompress(
