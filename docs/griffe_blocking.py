@@ -14,6 +14,14 @@ from typing import Any
 import griffe
 
 
+#: Classes whose instances a memory gives out: how they are made is no part of the reference.
+MADE_BY_OTHERS = (
+    "api.sync.Graph", "api.sync.Manager", "api.sync.Session", "api.sync.Space", "api.sync.Worker",
+    "api.session.AsyncSession", "api.space.AsyncSpace", "work.worker.AsyncWorker",
+    "extraction.tenant_graph.AsyncGraph",
+)  # fmt: skip
+
+
 class BlockingMethods(griffe.Extension):
     """Makes functions of the attributes that ``blocking`` derived in ``hiermem.api.sync``."""
 
@@ -47,6 +55,8 @@ class BlockingMethods(griffe.Extension):
                 answer = pkg.modules_collection[call.arguments[1].canonical_path]
                 made.returns = getattr(answer, "returns", None) or answer.name
             owner.set_member(attribute.name, made)
+        for name in MADE_BY_OTHERS:
+            pkg[name].members.pop("__init__", None)
 
 
 def _derived(
