@@ -13,7 +13,6 @@ from typing import Any
 
 import griffe
 
-
 #: Classes whose instances a memory gives out: how they are made is no part of the reference.
 MADE_BY_OTHERS = (
     "api.sync.Graph", "api.sync.Manager", "api.sync.Session", "api.sync.Space", "api.sync.Worker",

@@ -802,7 +802,7 @@ class Planner:
         if not self.at.allow_omission and minimum > group:
             why += f" and {roots} root summaries with the older open messages the rest"
         if budget < 0:
-            why += f", and the system prompt, the tools and the output take {overhead}"
+            why += f", and the system prompt, tools and recall take {overhead}"
         raise BudgetTooSmallError(
             budget=budget + overhead,
             minimum=(group if self.at.allow_omission else minimum) + overhead,
