@@ -161,7 +161,7 @@ def test_every_link_to_a_file_leads_somewhere(page):
 
 
 #: Pages that name the classes of SDKs and frameworks too.
-_OTHERS = ("integrations.md", "models.md")
+_OTHERS = ("comparison.md", "integrations.md", "models.md")
 
 
 def test_every_class_that_a_page_names_exists():
