@@ -44,7 +44,7 @@ NO_FILES_OF_OURS = {
     "src/store.py", "seats.py", "openai_public.py", "agent.py", "app.py", "chat.py", "fill.py",
 }  # fmt: skip
 #: A page that is named by its file alone (``models.md``) looks like a member of a folder.
-PAGE_SUFFIXES = (".md", ".py", ".txt", ".webp")
+PAGE_SUFFIXES = (".md", ".py", ".svg", ".txt", ".webp")
 #: Variables of examples that are called like a folder, and what they hold.
 VARIABLES = {"bank": bank, "context": ContextSelection, "text": str}
 LOGGER = re.compile(r"getLogger\(\"([\w.]+)\"\)")
