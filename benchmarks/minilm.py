@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hiermem.search import vectors
-from hiermem.search.postings import Array
+from hiermem.search.index import Array
 
 __all__ = ["MiniLM"]
 

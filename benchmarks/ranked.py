@@ -17,8 +17,7 @@ from minilm import MiniLM
 from rivals import RIVALS, Search
 
 from hiermem.search import evidence, rank, vectors
-from hiermem.search.index import Index
-from hiermem.search.postings import Array, collect, spoken
+from hiermem.search.index import Array, Index, collect, spoken
 from hiermem.search.query import read_query
 from hiermem.search.rank import WEIGHTS, RankingWeights
 from hiermem.text import measure

@@ -51,7 +51,7 @@ from recall_plot import draw
 from hiermem import AsyncMemory
 from hiermem.embedders import HashingEmbedder
 from hiermem.protocols import Embedder
-from hiermem.search.postings import Array
+from hiermem.search.index import Array
 from hiermem.search.rank import WEIGHTS
 from hiermem.text.measure import body
 from hiermem.types import Evidence

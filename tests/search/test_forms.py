@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
 
-from hiermem.search.forms import _telling, function_words, indexed, languages
-from hiermem.search.query import read_query
+from hiermem.search.query import _telling, function_words, indexed, languages, read_query
 from hiermem.text.terms import number, terms, words
 
 

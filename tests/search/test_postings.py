@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.search.postings import (
+from hiermem.search.index import (
     ASKS,
     COLUMNS,
     NAMES_TIME,

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem.search import evidence, rank
-from hiermem.search.index import LEVELS, Index
-from hiermem.search.postings import ASKS, NAMES_TIME, SPEAKS_OF_SELF, collect
+from hiermem.search.index import ASKS, LEVELS, NAMES_TIME, SPEAKS_OF_SELF, Index, collect
 from hiermem.search.query import read_query
 from hiermem.search.rank import WEIGHTS, Leg, best
 from hiermem.text.terms import FIRST_PERSON, number, terms
@@ -330,8 +329,8 @@ def test_neighbouring_slices_are_one_stretch():
 def test_repeats_are_dropped_and_short_texts_are_not():
     long = "the committee decided to buy seven turtles for the garden pond"
     index = Index(collect(session([long, "yes", long, "yes", long + " today"]), count))
-    assert evidence.distinct(index, [4, 0, 2, 1], most=9) == [4, 1]
-    assert evidence.distinct(index, [0, 1, 2], most=1) == [0]
+    assert rank.distinct(index, [4, 0, 2, 1], most=9) == [4, 1]
+    assert rank.distinct(index, [0, 1, 2], most=1) == [0]
 
 
 def test_whose_matter_it_is_does_not_outweigh_the_matter():

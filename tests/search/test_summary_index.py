@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem.search import vectors as packed
-from hiermem.search.index import Index
-from hiermem.search.postings import collect
+from hiermem.search.index import Index, collect
 from hiermem.search.query import read_query
-from hiermem.search.summary_index import SummaryIndex, boost, name_of, pack, unpack
+from hiermem.search.summary_index import SummaryIndex, boost, name_of, pack_texts, unpack_texts
 from hiermem.types import Message, Node, Revision, Span, StoredMessage, Summary
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
@@ -98,7 +97,7 @@ def test_a_summary_lends_to_what_it_covers_in_its_thread_and_least_to_the_long()
 def test_what_was_read_comes_back_from_a_block(texts):
     summaries = [summary(n, text) for n, text in enumerate(texts)]
     parts = SummaryIndex({}, {}).refreshed(summaries, {}).parts
-    kept = unpack(pack(parts))
+    kept = unpack_texts(pack_texts(parts))
     assert list(kept) == list(parts)
     for name, part in parts.items():
         assert kept[name].units == part.units
@@ -127,8 +126,8 @@ def test_a_damaged_block_of_texts_gives_nothing_or_what_it_held():
     parts = (
         SummaryIndex({}, {}).refreshed([summary(0, "the violin"), summary(1, "ferry")], {}).parts
     )
-    for data in damaged(pack(parts)):
-        for part in unpack(data).values():
+    for data in damaged(pack_texts(parts)):
+        for part in unpack_texts(data).values():
             assert part.units <= 2
             assert len(part.postings()) == part.units
 

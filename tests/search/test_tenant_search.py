@@ -13,7 +13,8 @@ from sampling import drawn
 from hiermem import AsyncMemory, Message, SearchPolicy, UsageError
 from hiermem.errors import ReadOnlyError, SessionChangedError
 from hiermem.handle import Handle
-from hiermem.search import postings, segments, tenant_index
+from hiermem.search import segments, tenant_index
+from hiermem.search.index import unpack
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing import DiedError, FaultPlan, FaultyStore
 from hiermem.text.terms import number, terms
@@ -48,7 +49,7 @@ async def vocabulary(memory):
         pages = segments.read_part(head, one.pages, one.dead).pages.values()
         found = found.union(*(page.terms.tolist() for page in pages))
     for one in state.loose:
-        found |= set(postings.unpack(one.block.data).terms.tolist())
+        found |= set(unpack(one.block.data).terms.tolist())
     return found
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.search import vectors
-from hiermem.search.index import Index
-from hiermem.search.postings import collect
+from hiermem.search.index import Index, collect
 from hiermem.types import Message, StoredMessage
 
 

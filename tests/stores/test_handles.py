@@ -10,8 +10,7 @@ import pytest
 
 from hiermem.protocols import TenantStore, TreeStore
 from hiermem.stores.memory import MemoryTenant, MemoryTree
-from hiermem.stores.sqlite import SQLiteTenant
-from hiermem.stores.sqlite.tenant import SQLiteTree
+from hiermem.stores.sqlite import SQLiteTenant, SQLiteTree
 
 HANDLES = [
     (TenantStore, MemoryTenant), (TenantStore, SQLiteTenant),

@@ -32,9 +32,8 @@ from hiermem.errors import EmbedderMismatchError, HiermemError, SessionChangedEr
 from hiermem.handle import Handle
 from hiermem.search import vectors
 from hiermem.search.embedder_client import EmbedderClient
-from hiermem.search.index import Index
+from hiermem.search.index import Array, Index, spoken
 from hiermem.search.indexes import STRIDE, SessionIndex, stored_blocks
-from hiermem.search.postings import Array, spoken
 from hiermem.search.results import EmbeddingReport
 from hiermem.search.summaries import by_stretch, journal_mark, may_be_stored, refresh, with_texts
 from hiermem.search.summary_index import SummaryLevel, name_of
@@ -54,14 +53,13 @@ _RUNS: Final = 8
 _AT_ONCE: Final = 32
 
 
-async def load_vectors(handle: Handle, index: SessionIndex, record: SessionRecord) -> None:
+async def load_vectors(
+    handle: Handle, index: SessionIndex, record: SessionRecord, client: EmbedderClient
+) -> None:
     """Read the vectors of ``index``, or read them again if a pass may have made more since.
 
     Call it under the index's lock. Raises EmbedderMismatchError.
     """
-    client = handle.embedder_client
-    if client is None:
-        return
     mark = (index.messages, await journal_mark(handle, record), index.summary_index)
     if index.vectors_mark == mark:
         return

@@ -20,7 +20,7 @@ from hiermem.calls.retry import retrying
 from hiermem.config import SearchPolicy
 from hiermem.protocols import Embedder
 from hiermem.search import vectors
-from hiermem.search.postings import Array
+from hiermem.search.index import Array
 from hiermem.search.vectors import Identity
 from hiermem.tokens import sizes_of
 

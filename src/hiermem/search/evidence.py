@@ -26,8 +26,7 @@ from typing import Final
 
 import numpy as np
 
-from hiermem.search.index import Index
-from hiermem.search.postings import Array
+from hiermem.search.index import Array, Index
 from hiermem.text.fence import escape, in_turn
 from hiermem.text.measure import body, day, speaker
 from hiermem.text.slices import char_points
@@ -51,9 +50,6 @@ _LEAST_PART: Final = 40
 _CRUMB: Final = 10
 #: After this many consecutive units that did not fit, the budget counts as full.
 _MISSES: Final = 40
-#: Two units that share this part of their terms say the same; very short ones may by chance.
-_ALIKE: Final = 0.9
-_LEAST_TERMS: Final = 6
 #: An offset beyond the end of any message.
 _END: Final = 1 << 62
 
@@ -195,42 +191,6 @@ def without(parts: Iterable[Stretch], shown: Iterable[Span]) -> list[Stretch]:
         if begin < part.end:
             unseen.append(replace(part, begin=begin))
     return unseen
-
-
-def distinct(index: Index, ranked: Sequence[int] | Array, *, most: int) -> list[int]:
-    """Keep the first ``most`` units of ``ranked`` (best first) that repeat no unit before them.
-
-    Two units repeat one another if their terms are nearly the same, whoever says them and whenever,
-    as long as date and name are a small part of their terms. Two such sets share one of their
-    first terms in any fixed order (prefix filtering: Chaudhuri, Ganti and Kaushik 2006); with the
-    rarest terms first, few pairs have to be compared.
-    """
-    chosen: list[int] = []
-    wanted = np.asarray(ranked, dtype=np.int64)
-    holding: dict[int, list[frozenset[int]]] = {}
-    starts = np.append(0, np.cumsum(index.units.sizes, dtype=np.int64))
-    term_lists = [index.units.terms[starts[unit] : starts[unit + 1]].tolist() for unit in wanted]
-    shared = Counter(chain.from_iterable(term_lists))
-    for unit, numbers in zip(wanted.tolist(), term_lists, strict=True):
-        if len(chosen) >= most:
-            break
-        # Other forms of its words make a text no longer.
-        if min(len(numbers), int(index.units.length[unit])) >= _LEAST_TERMS:
-            unit_terms = frozenset(numbers)
-            rarest = sorted(numbers, key=lambda number: (shared[number], number))
-            first = rarest[: len(rarest) - math.ceil(_ALIKE * len(rarest)) + 1]
-            if any(_alike(unit_terms, other) for term in first for other in holding.get(term, ())):
-                continue
-            for term in first:
-                holding.setdefault(term, []).append(unit_terms)
-        chosen.append(unit)
-    return chosen
-
-
-def _alike(first: frozenset[int], other: frozenset[int]) -> bool:
-    smaller, larger = sorted((len(first), len(other)))
-    # Sets of too different a size are skipped: their overlap cannot be large enough.
-    return smaller >= _ALIKE * larger and len(first & other) >= _ALIKE * len(first | other)
 
 
 def write(

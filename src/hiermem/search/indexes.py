@@ -23,9 +23,7 @@ from weakref import WeakValueDictionary
 from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
 from hiermem.index_cache import IndexCache
 from hiermem.protocols import TenantStore, TokenCounter
-from hiermem.search import postings
-from hiermem.search.index import Index
-from hiermem.search.postings import Postings
+from hiermem.search.index import Index, Postings, collect, join, pack, unpack
 from hiermem.search.segments import Part
 from hiermem.search.summary_index import SummaryIndex
 from hiermem.search.vectors import SummaryTables, Vectors
@@ -228,7 +226,7 @@ class Indexes:
             if part is not None and block.stop <= stop:
                 parts, reached = [part], block.stop
         parts.append(await self.collect(record.id, reached, stop))
-        return postings.join(parts)
+        return join(parts)
 
     async def _extend(self, current: SessionIndex, record: SessionRecord) -> None:
         """Add the messages since; full strides are read as they are stored, not made again."""
@@ -244,35 +242,35 @@ class Indexes:
             tail = [await self.collect(record.id, full * STRIDE, record.messages)]
             new += tail
         await self._check(record)
-        more = postings.join(new)
+        more = join(new)
         index = current.index
         if len(index) + len(more) <= _FEW_UNITS:
             index = index.extended(more)
         else:
             index = await asyncio.to_thread(index.extended, more)
         current.record, current.messages, current.index = record, record.messages, index
-        current.tail = [postings.join(tail)]
+        current.tail = [join(tail)]
 
     async def _keep(self, record: SessionRecord, number: int, parts: Sequence[Postings]) -> None:
         """Store a stride that was filled, unless an update did."""
         start = number * STRIDE
         stored = await stored_blocks(self._store, record.id, KIND, start, start + 1)
         if all(block.stop < start + STRIDE for block in stored):
-            await self._put(record, [(start, postings.join(parts))])
+            await self._put(record, [(start, join(parts))])
 
     async def collect(self, session_id: str, start: int, stop: int) -> Postings:
         """Read messages into postings; withdrawn messages yield none."""
         if start >= stop:
-            return postings.join([])
+            return join([])
         read = await self._read(session_id, start, stop)
         live = [stored for stored in read if stored.state == "live"]
         count = self._counter.count
         if len(live) <= _FEW_MESSAGES and sum(len(message.content) for message in live) <= LONG:
-            return postings.collect(live, count)
-        return await asyncio.to_thread(postings.collect, live, count)
+            return collect(live, count)
+        return await asyncio.to_thread(collect, live, count)
 
     async def _put(self, record: SessionRecord, parts: Sequence[tuple[int, Postings]]) -> None:
-        blocks = [Block(KIND, start, start + STRIDE, postings.pack(part)) for start, part in parts]
+        blocks = [Block(KIND, start, start + STRIDE, pack(part)) for start, part in parts]
         if not blocks:
             return
         try:
@@ -304,7 +302,7 @@ def read_block(block: Block) -> Postings | None:
     """
     if block.start % STRIDE or not block.start < block.stop <= block.start + STRIDE:
         return None
-    part = postings.unpack(block.data)
+    part = unpack(block.data)
     if part is None:
         return None
     if len(part) and not block.start <= part.message[0] <= part.message[-1] < block.stop:
@@ -314,5 +312,5 @@ def read_block(block: Block) -> Postings | None:
 
 async def _index_of(parts: Sequence[Postings]) -> Index:
     if sum(map(len, parts)) <= _FEW_UNITS:
-        return Index(postings.join(parts))
-    return await asyncio.to_thread(lambda: Index(postings.join(parts)))
+        return Index(join(parts))
+    return await asyncio.to_thread(lambda: Index(join(parts)))

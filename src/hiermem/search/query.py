@@ -1,8 +1,22 @@
 """Decides what a question asks for: its terms, whose words it wants, and what of a text matches it.
 
 A question is data: it has no operators, and nothing is refused. Any text gives some terms, perhaps
-none. Beside its own terms a question looks for their other forms, for parts of words (``forms``),
-and for the members of a kind. ``rank`` decides what all of them are worth.
+none. Beside its own terms a question looks for their other forms, for parts of words, and for the
+members of a kind. ``rank`` decides what all of them are worth.
+
+A *form* is the stem of the word in a language of Latin letters other than English. It counts as the
+word itself. A *part* counts for less:
+
+- of a German or Dutch compound, the words at its edges, if the remainder can begin a word;
+- of a run of Han, kana or Hangul, each character;
+- of an Arabic word, its consonants, since plurals change the vowels inside ("مفتاح", "مفاتيح");
+- of a Cyrillic word, and of any word of a text in an unknown language, the first letters.
+
+Sessions have no language. The function words of each text tell which languages it may be in, so
+conversations may mix them. English text has no forms and no parts: its terms alone are indexed and
+looked for. A few bare nouns may be in any language that has their letters, or in any of the common
+ones if they have no accents; they get the forms of all. The index and a question meet in these
+terms. All but the characters hold a blank or a plus sign, as no word does.
 
 A question names kinds: "the countries", "her pets". The messages that answer it say Portugal and
 puppy, and share no word with it. That makes questions with several answers hard for an index
@@ -12,24 +26,28 @@ people would name. A text in another language matches none and loses nothing.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final
 
 from hiermem import data
-from hiermem.search import forms
 from hiermem.text.terms import (
     FIRST_PERSON,
+    FUNCTION_WORDS,
     STOP_WORDS,
     as_written,
+    cased,
     fold,
+    is_scripted,
     number,
     spans,
     spellings,
     stem,
+    stem_as,
     terms,
     words,
 )
@@ -47,6 +65,42 @@ _OVERVIEW: Final = frozenset(map(stem, _WORDS["overview"]))
 _ADVISING: Final = frozenset(map(stem, _WORDS["advising"]))
 _BIDDING: Final = _WORDS["bidding"]
 _WHEN: Final = frozenset(map(fold, _WORDS["when"]))
+#: Languages of Latin letters that a text may be in, by their names in ``hiermem.data``; those
+#: assumed for a few words without function words; and those that write compounds.
+LATIN: Final = tuple(
+    title for title in FUNCTION_WORDS if " " not in title and not is_scripted(title)
+)
+_COMMON: Final = (
+    "german", "spanish", "french", "italian", "dutch", "portuguese", "polish", "turkish",
+)  # fmt: skip
+_COMPOUNDING: Final = frozenset({"german", "dutch"})
+#: The language of a text without function words of any.
+UNKNOWN: Final = "?"
+#: A text is English if at least one of this many words is an English stop word.
+_ENGLISH: Final = 8
+#: A longer text without function words, in the letters of English, is code or a table.
+_NOTE: Final = 16
+#: The letters of a beginning, and the length from which a word has one.
+_HEAD: Final = 5
+_LONG_WORD: Final = 7
+_WORD: Final = re.compile("[a-z]{3,40}")
+_CHARACTER: Final = re.compile(
+    "[\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uac00-\ud7a3\U00020000-\U0003ffff]"
+)
+_KANA: Final = re.compile("[\u3041-\u30ff]")
+_HIRAGANA: Final = re.compile("[\u3041-\u309f\u30fc]+")
+_CYRILLIC: Final = re.compile("[\u0400-\u052f]{6,40}")
+_ARABIC: Final = re.compile("[\u0620-\u064a]{4,24}")
+_WEAK: Final = str.maketrans("", "", "اويىءؤئ")
+#: How a German or Dutch word may begin.
+_ONSET: Final = re.compile(
+    "(?:[bcdfghjklmnpqrstvwz]|[bcfgkp][lr]|[dtvw]r|ch|gn|kn|pf[lr]?|ph|qu|sch[lmnrw]?|s[kl]|sp[lr]?"
+    "|str?|th|tsch|zw)?[aeiouy]"
+)
+_VOWEL: Final = re.compile("[aeiouy]")
+#: The fewest letters of a compound, and of a part of it.
+_COMPOUND: Final = 6
+_PART: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +151,12 @@ def read_query(text: str) -> Query:
     """
     text = text[:_LONGEST]
     asked = words(text)
-    codes = forms.languages(text, asked, bare=forms.LATIN)
-    left_out = STOP_WORDS | forms.function_words(codes)
+    codes = languages(text, asked, bare=LATIN)
+    left_out = STOP_WORDS | function_words(codes)
     typed = {stem(word): word for word in asked if word not in left_out}
     typed = typed or {stem(word): word for word in asked}
     counts = Counter(term for term in map(stem, asked) if term in typed)
-    of_form = {term for term in counts if term in _OF_FORM or forms.is_weak(term)}
+    of_form = {term for term in counts if term in _OF_FORM or is_weak(term)}
     all_of_form = len(of_form) == len(counts)
     spelled, accented = spellings(text), as_written(text)
     written = {word: accented.get(word, word) for word in typed.values()}
@@ -115,7 +169,7 @@ def read_query(text: str) -> Query:
             of_form=term in of_form and not all_of_form,
             of_asker=typed[term] in FIRST_PERSON,
             forms=_numbers(_forms(written[typed[term]], codes, spelled.get(typed[term]))),
-            parts=_numbers(forms.looked_for(written[typed[term]], codes)) if broad else (),
+            parts=_numbers(looked_for(written[typed[term]], codes)) if broad else (),
             members=_numbers(members(term)) if broad else (),
         )
         for term, count in counts.most_common(_MOST_TERMS)
@@ -132,7 +186,7 @@ def read_query(text: str) -> Query:
 
 
 def _forms(word: str, codes: tuple[str, ...], spelled: str | None) -> Iterator[str]:
-    yield from forms.forms(word, codes)
+    yield from forms_of(word, codes)
     if spelled is not None:
         yield stem(spelled)
 
@@ -199,11 +253,11 @@ def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
     ((4, 11),)
     """
     wanted = query.numbers.union(*((*term.parts, *term.members) for term in query.terms))
-    codes = forms.languages(text, words(text))
+    codes = languages(text, words(text))
     marked: list[tuple[int, int]] = []
     for begin, end in spans(text):
         piece = text[begin:end]
-        others = forms.of_words(piece, words(piece), codes)
+        others = of_words(piece, words(piece), codes)
         alone = {other for other in others if len(other) == 1}
         if any(number(term) in wanted for term in [*terms(piece), *others] if term not in alone):
             stretches = [(begin, end)]
@@ -219,3 +273,157 @@ def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
             else:
                 marked.append((low, high))
     return tuple(marked)
+
+
+def languages(
+    text: str, spoken: Sequence[str], *, bare: Sequence[str] = _COMMON
+) -> tuple[str, ...]:
+    """Return the names of the languages that a text may be in; () for English and for code.
+
+    ``spoken`` are its words. A text without function words may be in any of ``bare``; if it is
+    long, it has only the name ``UNKNOWN``.
+
+    >>> from hiermem.text.terms import words
+    >>> [languages(text, words(text)) for text in ("Wo ist die Katze?", "Where is the cat?")]
+    [('german',), ()]
+    """
+    telling = _telling()
+    english = sum(map(STOP_WORDS.__contains__, spoken))
+    short = len(spoken) <= _NOTE
+    unknown = (*(_in_letters_of(text) or bare), UNKNOWN) if short else (UNKNOWN,)
+    if telling.keys().isdisjoint(spoken):
+        if (text.isascii() and not short) or _ENGLISH * english >= len(spoken):
+            return ()
+        return unknown
+    telling_words = filter(telling.__contains__, spoken)
+    counts = Counter(name for word in telling_words for name in telling[word])
+    most = max(*counts.values(), english)
+    likely = {name for name, count in counts.items() if 2 * count >= most}
+    # One word alone may be a word of another language, too.
+    return tuple(sorted(likely))
+
+
+def function_words(names: Collection[str]) -> frozenset[str]:
+    """Return the words of these languages that a question is not searched for."""
+    if UNKNOWN in names:
+        return frozenset()
+    return frozenset().union(*(FUNCTION_WORDS[name] for name in names))
+
+
+def indexed(text: str, spoken: Sequence[str]) -> list[str]:
+    """Return the forms and parts of the words of a text, beside its terms; [] for English.
+
+    ``spoken`` are its words.
+    """
+    names = languages(text, spoken)
+    if not names and text.isascii():
+        return []
+    return [stem(word) for word in spellings(text).values()] + of_words(text, spoken, names)
+
+
+def of_words(text: str, spoken: Sequence[str], names: tuple[str, ...]) -> list[str]:
+    """Return the forms and parts of the words of a text in these languages."""
+    written = as_written(text)
+    return [form for word in spoken for form in _entries(written.get(word, word), names)]
+
+
+def forms_of(word: str, names: Collection[str]) -> Iterator[str]:
+    """Yield the forms of a word, as it is written, in these languages."""
+    if _WORD.fullmatch(fold(word)):
+        for name in names:
+            if name in LATIN:
+                yield f"{name} {stem_as(word, name)}"
+
+
+def looked_for(word: str, names: Collection[str]) -> Iterator[str]:
+    """Yield the parts of a question's word, and the compounds that it may be a part of."""
+    plain = fold(word)
+    yield from _parts_by_script(plain, names)
+    if _WORD.fullmatch(plain):
+        for name in _COMPOUNDING.intersection(names):
+            yield f"{name}+{stem_as(word, name)}"
+            yield from (f"{name} {part}" for part in _edges(plain, name))
+    elif len(plain) == 2:
+        yield from (
+            character
+            for character in plain
+            if _CHARACTER.match(character) and not _KANA.match(character)
+        )
+
+
+def is_weak(word: str) -> bool:
+    """Return whether a pair of characters is probably an ending: both are hiragana."""
+    return _HIRAGANA.fullmatch(word) is not None
+
+
+@lru_cache(maxsize=16_384)
+def _entries(word: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the forms and the parts of a word of a message, as it is written."""
+    plain = fold(word)
+    entries = [*forms_of(word, names), *_parts_by_script(plain, names)]
+    if _WORD.fullmatch(plain):
+        for name in _COMPOUNDING.intersection(names):
+            entries += (f"{name}+{part}" for part in _edges(plain, name))
+    elif len(plain) == 2:
+        entries += filter(_CHARACTER.match, plain)
+    return tuple(entries)
+
+
+def _parts_by_script(word: str, names: Collection[str]) -> Iterator[str]:
+    """Yield the beginning of a word, or the consonants of an Arabic one."""
+    if _WORD.fullmatch(word):
+        if names and len(word) >= _LONG_WORD:
+            yield f"+{word[:_HEAD]}"
+    elif _CYRILLIC.fullmatch(word):
+        yield f"+{word[:_HEAD]}"
+    elif _ARABIC.fullmatch(word):
+        bare = stem(word).translate(_WEAK)
+        if len(bare) >= _PART:
+            yield f"+{bare}"
+
+
+@lru_cache(maxsize=16_384)
+def _edges(word: str, name: str) -> frozenset[str]:
+    """Return the stems of the words that may begin or end a compound.
+
+    >>> sorted(_edges("haustur", "german"))
+    ['haus', 'haust', 'tur', 'ur']
+    """
+    edges: dict[str, None] = {}
+    if len(word) >= _COMPOUND:
+        for cut in range(_PART, len(word) - _PART + 1):
+            if _ONSET.match(word, cut) and _VOWEL.search(word, 0, cut):
+                edges |= dict.fromkeys((word[:cut], word[cut:]))
+    return frozenset(stem_as(part, name) for part in edges.keys() - FUNCTION_WORDS[name])
+
+
+def _in_letters_of(text: str) -> tuple[str, ...]:
+    """Return the languages that have all accented letters of a text; () if it has none."""
+    accented = {
+        character
+        for character in cased(text)
+        if not character.isascii() and fold(character).isascii()
+    }
+    letters = {character for character in accented if character.isalpha()}
+    return tuple(name for name in LATIN if letters <= _letters()[name]) if letters else ()
+
+
+@cache
+def _letters() -> Mapping[str, frozenset[str]]:
+    """Return the letters of each language, as its function words show them."""
+    return {
+        title: frozenset("".join(members))
+        for title, members in data.word_lists("function_words").items()
+    }
+
+
+@cache
+def _telling() -> Mapping[str, tuple[str, ...]]:
+    """Return the words that reveal a language, each with the languages it may reveal."""
+    telling: dict[str, tuple[str, ...]] = {}
+    for title, members in FUNCTION_WORDS.items():
+        name = title.partition(" ")[0]
+        for word in members - FUNCTION_WORDS["english too"] - STOP_WORDS:
+            if not (len(word) == 1 and word.isascii()):
+                telling[word] = (*telling.get(word, ()), name)
+    return telling

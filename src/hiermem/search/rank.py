@@ -21,8 +21,8 @@ one default serve both. ``legs`` is 1, and 1 + w with vectors. BM25 (Robertson a
 has k1 = .8, b = .75 and the statistics of the session. Words of the question about the form of the
 answer ("list", "summary") weigh .3, and those about whose matter it is ("I", "our") .6; being rare,
 they would otherwise outweigh the subject. A word also matches parts of words (.4;
-``forms``) and, if it names a kind, the members of that kind (.7; ``query.members``); each set
-counts as one term with its own frequency.
+``query.looked_for``) and, if it names a kind, the members of that kind (.7; ``query.members``);
+each set counts as one term with its own frequency.
 
 A question addresses a speaker if it contains the name; the user, if it is in the first person; the
 assistant, if it asks what "you" said. A question for an overview addresses nobody. For an overview,
@@ -39,19 +39,24 @@ The constants were chosen on LoCoMo and BEAM development chats, where the optimu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Final
 
 import numpy as np
 
-from hiermem.search.index import Index
-from hiermem.search.postings import ASKS, NAMES_TIME, SPEAKS_OF_SELF, Array, is_generic
+from hiermem.search.index import ASKS, NAMES_TIME, SPEAKS_OF_SELF, Array, Index, is_generic
 from hiermem.search.query import Query
 from hiermem.text.terms import number, terms
 from hiermem.types import ROLES
 
 _USER = ROLES.index("user")
 _ASSISTANT = ROLES.index("assistant")
+#: Two units that share this part of their terms say the same; very short ones may by chance.
+_ALIKE: Final = 0.9
+_LEAST_TERMS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,3 +295,39 @@ def _replies(index: Index, result: Array, value: Array) -> tuple[Array, Array]:
     tops, most = (np.maximum.reduceat(column, starts) for column in (result, value))
     chosen = rows[result[rows] == tops[of[rows]]]
     return chosen, most[of[index.opener[chosen]]]
+
+
+def distinct(index: Index, ranked: Sequence[int] | Array, *, most: int) -> list[int]:
+    """Keep the first ``most`` units of ``ranked`` (best first) that repeat no unit before them.
+
+    Two units repeat one another if their terms are nearly the same, whoever says them and whenever,
+    as long as date and name are a small part of their terms. Two such sets share one of their
+    first terms in any fixed order (prefix filtering: Chaudhuri, Ganti and Kaushik 2006); with the
+    rarest terms first, few pairs have to be compared.
+    """
+    chosen: list[int] = []
+    wanted = np.asarray(ranked, dtype=np.int64)
+    holding: dict[int, list[frozenset[int]]] = {}
+    starts = np.append(0, np.cumsum(index.units.sizes, dtype=np.int64))
+    term_lists = [index.units.terms[starts[unit] : starts[unit + 1]].tolist() for unit in wanted]
+    shared = Counter(chain.from_iterable(term_lists))
+    for unit, numbers in zip(wanted.tolist(), term_lists, strict=True):
+        if len(chosen) >= most:
+            break
+        # Other forms of its words make a text no longer.
+        if min(len(numbers), int(index.units.length[unit])) >= _LEAST_TERMS:
+            unit_terms = frozenset(numbers)
+            rarest = sorted(numbers, key=lambda number: (shared[number], number))
+            first = rarest[: len(rarest) - math.ceil(_ALIKE * len(rarest)) + 1]
+            if any(_alike(unit_terms, other) for term in first for other in holding.get(term, ())):
+                continue
+            for term in first:
+                holding.setdefault(term, []).append(unit_terms)
+        chosen.append(unit)
+    return chosen
+
+
+def _alike(first: frozenset[int], other: frozenset[int]) -> bool:
+    smaller, larger = sorted((len(first), len(other)))
+    # Sets of too different a size are skipped: their overlap cannot be large enough.
+    return smaller >= _ALIKE * larger and len(first & other) >= _ALIKE * len(first | other)

@@ -16,12 +16,11 @@ from typing import Final, TypeVar
 from hiermem import arguments
 from hiermem.errors import SessionChangedError, UsageError
 from hiermem.handle import Handle, every_session
-from hiermem.search import postings, select
+from hiermem.search import select
 from hiermem.search.embed import load_vectors
 from hiermem.search.evidence import write
-from hiermem.search.index import Index
+from hiermem.search.index import Array, Index, join
 from hiermem.search.indexes import KIND, SessionIndex
-from hiermem.search.postings import Array
 from hiermem.search.query import read_query
 from hiermem.search.results import Evidence, Hit, IndexReport
 from hiermem.search.select import Filters, ScoredQuery
@@ -145,7 +144,7 @@ async def _asked(
     with span("search", subject=question.session_id) as note:
         for _ in range(_TRIES):
             record = await handle.record_or_new(question.session_id)
-            index = SessionIndex(record, 0, Index(postings.join([])), [])
+            index = SessionIndex(record, 0, Index(join([])), [])
             if record.messages:
                 async with indexes.lock(record.id):
                     try:
@@ -153,7 +152,8 @@ async def _asked(
                         await refresh(handle, index, record)
                         if question.filters.by_window:
                             await read_texts(handle, index, record)
-                        await load_vectors(handle, index, record)
+                        if handle.embedder_client is not None:
+                            await load_vectors(handle, index, record, handle.embedder_client)
                     except SessionChangedError:
                         continue
                     # Another search may update the cached index meanwhile.

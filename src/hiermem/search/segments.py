@@ -21,8 +21,17 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from hiermem.search import rank
-from hiermem.search.index import Index, Inverted, inverted, rows_of
-from hiermem.search.postings import Array, Postings, join, opened, sealed
+from hiermem.search.index import (
+    Array,
+    Index,
+    Inverted,
+    Postings,
+    inverted,
+    join,
+    opened,
+    rows_of,
+    sealed,
+)
 from hiermem.search.query import Query
 from hiermem.search.rank import Corpus
 from hiermem.text.terms import STEMS

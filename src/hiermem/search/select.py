@@ -27,12 +27,11 @@ import numpy as np
 
 from hiermem import arguments
 from hiermem.errors import UsageError
-from hiermem.search import postings, rank
-from hiermem.search.evidence import HEADER, around, candidates, distinct, fill
-from hiermem.search.index import Index
-from hiermem.search.postings import Array, frame_of
+from hiermem.search import rank
+from hiermem.search.evidence import HEADER, around, candidates, fill
+from hiermem.search.index import Array, Index, frame_of, is_generic
 from hiermem.search.query import Query, QueryTerm
-from hiermem.search.rank import Corpus, Leg
+from hiermem.search.rank import Corpus, Leg, distinct
 from hiermem.search.results import Hit, SearchFilters
 from hiermem.search.summary_index import BOOST, SummaryIndex, boost
 from hiermem.text.policy import check
@@ -260,8 +259,7 @@ def _coverage(index: Index, query: Query, corpus: Corpus | None) -> tuple[float,
     """Return the largest share of the question in one passage, and which passages hold it whole."""
     units = index.units
     names = [
-        set() if postings.is_generic(name) else set(map(number, terms(name)))
-        for name in units.speakers
+        set() if is_generic(name) else set(map(number, terms(name))) for name in units.speakers
     ]
     named = np.array([not name.isdisjoint(query.numbers) for name in names], dtype=bool)
     asked = list(_rarities(index, query, corpus))

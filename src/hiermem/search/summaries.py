@@ -86,7 +86,7 @@ async def refresh(handle: Handle, index: SessionIndex, record: SessionRecord) ->
         stored: dict[tuple[str, int], Part] = {}
         for level in sorted({summary.level for summary in missing}):
             for block in await stored_blocks(handle.store, record.id, kind_of(level)):
-                stored |= summary_index.unpack(block.data)
+                stored |= summary_index.unpack_texts(block.data)
         lacking = [summary for summary in missing if name_of(summary) not in stored]
         summaries = await _readable(handle, record, summaries, lacking)
         index.summary_index = await asyncio.to_thread(
@@ -107,7 +107,9 @@ async def _store(
         for start, summaries in by_stretch(row.summaries):
             names = [name_of(summary) for summary in summaries]
             if not all(name in stored for name in names):
-                data = summary_index.pack({name: index.summary_index.parts[name] for name in names})
+                data = summary_index.pack_texts(
+                    {name: index.summary_index.parts[name] for name in names}
+                )
                 stop = max(summary.span.stop for summary in summaries)
                 blocks.append(Block(kind_of(level), start, stop, data))
     for first in range(0, len(blocks), _AT_ONCE):
@@ -159,7 +161,7 @@ async def _store_stretch(
     """Store the missing summaries of one stretch; return False if it was stored whole."""
     stored: dict[tuple[str, int], Part] = {}
     for block in await handle.store.blocks(record.id, kind_of(level), start, start + 1):
-        stored |= summary_index.unpack(block.data)
+        stored |= summary_index.unpack_texts(block.data)
     names = [(node.id, node.revision) for node in nodes if node.revision]
     missing = [name for name in names if name not in stored]
     if not missing:
@@ -175,7 +177,7 @@ async def _store_stretch(
     end = max(node.span.stop for node in nodes)
     await handle.store.put_blocks(
         record.id,
-        [Block(kind_of(level), start, end, summary_index.pack(parts))],
+        [Block(kind_of(level), start, end, summary_index.pack_texts(parts))],
         epoch=record.epoch,
     )
     return True

@@ -14,9 +14,19 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from hiermem.search import postings, rank
-from hiermem.search.index import Index
-from hiermem.search.postings import Array, Postings, collect, join
+from hiermem.search import rank
+from hiermem.search.index import (
+    COLUMNS,
+    Array,
+    Index,
+    Postings,
+    collect,
+    join,
+    pack,
+    titled,
+    unpack,
+    untitled,
+)
 from hiermem.search.query import Query
 from hiermem.search.rank import WEIGHTS
 from hiermem.types import Message, StoredMessage, Summary
@@ -40,7 +50,7 @@ class Part:
         block, units = self.block, slice(self.low, self.high)
         if self.units == len(block):
             return block
-        columns = {name: getattr(block, name)[units] for name in postings.COLUMNS}
+        columns = {name: getattr(block, name)[units] for name in COLUMNS}
         begin = int(block.sizes[: self.low].sum(dtype=np.int64))
         entries = slice(begin, begin + int(block.sizes[units].sum(dtype=np.int64)))
         return replace(block, **columns, terms=block.terms[entries], counts=block.counts[entries])
@@ -159,20 +169,20 @@ def _roughly(text: str) -> int:
 _MAGIC: Final = b"hmR1"
 
 
-def pack(parts: SummaryPostings) -> bytes:
+def pack_texts(parts: SummaryPostings) -> bytes:
     """Write the postings of one level with the revisions that they belong to, by rising ordinal."""
     sizes = [(*name, part.units) for name, part in parts.items()]
-    return postings.titled(_MAGIC, sizes, postings.pack(_joined(parts.values())))
+    return titled(_MAGIC, sizes, pack(_joined(parts.values())))
 
 
-def unpack(data: bytes) -> SummaryPostings:
+def unpack_texts(data: bytes) -> SummaryPostings:
     """Read a block; {} if it is damaged."""
     try:
-        title, block = postings.untitled(_MAGIC, data)
+        title, block = untitled(_MAGIC, data)
         names = [(str(a), int(b), int(c)) for a, b, c in title]
     except (ValueError, TypeError, RecursionError):
         return {}
-    whole = postings.unpack(block)
+    whole = unpack(block)
     if whole is None or sum(units for *_, units in names) != len(whole):
         return {}
     parts: dict[tuple[str, int], Part] = {}

@@ -18,8 +18,8 @@ from hiermem.errors import SessionChangedError
 from hiermem.handle import Handle, every_session
 from hiermem.search import select
 from hiermem.search.evidence import header
+from hiermem.search.index import Postings
 from hiermem.search.indexes import STRIDE
-from hiermem.search.postings import Postings
 from hiermem.search.query import Query, read_query
 from hiermem.search.results import Evidence, Hit
 from hiermem.search.search import Question, evidence_of, live_messages, message_hits, numbers_of

@@ -21,9 +21,9 @@ from typing import Final, TypeAlias
 
 from hiermem.errors import ReadOnlyError, SessionChangedError
 from hiermem.handle import Handle
-from hiermem.search import postings, segments
+from hiermem.search import segments
+from hiermem.search.index import Postings, pack
 from hiermem.search.indexes import KIND, STRIDE, read_block
-from hiermem.search.postings import Postings
 from hiermem.search.query import Query
 from hiermem.search.segments import FULL, HEAD, MOST, Member, Part
 from hiermem.types import SessionRecord
@@ -231,7 +231,7 @@ async def _put(handle: Handle, record: SessionRecord, gaps: Sequence[tuple[int, 
         except SessionChangedError:
             return
         stop = min(start + STRIDE, record.messages)
-        blocks.append(Block(KIND, start, stop, postings.pack(content)))
+        blocks.append(Block(KIND, start, stop, pack(content)))
     await handle.store.put_blocks(record.id, blocks, epoch=record.epoch)
 
 

@@ -15,9 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from hiermem.search import postings
-from hiermem.search.index import Index
-from hiermem.search.postings import Array
+from hiermem.search.index import Array, Index, opened, sealed, titled, untitled
 from hiermem.search.rank import Leg
 
 #: Rows processed at a time.
@@ -101,12 +99,12 @@ def pack(vectors: Array) -> bytes:
     """Write the unit vectors of a run of messages as one block, in float16."""
     many, dimension = vectors.shape
     head = int(many).to_bytes(4, "little") + int(dimension).to_bytes(4, "little")
-    return postings.sealed(_MAGIC, head + vectors.astype("<f2").tobytes())
+    return sealed(_MAGIC, head + vectors.astype("<f2").tobytes())
 
 
 def unpack(data: bytes, *, many: int, dimension: int) -> Array | None:
     """Read a block of ``many`` vectors; None if it is damaged or belongs to other units."""
-    content = postings.opened(_MAGIC, data) if len(data) == 16 + 2 * many * dimension else None
+    content = opened(_MAGIC, data) if len(data) == 16 + 2 * many * dimension else None
     if content is None or content[:8] != many.to_bytes(4, "little") + dimension.to_bytes(
         4, "little"
     ):
@@ -122,13 +120,13 @@ def pack_summaries(vectors_of: SummaryVectors) -> bytes:
     it as soon as one of those messages is rewritten.
     """
     table = pack(np.stack(list(vectors_of.values())))
-    return postings.titled(_MAGIC_OF_SUMMARIES, list(vectors_of), table)
+    return titled(_MAGIC_OF_SUMMARIES, list(vectors_of), table)
 
 
 def unpack_summaries(data: bytes, *, dimension: int) -> SummaryVectors:
     """Read a block of summaries; {} if it is damaged or has another dimension."""
     try:
-        title, block = postings.untitled(_MAGIC_OF_SUMMARIES, data)
+        title, block = untitled(_MAGIC_OF_SUMMARIES, data)
         names = [(str(node), int(number)) for node, number in title]
     except (ValueError, TypeError, RecursionError):
         return {}

@@ -7,8 +7,8 @@ dropped, except those of the first person. A word with an umlaut is also found a
 without one: "Müller" as "Muller" and "Mueller". Scripts without spaces between words (Chinese,
 Japanese, Thai, Lao, Khmer, Burmese, Tibetan), and Korean, whose words take particles, are read as
 pairs of neighbouring characters, so that a word inside a sentence is found without a dictionary. An
-emoji is a word. A query is data like any other text: it has no operators. ``forms`` adds what else
-a word is found by, and ``ranking`` decides what a term is worth.
+emoji is a word. A query is data like any other text: it has no operators. ``search.query`` adds
+what else a word is found by, and ``search.rank`` decides what a term is worth.
 
 Folding writes case, width, accents, vowel points and the digits of other scripts in one way, so
 that "Société" is found as "Societe" and "١٨" as "18". What tells two words of a script apart is

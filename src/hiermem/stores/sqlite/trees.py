@@ -46,7 +46,7 @@ from hiermem.stores.sqlite.reads import (
     one_state,
     place,
 )
-from hiermem.stores.sqlite.workers import Transaction
+from hiermem.stores.sqlite.workers import ENTER, Transaction
 from hiermem.summaries.due import due_by_nodes
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import (
@@ -54,7 +54,6 @@ from hiermem.types.transaction import (
     Attempt,
     Block,
     Changes,
-    Due,
     DueSession,
     NodeTally,
     NodeWrite,
@@ -64,24 +63,11 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
-# A new entry begins at a random number, which no earlier entry of the session had: an earlier claim
-# must not hold again.
-_ENTER: Final = (
-    "INSERT INTO due (session, due_at, generation, claimed) {} abs(random() / 8), {} {} "
-    "ON CONFLICT (session) DO "
-)
-# While a session is claimed, due_at is the end of the claim. What becomes due then is noted as 2.
-_NOTE: Final = (
-    _ENTER.format("VALUES (?, ?,", "0)", "")
-    + "UPDATE SET due_at = iif(claimed = 0, excluded.due_at, due_at), claimed = iif(claimed, 2, 0) "
-    "WHERE claimed = 1 OR (claimed = 0 AND due_at > excluded.due_at)"
-)
 _PUT: Final = (
-    _ENTER.format("SELECT session, ?,", "0", "FROM sessions WHERE tenant = ? AND id = ?")
-    + "NOTHING"
+    ENTER.format("SELECT session, ?,", "0", "FROM sessions WHERE tenant = ? AND id = ?") + "NOTHING"
 )
 _TAKE: Final = (
-    _ENTER.format("VALUES (?, ?,", "1)", "")
+    ENTER.format("VALUES (?, ?,", "1)", "")
     + "UPDATE SET due_at = excluded.due_at, generation = generation + 1, claimed = 1 "
     "WHERE claimed = 0 OR due_at NOT BETWEEN ? AND ? RETURNING generation"
 )
@@ -102,13 +88,6 @@ _EVER: Final = 2**62
 def _held(now: datetime) -> tuple[int, int]:
     """Return between which ends a claim holds: one of a clock that was far ahead does not."""
     return to_micros(now) + 1, to_micros(now + MOST_BELIEVED)
-
-
-def note(transaction: Transaction, number: int, due: Due | None) -> None:
-    """Enter when the session of that number is due, unless it is by then."""
-    if due is not None:
-        at = due.at or transaction.now() + timedelta(seconds=due.delay)
-        transaction.connection.execute(_NOTE, (number, to_micros(at)))
 
 
 def listed(
@@ -402,7 +381,7 @@ def write_nodes(
         applied = [_write_node(Part(connection, tenant), at, write) for write in writes]
         # Whoever holds the claim settles what is left.
         if claim is None and at[1] == head[1].tree and any(applied):
-            note(transaction, at[0], due_by_nodes(write.node for write in writes))
+            transaction.note_due(at[0], due_by_nodes(write.node for write in writes))
     put_attempts(transaction, tenant, attempts)
     return applied
 

@@ -14,18 +14,19 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
 from hiermem.atfork import at_fork, finish_before_fork
 from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
 from hiermem.process import HomeProcess
-from hiermem.stores.contract import system_time
+from hiermem.stores.contract import system_time, to_micros
 from hiermem.stores.sqlite import connections
 from hiermem.stores.sqlite.connections import FAILURES, MOST_LOG, translate
 from hiermem.types import SessionRecord
+from hiermem.types.transaction import Due
 
 T = TypeVar("T")
 
@@ -35,6 +36,18 @@ _GROUP = 256
 PATIENCE = 5.0
 #: The number of sessions whose head the writer remembers.
 _REMEMBERED = 1024
+# A new entry begins at a random number, which no earlier entry of the session had: an earlier claim
+# must not hold again.
+ENTER: Final = (
+    "INSERT INTO due (session, due_at, generation, claimed) {} abs(random() / 8), {} {} "
+    "ON CONFLICT (session) DO "
+)
+# While a session is claimed, due_at is the end of the claim. What becomes due then is noted as 2.
+_NOTE: Final = (
+    ENTER.format("VALUES (?, ?,", "0)", "")
+    + "UPDATE SET due_at = iif(claimed = 0, excluded.due_at, due_at), claimed = iif(claimed, 2, 0) "
+    "WHERE claimed = 1 OR (claimed = 0 AND due_at > excluded.due_at)"
+)
 
 
 class Transaction:
@@ -83,6 +96,12 @@ class Transaction:
         if self._grouped and not self._marked:
             self.connection.execute("SAVEPOINT one")
         self._marked = True
+
+    def note_due(self, number: int, due: Due | None) -> None:
+        """Enter when the session of that number is due, unless it is by then."""
+        if due is not None:
+            at = due.at or self.now() + timedelta(seconds=due.delay)
+            self.connection.execute(_NOTE, (number, to_micros(at)))
 
     # -- for the writer
 

@@ -174,7 +174,7 @@ def _change(
         connection.execute(gone, (tenant, session_id, name))
     for kind, key in changes.drop_records:
         connection.execute(trees.DROP_RECORD, (tenant, kind, session_id, key))
-    trees.note(transaction, number, due_by_change(before, after, changes))
+    transaction.note_due(number, due_by_change(before, after, changes))
     transaction.heads[tenant, session_id] = (number, after)
 
 
@@ -428,7 +428,7 @@ def restore(transaction: Transaction, received: Received, replaces: int | None) 
     number = 0
     if reader.record is not None:
         number = write_record(connection, tenant, None, None, reader.record)
-        trees.note(transaction, number, AT_ONCE)
+        transaction.note_due(number, AT_ONCE)
     for page in received.pages():
         for kind, at, value in page:
             if kind == "block":
