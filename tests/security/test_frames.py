@@ -157,13 +157,13 @@ def of_mcp(memory, session, text):
         results.Sessions(sessions=[one], total=1, next=None),
         results.Bank(
             spaces=[text], space=text, rules=text, synthesis=text, files=[text],
-            notes=[results.LiveNote.of(each) for each in space.notes()],
+            notes=space.notes(),
         ),
         results.Bank(space="sp", file="progress.md", text=text, characters=9, next_offset=5),
         results.Remembered(fits=[text], note=text),
-        results.Logs(runs=[{text: [text]}]),
+        {"runs": [{text: [text]}]},
     )  # fmt: skip
-    return {type(each).__name__: [each.plain(), each.structured()] for each in shown}
+    return {type(each).__name__: [results.plain(each), results.structured(each)] for each in shown}
 
 
 def test_a_record_that_came_back_stays_ours():

@@ -1,27 +1,32 @@
-"""The typed results of the tools, as structured content and as text, and their progress.
+"""The results of the tools, as structured content and as text, and their progress.
 
-Every text in a list is cut to a length, and says so. A client that shows only text gets lines
-without JSON around them, where a result is text or a list of texts.
+A tool returns a value of the library, or one of the results here. Texts in a list are cut to a
+length, and every list to a number. A client that shows only text gets lines without JSON around
+them, where a result is text or a list of texts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import fields
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mcp.server.mcpserver import Context
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from hiermem import Hit, escape
 from hiermem.types import (
     ExtractionProgress,
     KnownLine,
     Note,
+    Span,
     StoredMessage,
     Summary,
     UpdateProgress,
@@ -61,21 +66,17 @@ async def progress_to(context: Context[Any, Any]) -> AsyncIterator[Report]:
             await sending
 
 
-#: The most characters of one text in a list, the most items of a list, the most of a diff.
+#: The most characters of one text in a list, the most items of a list, the most of any other text.
 SHORT: Final = 1_500
 MOST_ITEMS: Final = 500
-_MOST_IN_DIFF: Final = 10_000
+_MOST: Final = 10_000
 #: Where a line of a file would look like the one that ends a stretch of it.
 _GOES_ON = re.compile(r"^(?=\[goes on at offset)", re.MULTILINE)
 
 
-def _cut(most: int) -> BeforeValidator:
-    """Take the first of a text or of a list alone."""
-    return BeforeValidator(lambda value: value[:most])
-
-
-Few = Annotated[list[str], _cut(MOST_ITEMS)]
-Count = Annotated[int, BeforeValidator(len)]
+def short(text: str) -> str:
+    """Return a text of a list, with a mark where it was cut."""
+    return text if len(text) <= SHORT else f"{text[:SHORT]} […]"
 
 
 def named(title: str | None, session: str) -> str:
@@ -88,47 +89,56 @@ def picked(value: object, names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names.split()}
 
 
-def _shown(value: Any) -> Any:
-    """Return a JSON value as a client reads it: texts escaped, floats rounded.
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a value of the library."""
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+def structured(value: object) -> dict[str, Any]:
+    """Return a result as a JSON object: texts escaped, floats rounded, lists cut.
+
+    Nothing in it reads like a record of the library's own, save in a context, which holds some.
+    """
+    whole: dict[str, Any] = _shown(to_jsonable_python(value), most=_MOST)
+    if isinstance(value, Result):
+        whole = _shown(value.model_dump(mode="json"), most=None)
+    return {**whole, "text": value.text} if isinstance(value, Selected) else whole
+
+
+def plain(value: object) -> str:
+    """Return a result as the text that a model reads: its own lines, or JSON."""
+    if isinstance(value, Result) and (lines := value.plain()) is not None:
+        return lines
+    found = {name: each for name, each in structured(value).items() if each is not None}
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+
+def _shown(value: Any, *, most: int | None) -> Any:
+    """Return a JSON value as a client reads it.
 
     A float has 3 digits after the point, or 3 digits if below 1. A share below 1 stays below 1: a
     coverage of 1 says that nothing is missing.
     """
     if isinstance(value, str):
-        return escape(value)
+        return escape(value[:most])
     if isinstance(value, dict):
-        return {_shown(name): _shown(each) for name, each in value.items()}
+        return {escape(name): _shown(each, most=most) for name, each in value.items()}
     if isinstance(value, list):
-        return [_shown(each) for each in value]
+        return [_shown(each, most=most) for each in value[:MOST_ITEMS]]
     if isinstance(value, float):
-        if abs(value) >= 1:
-            return round(value, 3)
-        short = float(f"{value:.3g}")
-        return short if abs(short) < 1 else short * 0.999
+        if not math.isfinite(value):
+            return None  # JSON has no such number
+        digits = round(value, 3) if abs(value) >= 1 else float(f"{value:.3g}")
+        return digits if abs(value) >= 1 or abs(digits) < 1 else digits * 0.999
     return value
 
 
 class Result(BaseModel):
-    """A result of a tool; the values of hiermem are read by their attributes.
+    """A result of a tool that is no value of the library."""
 
-    Nothing in it reads like a record of the library's own, save in a context, which holds some.
-    """
-
-    model_config = ConfigDict(from_attributes=True)
-
-    def structured(self, *, exclude_none: bool = False) -> dict[str, Any]:
-        """Return the result as a JSON object; its texts are escaped and its floats rounded."""
-        found: dict[str, Any] = _shown(self.model_dump(mode="json", exclude_none=exclude_none))
-        return found
-
-    def as_json(self, *, exclude_none: bool = True) -> str:
-        """Return the result as JSON."""
-        found = self.structured(exclude_none=exclude_none)
-        return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
-
-    def plain(self) -> str:
-        """Return the result as the text that a model reads."""
-        return self.as_json()
+    def plain(self) -> str | None:
+        """Return the result as the text that a model reads; None for JSON."""
+        return None
 
 
 class Stored(Result):
@@ -143,31 +153,10 @@ class Remembered(Result):
     """What was remembered or erased; what fits what was to be forgotten; what may say it still."""
 
     remembered: str | None = None
-    erased: Few = []
-    fits: Few = []
-    left: Few = []
+    erased: list[str] = []
+    fits: list[str] = []
+    left: list[str] = []
     note: str | None = None
-
-
-class Updated(Result):
-    """An update: done, or with higher levels that follow; or only planned. ``jobId`` is its run."""
-
-    session: str
-    state: Literal["done", "running", "planned"]
-    jobId: str | None = None  # noqa: N815 - the published name
-    log: str | None = None
-    reconfigured: bool = False
-    report: dict[str, Any] | None = None
-    plan: dict[str, Any] | None = None
-    note: str | None = None
-
-
-class Logs(Result):
-    """Runs, newest first; or one run with its items."""
-
-    runs: list[dict[str, Any]]
-    items: list[dict[str, Any]] = []
-    items_omitted: int = 0
 
 
 class Selected(Result):
@@ -182,10 +171,6 @@ class Selected(Result):
     shown_messages: int
     recalled: list[int]
     explanation: str
-
-    def structured(self, *, exclude_none: bool = False) -> dict[str, Any]:
-        """Return the context as a JSON object."""
-        return {**super().structured(exclude_none=exclude_none), "text": self.text}
 
     def plain(self) -> str:
         """Return the context and, last, what it covers."""
@@ -217,48 +202,30 @@ class Passage(Result):
         room: int = SHORT,
     ) -> Passage:
         """Return a part with at most ``room`` characters of its text."""
-        found: StoredMessage | Summary | None = part.message if isinstance(part, Hit) else part
-        message = found if isinstance(found, StoredMessage) else None
-        text = part.text if not isinstance(part, StoredMessage) else message_text(part)
-        at = part.created_at if isinstance(part, (Hit, StoredMessage)) else part.node.last_at
-        if isinstance(part, StoredMessage):
-            place = {"id": f"m{part.index}", "level": 0, "first": part.index, "last": part.index}
-        else:
-            place = picked(part, "id level")
-            place |= {"first": part.span.start, "last": part.span.stop - 1}
+        message = part.message if isinstance(part, Hit) else part
+        said = message if isinstance(message, StoredMessage) else None
+        text = message_text(part) if isinstance(part, StoredMessage) else part.text
+        span = Span(part.index, part.index + 1) if isinstance(part, StoredMessage) else part.span
         return cls(
-            **place,
+            id=f"m{part.index}" if isinstance(part, StoredMessage) else part.id,
+            level=0 if isinstance(part, StoredMessage) else part.level,
+            first=span.start,
+            last=span.stop - 1,
             session=session,
             title=titles.get(session),
-            role=message and message.role,
-            name=message and message.name,
-            at=at,
+            role=said and said.role,
+            name=said and said.name,
+            at=part.node.last_at if isinstance(part, Summary) else part.created_at,
             score=part.score if isinstance(part, Hit) else None,
             text=text[:room],
             truncated=len(text) > room,
         )
 
 
-class Known(Result):
-    """A line of what is known: a wish, a note, a line of a file, or a conversation."""
-
-    place: str
-    text: str
-    since: datetime | None
-    was: str
-    sources: list[str]
-
-    @classmethod
-    def of(cls, line: KnownLine) -> Known:
-        """Return a line with its beginning."""
-        sources = [f"{session} m{index}" for session, index in line.sources[:MOST_ITEMS]]
-        return cls(**picked(line, "place since was"), text=line.text[:SHORT], sources=sources)
-
-
 class Passages(Result):
     """What is known and found, best first, or parts of a summary; ``omitted`` is the rest."""
 
-    known: Annotated[list[Known], _cut(MOST_ITEMS)] = []
+    known: list[KnownLine] = []
     passages: list[Passage] = []
     omitted: int = 0
 
@@ -268,7 +235,7 @@ class Passages(Result):
         Further lines of a text are indented: none can begin a turn, a frame or a paragraph.
         """
         lines = []
-        for line in self.known:
+        for line in self.known[:MOST_ITEMS]:
             when = f", {line.since:%Y-%m-%d}" if line.since else ""
             before = f" (was: {line.was})" if line.was else ""
             lines.append(f"[{line.place}{when}] {' '.join(line.text.split())}{before}")
@@ -321,24 +288,6 @@ class Sessions(Result):
         return escape("\n".join([*lines, f"[{self.total} conversations{more}]"]))
 
 
-class LiveNote(Result):
-    """One note of a space."""
-
-    key: str
-    text: str
-    timestamp: datetime
-    agent: str
-    category: str
-    tags: list[str]
-    truncated: bool
-
-    @classmethod
-    def of(cls, note: Note) -> LiveNote:
-        """Return a note with a short text."""
-        found = picked(note, "key timestamp agent category tags")
-        return cls(**found, text=note.text[:SHORT], truncated=len(note.text) > SHORT)
-
-
 class Bank(Result):
     """The spaces; or one space with its files and notes; or a stretch of one of its files."""
 
@@ -347,96 +296,21 @@ class Bank(Result):
     rules: str | None = None
     synthesis: str | None = None
     files: list[str] = []
-    notes: list[LiveNote] = []
+    notes: list[Note] = []
     notes_omitted: int = 0
     file: str | None = None
     text: str | None = None
     characters: int | None = None
     next_offset: int | None = None
 
-    def plain(self) -> str:
+    def plain(self) -> str | None:
         """Return the file's text, and how to go on where it does not end there."""
         if self.text is None:
-            return super().plain()
+            return None
         text = escape(_GOES_ON.sub(" ", self.text))
         if self.next_offset is None:
             return text
         return f"{text}\n\n[goes on at offset {self.next_offset} of {self.characters}]"
-
-
-class Consolidated(Result):
-    """What a consolidation did."""
-
-    space: str
-    status: str
-    message: str
-    notes_processed: int
-    notes_remaining: int
-    files_created: list[str]
-    files_updated: list[str]
-    unplaced: list[str]
-    diff: Annotated[str, _cut(_MOST_IN_DIFF)]
-
-
-class Extracted(Result):
-    """What an extraction did, and the graph with as many items of each kind as were asked for."""
-
-    session: str
-    report: dict[str, Any]
-    failures: list[str]
-    entities: int
-    relations: int
-    tri_vector: dict[str, Any] | None
-
-
-class Measured(Result):
-    """How far a session is compressed, what that cost and what was kept."""
-
-    session_id: str
-    messages: int
-    tokens: int
-    cover_tokens: int
-    tokens_saved: int
-    compression: float | None
-    nodes: int
-    queue: int
-    dirty_share: float
-    summary_quality_score: float | None
-    information_loss: float | None
-    summaryQualityScore: Annotated[  # noqa: N815 - the published name
-        float | None,
-        Field(
-            validation_alias=AliasPath("feedback", "mean"),
-            description="The mean of the scores that the application recorded, 0 to 1.",
-        ),
-    ]
-    prefix_reuse: float | None
-    cost_spent: float | None
-    levels: Annotated[list[dict[str, Any]], BeforeValidator(lambda each: [*map(_level, each)])]
-
-
-def _level(level: object) -> dict[str, Any]:
-    return picked(level, "level nodes made degraded queue dirty compression fidelity")
-
-
-class Erased(Result):
-    """What an erasure removed, what is to be made again, and what it could not reach."""
-
-    kind: str
-    session_id: str | None
-    indices: Count
-    already: Count
-    forks_reached: Few
-    kept_in: Few
-    removed: dict[str, int]
-    to_remake: Annotated[int, BeforeValidator(lambda made: sum(map(len, made.values())))]
-    unproven: Few
-    copies: Annotated[
-        list[str], BeforeValidator(lambda made: [each.place for each in made[:MOST_ITEMS]])
-    ]
-    scrubbed: bool
-    scrub_reason: str
-    run_id: str
 
 
 def message_text(message: StoredMessage) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hmac
 import inspect
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, Final, ParamSpec
+from typing import Any, Final
 
 import uvicorn
 from mcp.server import MCPServer
@@ -25,7 +26,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolResult, TextContent, ToolAnnotations
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
@@ -34,7 +35,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 import hiermem
 from hiermem import AsyncMemory, ConfigError, HiermemError, NotFoundError, UsageError, escape
 from hiermem.mcp import results
-from hiermem.mcp.tools import CORE, NewMessage, Tools, hints_of
+from hiermem.mcp.tools import CORE, NewMessage, Tools, described, hints_of
 
 #: The least characters of a token, and the most bytes of a request.
 LEAST_TOKEN: Final = 16
@@ -109,22 +110,8 @@ def application(server: MCPServer[Any], http: Http) -> ASGIApp:
     return TokenRequired(app, http.token)
 
 
-async def serve(server: MCPServer[Any], http: Http) -> None:
-    """Serve until the process is asked to end."""
-    config = uvicorn.Config(
-        application(server, http),
-        host=http.host,
-        port=http.port,
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=5,
-    )
-    await uvicorn.Server(config).serve()
-
-
-P = ParamSpec("P")
 #: Characters of a summary that a resource shows.
-_MOST_IN_RESOURCE: Final = 100_000
+_MOST: Final = 100_000
 INSTRUCTIONS: Final = """\
 A memory of a user's conversations that never forgets and never grows too long. remember keeps what
 the user asks you to remember, and forgets it again. search_memory finds what was said or
@@ -161,11 +148,15 @@ class _Short(GenerateJsonSchema):
         return {**found, "type": [kind, "null"]} if kind else super().nullable_schema(schema)
 
     def default_schema(self, schema: Any) -> Any:
-        """Leave out the defaults that mean "not given"."""
+        """Leave out the defaults of results, and those that mean "not given"."""
         found = super().default_schema(schema)
-        if found.get("default", ...) in (None, "", []):
-            del found["default"]
+        if self.mode == "serialization" or found.get("default", ...) in (None, "", []):
+            found.pop("default", None)
         return found
+
+    def tuple_schema(self, schema: Any) -> Any:
+        """Say of the items of a pair nothing in a result."""
+        return {"type": "array"} if self.mode == "serialization" else super().tuple_schema(schema)
 
 
 class _Tool(Tool):
@@ -174,8 +165,9 @@ class _Tool(Tool):
     @classmethod
     def of(cls, method: Callable[..., Any], hints: ToolAnnotations) -> _Tool:
         """Return a method of Tools as a tool."""
+        about, run = described(method)
         made = cls.from_function(
-            method, title=hints.title, description=inspect.getdoc(method), annotations=hints
+            run, title=hints.title, description=about, annotations=hints, structured_output=False
         )
         given = made.fn_metadata.arg_model
 
@@ -184,8 +176,8 @@ class _Tool(Tool):
 
         Closed.__name__ = Closed.__qualname__ = given.__name__
         made.fn_metadata.arg_model = Closed
-        made.parameters = _schema(Closed)
-        result = inspect.signature(method, eval_str=True).return_annotation
+        made.parameters = _schema(TypeAdapter(Closed))
+        result = TypeAdapter(inspect.signature(method, eval_str=True).return_annotation)
         made.fn_metadata.output_schema = _schema(result, mode="serialization")
         assert isinstance(made, cls)
         return made
@@ -198,7 +190,7 @@ class _Tool(Tool):
     ) -> Any:
         """Run the tool; an error that was foreseen reaches the client with its text."""
         try:
-            found: results.Result = await super().run(self._named(arguments), context)
+            found = await super().run(self._named(arguments), context)
         except ToolError as error:
             cause = error.__cause__
             if isinstance(cause, ValidationError):
@@ -209,8 +201,8 @@ class _Tool(Tool):
         if not convert_result:
             return found
         return CallToolResult(
-            content=[TextContent(type="text", text=found.plain())],
-            structured_content=found.structured(),
+            content=[TextContent(type="text", text=results.plain(found))],
+            structured_content=results.structured(found),
         )
 
     def _named(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,9 +245,9 @@ class _Tool(Tool):
         return "; ".join(said) + more
 
 
-def _schema(kind: type[BaseModel], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
+def _schema(kind: TypeAdapter[Any], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
     """Return the schema of arguments or of a result, without what a model has no use for."""
-    schema = kind.model_json_schema(schema_generator=_Short, mode=mode)
+    schema = kind.json_schema(schema_generator=_Short, mode=mode)
     for each in (schema, *schema.get("$defs", {}).values()):
         each.pop("title", None)
         if mode == "serialization":
@@ -296,97 +288,83 @@ def _sentence(error: HiermemError) -> str:
     return f"{said} (the same call may succeed later)" if error.retryable else said
 
 
-def _prompting(write: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
-    """Let the errors of a prompt reach the client with their text."""
+def _telling(
+    act: Callable[..., Awaitable[str]], fault: Callable[[HiermemError], Exception]
+) -> Callable[..., Awaitable[str]]:
+    """Let the errors of a resource or a prompt reach the client with their text."""
 
-    @wraps(write)
-    async def prompting(*args: P.args, **kwargs: P.kwargs) -> str:
+    @wraps(act)
+    async def telling(*args: Any, **kwargs: Any) -> str:
         try:
-            return await write(*args, **kwargs)
+            return await act(*args, **kwargs)
         except HiermemError as error:
-            raise MCPError(INVALID_PARAMS, _sentence(error)) from None
+            raise fault(error) from None
 
-    return prompting
+    return telling
 
 
-def _reading(read: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
-    """Let the errors of a resource reach the client with their text."""
+def _resource_fault(error: HiermemError) -> Exception:
+    kind = ResourceNotFoundError if isinstance(error, NotFoundError) else ResourceError
+    return kind(_sentence(error))
 
-    @wraps(read)
-    async def reading(*args: P.args, **kwargs: P.kwargs) -> str:
-        try:
-            return await read(*args, **kwargs)
-        except NotFoundError as error:
-            raise ResourceNotFoundError(escape(str(error))) from None
-        except HiermemError as error:
-            raise ResourceError(_sentence(error)) from None
 
-    return reading
+def _prompt_fault(error: HiermemError) -> Exception:
+    return MCPError(INVALID_PARAMS, _sentence(error))
 
 
 def _add_resources(server: MCPServer[Any], tools: Tools) -> None:
-    as_json: Mapping[str, Any] = {"mime_type": "application/json"}
-
-    @server.resource("logs://runs", name="runs", title="The newest runs", **as_json)
-    @_reading
     async def runs() -> str:
         """Return the newest runs: updates, extractions, consolidations and erasures."""
-        return (await tools.run_logs(limit=100)).plain()
+        return results.plain(await tools.run_logs(limit=100))
 
-    @server.resource("logs://{id}", name="run", title="One run", **as_json)
-    @_reading
     async def run(id: str) -> str:  # noqa: A002 - the name in the address
         """Return what a run did, called and cost, and what failed."""
-        return (await tools.run_logs(id=id, limit=100)).plain()
+        return results.plain(await tools.run_logs(id=id, limit=100))
 
-    @server.resource("hiermem://sessions", name="sessions", title="Conversations", **as_json)
-    @_reading
     async def sessions() -> str:
         """Return the conversations, the one that was written to last first."""
-        return (await tools.list_sessions(limit=100)).as_json(exclude_none=False)
+        return json.dumps(results.structured(await tools.list_sessions(limit=100)))
 
-    @server.resource("hiermem://session/{id}", name="session", title="A conversation in short")
-    @_reading
     async def session(id: str) -> str:  # noqa: A002 - the name in the address
         """Return the shortest account of a conversation: its highest summaries."""
-        text = (
-            await (await tools.found(id, reads=True)).summary()
-            or "Nothing is summarised yet; select_context reads it."
-        )
-        return escape(text[:_MOST_IN_RESOURCE])
+        text = await (await tools.found(id, reads=True)).summary()
+        return escape(text or "Nothing is summarised yet; select_context reads it.")[:_MOST]
 
-    @server.resource("hiermem://bank/{space}", name="bank", title="The files of a space", **as_json)
-    @_reading
     async def bank(space: str) -> str:
         """Return the files of a space, with its rules and its synthesis."""
-        return (await tools.bank_read(space=space)).plain()
+        return results.plain(await tools.bank_read(space=space))
 
-    @server.resource(
-        "hiermem://bank/{space}/{file}",
-        name="bank file",
-        title="A file of a space",
-        mime_type="text/markdown",
-    )
-    @_reading
     async def bank_file(space: str, file: str) -> str:
         """Return a file of the bank."""
-        return (await tools.bank_read(space=space, file=file, max_chars=_MOST_IN_RESOURCE)).plain()
+        return results.plain(await tools.bank_read(space=space, file=file, max_chars=_MOST))
+
+    offered: tuple[tuple[str, str, str, Callable[..., Awaitable[str]]], ...] = (
+        ("logs://runs", "application/json", "The newest runs", runs),
+        ("logs://{id}", "application/json", "One run", run),
+        ("hiermem://sessions", "application/json", "Conversations", sessions),
+        ("hiermem://session/{id}", "text/plain", "A conversation in short", session),
+        ("hiermem://bank/{space}", "application/json", "The files of a space", bank),
+        ("hiermem://bank/{space}/{file}", "text/markdown", "A file of a space", bank_file),
+    )
+    for address, kind, title, read in offered:
+        name = read.__name__.replace("_", " ")
+        offer = server.resource(address, name=name, title=title, mime_type=kind)
+        offer(_telling(read, _resource_fault))
 
 
 def _add_prompts(server: MCPServer[Any], tools: Tools) -> None:
-    @server.prompt(title="Continue a conversation")
-    @_prompting
     async def continue_conversation(session: str) -> str:
         """Go on with a stored conversation, given by its id, its title or @last."""
         found = await tools.select_context(session=session)
         return f"{found.text}\n\nThis is our conversation so far. Let us go on with it."
 
-    @server.prompt(title="What do you know about …")
-    @_prompting
     async def what_do_you_know(topic: str = "") -> str:
         """Say what was said or remembered about a topic, or about me, in all conversations."""
         found = await tools.search_memory(query=topic or None, limit=20)
         return f"{found.plain()}\n\nThis is the record. What do you know about {topic or 'me'}?"
+
+    server.prompt(title="Continue a conversation")(_telling(continue_conversation, _prompt_fault))
+    server.prompt(title="What do you know about …")(_telling(what_do_you_know, _prompt_fault))
 
 
 def chosen(names: str) -> list[str]:
@@ -467,4 +445,12 @@ async def serve_http(
     ``settings`` are those of ``memory_server``.
     """
     async with memory_server(opening, **settings) as server:
-        await serve(server, http)
+        config = uvicorn.Config(
+            application(server, http),
+            host=http.host,
+            port=http.port,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=5,
+        )
+        await uvicorn.Server(config).serve()

@@ -1,8 +1,8 @@
 """The tools: what a client may ask of the memory, in words that a model understands.
 
-The docstring of a tool and the descriptions of its parameters are what a model reads before it
-calls, in each of its conversations: they are short. A tool checks no more than sizes; the memory
-checks what it is given, and its errors say what would be right.
+A tool is a method: its docstring, with the part "Args", is what a model reads before it calls, in
+each of its conversations; the types of its parameters and ``BOUNDS`` give the schema. A tool checks
+no more than sizes; the memory checks what it is given, and its errors say what would be right.
 """
 
 from __future__ import annotations
@@ -11,22 +11,18 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from functools import partial
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
+from functools import partial, wraps
+from inspect import Parameter, Signature, getdoc, signature
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 from unicodedata import normalize
 
 from mcp.server.mcpserver import Context
 from mcp_types import ToolAnnotations
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-)
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from hiermem import (
     AsyncMemory,
@@ -44,7 +40,7 @@ from hiermem import (
 )
 from hiermem.mcp import results
 from hiermem.mcp.results import progress_to
-from hiermem.types import SessionRecord
+from hiermem.types import ConsolidationResult, KnownLine, Note, Receipt, SessionRecord
 
 Authors: TypeAlias = Literal["person", "all"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -70,11 +66,25 @@ _RECORDS, _READS = 500, 32
 #: How many notes, forks, or lines of what is to be forgotten are named.
 _NAMED: Final = 10
 _NEAREST: Final = 3
+#: The names of what an update tells of its run.
 _REPORTED: Final = """run_id made reused degraded failed by_level calls tokens_in tokens_out cost
     stopped retry_after last_error swapped"""
 _EXTRACTED: Final = "outcome run_id messages calls tokens_in tokens_out cost stopped"
-_RUN: Final = "id kind subject outcome started_at ended_at detail"
-_ITEM: Final = "id state calls reasons tokens_in tokens_out seconds model cost"
+#: The least and the most of a parameter, by its name, or by its tool's name and its own: of a
+#: number, of a text's characters, of a list's items. Others have those of ``_bounded``.
+BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
+    "session": (1, 512), "id": (1, 512), "text": (1, 100_000), "list_sessions.text": (0, 512),
+    "forget": (1, 100_000), "rules": (1, 100_000), "query": (1, 10_000), "after": (1, 600),
+    "append_messages.messages": (1, 500), "erase_messages.messages": (1, 10_000),
+    "levels": (0, 64), "roles": (0, 4), "tags": (0, 64), "limit": (1, 100),
+    "search_memory.limit": (1, 50), "most": (1, 500), "depth": (1, 64), "level": (1, 64),
+    "max_chars": (100, _MOST_IN_EXPANSION), "select_context.max_tokens": (100, 200_000),
+    "wiggle": (0, 0.99), "overlapChars": (0, 400), "concurrency": (1, 256),
+}  # fmt: skip
+#: The types of the published sizes, by their units.
+_KINDS: Final[Mapping[str, type]] = {"share": float, "flag": bool, "text": str}
+#: A parameter in the part "Args" of a docstring.
+_ARGUMENT: Final = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -91,45 +101,9 @@ def _day_as_time(after: int) -> BeforeValidator:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=512)]
-SessionId = Annotated[
-    str, Field(min_length=1, max_length=512, description="Id or title of the conversation.")
-]
-ReadSession = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=512,
-        description="Id, title or beginning of a title; @last is the newest.",
-    ),
-]
-AnySession = Annotated[
-    str | None,
-    Field(min_length=1, max_length=512, description="Id, title or @last; all if omitted."),
-]
-SpaceName = Annotated[str | None, Field(min_length=1, max_length=512)]
-Text = Annotated[str, Field(min_length=1, max_length=100_000)]
-Limit = Annotated[int, Field(ge=1, le=100)]
-Since = Annotated[
-    AwareDatetime | None,
-    _day_as_time(0),
-    Field(description="At or after this time, or from this day on: 2026-05-01 (UTC)."),
-]
-Until = Annotated[
-    AwareDatetime | None,
-    _day_as_time(1),
-    Field(description="Before this time, or up to this day, which is included."),
-]
-MaxCalls = Annotated[
-    int | None, Field(ge=0, le=1_000_000, description="End before more calls of the model.")
-]
-MaxTokens = Annotated[
-    int | None, Field(ge=0, le=10**12, description="End before more tokens of the model.")
-]
-Size = Annotated[int | None, Field(ge=0, le=10_000_000)]
-Indices = Annotated[
-    list[Annotated[int, Field(ge=0, lt=2**53)]],
-    Field(min_length=1, max_length=10_000, description="The indices of the messages."),
-]
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+Since = Annotated[AwareDatetime | None, _day_as_time(0)]
+Until = Annotated[AwareDatetime | None, _day_as_time(1)]
 
 
 class NewToolCall(BaseModel):
@@ -147,7 +121,7 @@ class NewMessage(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    role: Literal["system", "user", "assistant", "tool"]
+    role: Role
     content: Annotated[str, Field(max_length=1_000_000)]
     name: Annotated[Name | None, Field(description="Who speaks.")] = None
     key: Annotated[
@@ -196,6 +170,61 @@ def tool(
         return method
 
     return mark
+
+
+def described(method: Callable[..., Any]) -> tuple[str, Callable[..., Any]]:
+    """Return what a tool does, and its function with words and bounds for each parameter.
+
+    ``sizes`` of a tool stands for the published sizes of a session, which all may be omitted.
+    """
+    about, _, arguments = (getdoc(method) or "").partition("\n\nArgs:\n")
+    words = {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(arguments)}
+    given = signature(method, eval_str=True).parameters
+    kinds = {name: (each.annotation, each.default) for name, each in given.items()}
+    if kinds.pop("sizes", None):
+        for name, key in published.keys().items():
+            if key.plan == "summaries" and key.settings[0].startswith("config."):
+                kinds[name] = (_KINDS.get(key.unit, int) | None, None)
+    parameters = [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[
+                _bounded(kind, BOUNDS.get(f"{method.__name__}.{name}", BOUNDS.get(name))),
+                Field(description=words.get(name)),
+            ],
+        )
+        if name != "context"
+        else given[name]
+        for name, (kind, default) in kinds.items()
+    ]
+
+    @wraps(method)
+    async def run(**arguments: Any) -> Any:
+        return await method(**arguments)
+
+    run.__dict__["__signature__"] = Signature(parameters)
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return about, run
+
+
+def _bounded(kind: Any, bounds: tuple[float, float] | None = None) -> Any:
+    """Return a type that is bounded everywhere: a text, a list, a number, and those inside."""
+    origin, inner = get_origin(kind), get_args(kind)
+    least, most = bounds or ((0, 10**12) if kind in (int, float) else (0, 512))
+    if origin is Annotated:
+        kind = Annotated[(_bounded(inner[0], bounds), *kind.__metadata__)]
+    elif origin in (Union, UnionType):
+        kind = Union[tuple(_bounded(each, bounds) for each in inner)]  # noqa: UP007 - of a tuple
+    elif origin is list:
+        sizes = Field(min_length=int(least) or None, max_length=int(most))
+        kind = Annotated[list[_bounded(inner[0])], sizes]  # type: ignore[misc]
+    elif kind is str:
+        kind = Annotated[kind, Field(min_length=int(least) or None, max_length=int(most))]
+    elif kind in (int, float):
+        kind = Annotated[kind, Field(ge=least, le=most)]
+    return kind
 
 
 class Tools:
@@ -249,34 +278,28 @@ class Tools:
         said.sort(key=lambda each: (self._times[each.id][2], each.forked_from is None, each.id))
         return said[-1:]
 
-    # -- Remembering
-
     @tool("Remember or forget", destroys=True)
     async def remember(
         self,
         *,
-        text: Annotated[Text | None, Field(description="What to remember, as a sentence.")] = None,
-        forget: Annotated[
-            Text | None,
-            Field(
-                description="What to forget: every note and message of the user, in all "
-                "conversations, with all of these words is erased for good. Inflected forms count; "
-                "words such as 'the' do not."
-            ),
-        ] = None,
-        authors: Annotated[
-            Authors,
-            Field(description="With forget: erase what others said of it, too."),
-        ] = "person",
-        all_matches: Annotated[
-            bool, Field(description="Forget each one that fits, if there are several.")
-        ] = False,
+        text: str | None = None,
+        forget: str | None = None,
+        authors: Authors = "person",
+        all_matches: bool = False,
     ) -> results.Remembered:
         """Remember something the user asks you to remember, or forget it.
 
         With both, what is to be forgotten is looked up before the new text is stored, which is
         stored in any case. Returns what was erased, and what is left of it in other words or by
         others. If several fit, or none, nothing is erased, and they are shown.
+
+        Args:
+            text: What to remember, as a sentence.
+            forget: What to forget: every note and message of the user, in all conversations, with
+                all of these words is erased for good. Inflected forms count; words such as 'the' do
+                not.
+            authors: With forget: erase what others said of it, too.
+            all_matches: Forget each one that fits, if there are several.
         """
         if text is None and forget is None:
             raise UsageError("pass text to remember it, or forget to erase it")
@@ -309,23 +332,21 @@ class Tools:
         elif len(gone) > results.MOST_ITEMS:
             done.note = f"{len(gone):,} were erased; the first {results.MOST_ITEMS} are shown"
 
-    # -- Conversations
-
     @tool("Store messages")
     async def append_messages(
         self,
         *,
-        session: Annotated[
-            Name, Field(description="Id of the conversation; the first call creates it.")
-        ],
-        messages: Annotated[
-            list[NewMessage], Field(min_length=1, max_length=500), AfterValidator(_within)
-        ],
-        title: Annotated[Name | None, Field(description="Title of a new conversation.")] = None,
+        session: str,
+        messages: Annotated[list[NewMessage], AfterValidator(_within)],
+        title: str | None = None,
     ) -> results.Stored:
         """Store messages of a conversation word for word, in the order they were said.
 
         Either all are stored or none. Keep a tool's call and its result in one call.
+
+        Args:
+            session: Id of the conversation; the first call creates it.
+            title: Title of a new conversation.
         """
         place = self._memory.session(session, title=title, space=self._space.name)
         with suppress(NotFoundError):  # the first call creates it
@@ -337,20 +358,21 @@ class Tools:
     async def list_sessions(
         self,
         *,
-        text: Annotated[
-            str | None, Field(max_length=512, description="Words of the title or the id.")
-        ] = None,
+        text: str | None = None,
         since: Since = None,
         until: Until = None,
-        after: Annotated[
-            Annotated[str, Field(min_length=1, max_length=600)] | None,
-            Field(description="`next` of the page before."),
-        ] = None,
-        limit: Limit = 20,
+        after: str | None = None,
+        limit: int = 20,
     ) -> results.Sessions:
         """List the conversations by title and dates of their messages, the newest first.
 
         With since and until, those with messages in that time. search_memory finds them by content.
+
+        Args:
+            text: Words of the title or the id.
+            since: At or after this time, or from this day on: 2026-05-01 (UTC).
+            until: Before this time, or up to this day, which is included.
+            after: `next` of the page before.
         """
         place, words = _place(after), _plain(text or "").split()
         families = [
@@ -405,16 +427,10 @@ class Tools:
     async def select_context(
         self,
         *,
-        session: ReadSession,
-        max_tokens: Annotated[
-            int, Field(ge=100, le=200_000, description="The most tokens of the answer.")
-        ] = 8_000,
-        query: Annotated[
-            str | None, Field(max_length=10_000, description="What you want to know from it.")
-        ] = None,
-        view: Annotated[
-            Name, Field(description="Your own name, if several agents read differently.")
-        ] = "default",
+        session: str,
+        max_tokens: int = 8_000,
+        query: str | None = None,
+        view: str = "default",
     ) -> results.Selected:
         """Read a whole conversation, however long, within a token budget, to continue it.
 
@@ -422,6 +438,12 @@ class Tools:
         The newest messages stand word for word, excerpts and summaries for the older ones. Not
         every message has a line: shown_messages counts those that have. With a query, the messages
         that answer it stand word for word, too.
+
+        Args:
+            session: Id, title or beginning of a title; @last is the newest.
+            max_tokens: The most tokens of the answer.
+            query: What you want to know from it.
+            view: Your own name, if several agents read differently.
         """
         place = await self.found(session, reads=True)
         try:
@@ -443,25 +465,11 @@ class Tools:
     async def search_memory(
         self,
         *,
-        query: Annotated[
-            str | None,
-            Field(
-                min_length=1,
-                max_length=10_000,
-                description="A question or words; omit it for all that is known.",
-            ),
-        ] = None,
-        session: AnySession = None,
-        limit: Annotated[int, Field(ge=1, le=50)] = 8,
-        levels: Annotated[
-            list[Annotated[int, Field(ge=0, le=64)]] | None,
-            Field(
-                max_length=64, description="With session: 0 is messages, 1 and up are summaries."
-            ),
-        ] = None,
-        roles: Annotated[
-            list[Literal["system", "user", "assistant", "tool"]] | None, Field(max_length=4)
-        ] = None,
+        query: str | None = None,
+        session: str | None = None,
+        limit: int = 8,
+        levels: list[int] | None = None,
+        roles: list[Role] | None = None,
         since: Since = None,
         until: Until = None,
     ) -> results.Passages:
@@ -470,6 +478,13 @@ class Tools:
         Each has its conversation, date and speaker; notes come first, the newest before the others.
         With a session, its summaries are found too. Without a query, it says what is known about
         the user: wishes, notes, and a line about each conversation.
+
+        Args:
+            query: A question or words; omit it for all that is known.
+            session: Id, title or @last; all if omitted.
+            levels: With session: 0 is messages, 1 and up are summaries.
+            since: At or after this time, or from this day on: 2026-05-01 (UTC).
+            until: Before this time, or up to this day, which is included.
         """
         if query is None:
             if session is not None:
@@ -479,7 +494,7 @@ class Tools:
             raise UsageError("levels requires a session; omit it to search all sessions")
         filters = {"levels": levels, "roles": roles, "since": since, "until": until}
         given: dict[str, Any] = {name: each for name, each in filters.items() if each is not None}
-        known: list[results.Known] = []
+        known: list[KnownLine] = []
         if session is None:
             hits = await self._memory.search(query, limit, space=self._space.name, **given)
             lines = [] if given else await self._known(query)
@@ -495,34 +510,31 @@ class Tools:
             passages=[results.Passage.of(hit, hit.session_id, titles) for hit in hits],
         )
 
-    async def _known(self, text: str | None) -> list[results.Known]:
+    async def _known(self, text: str | None) -> list[KnownLine]:
         """Return what the space knows; nothing if it is not made yet and cannot be."""
         with suppress(NotFoundError):
-            return [*map(results.Known.of, await self._space.about(text))]
+            lines = await self._space.about(text)
+            return [replace(line, text=results.short(line.text)) for line in lines]
         return []
 
     @tool("Open a summary or a message", reads=True)
     async def expand_summary(
         self,
         *,
-        session: ReadSession,
-        id: Annotated[  # noqa: A002 - the name that a hit has
-            Name, Field(description="Of a summary, such as L2.3, or of a message: m12.")
-        ],
-        depth: Annotated[
-            int, Field(ge=1, le=64, description="Levels down; 64 reaches the messages.")
-        ] = 1,
-        max_chars: Annotated[
-            int,
-            Field(
-                ge=100,
-                le=_MOST_IN_EXPANSION,
-                description="To read on beyond it, raise it, or open the parts by their ids: after "
-                "m12 comes m13.",
-            ),
-        ] = 20_000,
+        session: str,
+        id: str,  # noqa: A002 - the name that a hit has
+        depth: int = 1,
+        max_chars: int = 20_000,
     ) -> results.Passages:
-        """Read what a summary was made from, down to the messages; or a message in full."""
+        """Read what a summary was made from, down to the messages; or a message in full.
+
+        Args:
+            session: Id, title or beginning of a title; @last is the newest.
+            id: Of a summary, such as L2.3, or of a message: m12.
+            depth: Levels down; 64 reaches the messages.
+            max_chars: To read on beyond it, raise it, or open the parts by their ids: after m12
+                comes m13.
+        """
         place = await self.found(session, reads=True)
         found = await place.expand(id, depth)
         parts: list[results.Passage] = []
@@ -534,65 +546,53 @@ class Tools:
             room -= len(parts[-1].text)
         return results.Passages(passages=parts, omitted=len(found) - len(parts))
 
-    # -- Summaries
-
     @tool("Make summaries", repeatable=True)
     async def summaries_update(
         self,
         *,
         context: Context[Any, Any],
-        session: SessionId,
-        strategy: Annotated[
-            Literal["incremental", "full"],
-            Field(description="Make what is missing or outdated; or re-pack all of it."),
-        ] = "incremental",
-        level: Annotated[
-            int | None, Field(ge=1, le=64, description="Only up to this level; all by default.")
-        ] = None,
-        windowChars: Annotated[Size, Field(ge=1, description="Characters of a window.")] = None,
-        minFlushChars: Annotated[
-            Size, Field(description="The least that a silence closes.")
-        ] = None,
-        overlapChars: Annotated[Size, Field(le=400, description="Shown of the one before.")] = None,
-        groupChars: Annotated[Size, Field(ge=1, description="Characters of a group.")] = None,
-        wiggle: Annotated[
-            float | None, Field(ge=0, lt=1, description="The share by which both may differ.")
-        ] = None,
-        ratioOnly: Annotated[bool | None, Field(description="The prompt states no length.")] = None,
-        concurrency: Annotated[
-            int | None, Field(ge=1, le=256, description="Calls of the model at once.")
-        ] = None,
-        batchDelayMs: Annotated[Size, Field(description="Between two batches.")] = None,
-        sealPolicy: Annotated[
-            Literal["time", "chars", "hybrid"] | None, Field(description="What closes a window.")
-        ] = None,
-        flushAfterMs: Annotated[
-            int | None, Field(ge=1, le=10**11, description="The silence that closes a window.")
-        ] = None,
-        dry_run: Annotated[
-            bool, Field(description="Only return the plan: what would be called, and its cost.")
-        ] = False,
-        wait: Annotated[bool, Field(description="Wait for all levels, not only level 1.")] = False,
-        max_calls: MaxCalls = None,
-        max_tokens: MaxTokens = None,
-    ) -> results.Updated:
+        session: str,
+        strategy: Literal["incremental", "full"] = "incremental",
+        level: int | None = None,
+        concurrency: int | None = None,
+        batchDelayMs: int | None = None,
+        dry_run: bool = False,
+        wait: bool = False,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        **sizes: Any,
+    ) -> dict[str, Any]:
         """Make the summaries of a conversation that are missing or out of date.
 
         Level 1 is made before this answers; higher levels follow, and run_logs tells of them. The
         sizes need not be given: a conversation keeps its own. Sizes that differ are kept for new
         windows, or with strategy 'full' the whole conversation is summarised again with them.
+
+        Args:
+            session: Id or title of the conversation.
+            strategy: Make what is missing or outdated; or re-pack all of it.
+            level: Only up to this level; all by default.
+            concurrency: Calls of the model at once.
+            batchDelayMs: Between two batches.
+            dry_run: Only return the plan: what would be called, and its cost.
+            wait: Wait for all levels, not only level 1.
+            max_calls: End before more calls of the model.
+            max_tokens: End before more tokens of the model.
+            windowChars: Characters of a window.
+            minFlushChars: The least that a silence closes.
+            overlapChars: Shown of the one before.
+            groupChars: Characters of a group.
+            wiggle: The share by which both may differ.
+            ratioOnly: The prompt states no length.
+            sealPolicy: What closes a window: time, chars or hybrid.
+            flushAfterMs: The silence that closes a window.
         """
         full = strategy == "full"
         if full and level is not None:
             raise UsageError("strategy 'full' makes all levels; leave level out")
         place = await self.found(session)
         name = place.id
-        given = {
-            "windowChars": windowChars, "minFlushChars": minFlushChars,
-            "overlapChars": overlapChars, "groupChars": groupChars, "wiggle": wiggle,
-            "ratioOnly": ratioOnly, "sealPolicy": sealPolicy, "flushAfterMs": flushAfterMs,
-        }  # fmt: skip
-        sizes = {key: value for key, value in given.items() if value is not None}
+        sizes = {key: value for key, value in sizes.items() if value is not None}
         before = await place.status()
         config = wanted(before.config, sizes, full=full) if sizes else None
         config = None if config == before.config else config
@@ -605,14 +605,9 @@ class Tools:
         )
         if dry_run:
             plan = await update(level, dry_run=True)
-            return results.Updated(
-                session=name,
-                state="planned",
-                plan=results.picked(
-                    plan, "calls calls_max tokens_in tokens_out by_level reused seconds cost"
-                ),
-                note=None if full or config is None else "the plan is for the present windows",
-            )
+            note = None if full or config is None else "the plan is for the present windows"
+            about = {"session": name, "state": "planned", "reconfigured": False}
+            return {**about, "plan": results.fields_of(plan), "note": note}
         if config is not None and not full:
             await place.reconfigure(config)
         async with progress_to(context) as report:
@@ -632,94 +627,90 @@ class Tools:
             calls = None if max_calls is None else max(0, max_calls - made.calls)
             tokens = None if max_tokens is None else max(0, max_tokens - made.tokens)
             await update(level, wait=False, max_calls=calls, max_tokens=tokens)
-        return results.Updated(
-            session=name,
-            state="done" if ended else "running",
-            jobId=made.run_id,
-            log=f"logs://{made.run_id}" if made.run_id else None,
-            reconfigured=config is not None,
-            report=results.picked(made, _REPORTED),
-        )  # fmt: skip
+        return {
+            "session": name,
+            "state": "done" if ended else "running",
+            "jobId": made.run_id,
+            "log": f"logs://{made.run_id}" if made.run_id else None,
+            "reconfigured": config is not None,
+            "report": results.picked(made, _REPORTED),
+        }
 
     @tool("Read the log of runs", reads=True)
     async def run_logs(
         self,
         *,
-        id: Annotated[  # noqa: A002 - the name that a run has
-            Name | None, Field(description="Of a run, such as a jobId; omit for the newest runs.")
-        ] = None,
-        session: AnySession = None,
-        limit: Limit = 10,
-    ) -> results.Logs:
+        id: str | None = None,  # noqa: A002 - the name that a run has
+        session: str | None = None,
+        limit: int = 10,
+    ) -> dict[str, Any]:
         """Read what a run did, called and cost, and what failed.
 
         Without an id, list the newest runs: updates, extractions, consolidations, erasures.
+
+        Args:
+            id: Of a run, such as a jobId; omit for the newest runs.
+            session: Id, title or @last; all if omitted.
         """
         if id is None:
             place = self._memory if session is None else await self.found(session, reads=True)
-            runs = await place.runs(limit=limit)
-            return results.Logs(runs=[results.picked(each, _RUN) for each in runs])
+            return {"runs": await place.runs(limit=limit)}
         report = await self._memory.run(id)
-        items = [results.picked(each, _ITEM) for each in report.items[:limit]]
-        for each in items:  # a reason may be a provider's text
-            each["reasons"] = [why[: results.SHORT] for why in each["reasons"]]
-        record, omitted = results.picked(report.record, _RUN), len(report.items) - len(items)
-        return results.Logs(runs=[record], items=items, items_omitted=omitted)
+        omitted = max(0, len(report.items) - limit)
+        items = report.items[:limit]
+        return {"runs": [report.record], "items": items, "items_omitted": omitted}
 
     @tool("Measure a conversation", reads=True)
-    async def memory_metrics(self, *, session: ReadSession) -> results.Measured:
-        """Measure how far a conversation is compressed, what that cost and how much was kept."""
-        return results.Measured.model_validate(
-            await (await self.found(session, reads=True)).metrics()
-        )
+    async def memory_metrics(self, *, session: str) -> dict[str, Any]:
+        """Measure how far a conversation is compressed, what that cost and how much was kept.
 
-    # -- Notes and the bank
+        Args:
+            session: Id, title or beginning of a title; @last is the newest.
+        """
+        found = await (await self.found(session, reads=True)).metrics()
+        more = results.picked(found, "nodes queue dirty_share prefix_reuse")
+        # The published name is that of the mean of the scores that the application recorded.
+        return {**results.fields_of(found), **more, "summaryQualityScore": found.feedback.mean}
 
     @tool("Write a note")
     async def live_note(
         self,
         *,
-        text: Text,
-        space: SpaceName = None,
-        agent: Annotated[str, Field(max_length=512, description="Who writes.")] = "",
-        category: Annotated[
-            str,
-            Field(
-                max_length=512,
-                description="Kind of note, such as decision, issue or todo: it helps to place the "
-                "note in the files.",
-            ),
-        ] = "",
-        tags: Annotated[list[Name], Field(max_length=64)] = [],  # noqa: B006 - never changed
-        rules: Annotated[
-            str | None,
-            Field(
-                max_length=100_000,
-                description="Of a new space: Markdown that names its files, such as progress.md, "
-                "and says what belongs into each.",
-            ),
-        ] = None,
-    ) -> results.LiveNote:
-        """Note a decision, a fact or a step of your work in a space, which the first note makes."""
+        text: str,
+        space: str | None = None,
+        agent: str = "",
+        category: str = "",
+        tags: list[str] = [],  # noqa: B006 - never changed
+        rules: str | None = None,
+    ) -> Note:
+        """Note a decision, a fact or a step of your work in a space, which the first note makes.
+
+        Args:
+            agent: Who writes.
+            category: Kind of note, such as decision, issue or todo: it helps to place the note in
+                the files.
+            rules: Of a new space: Markdown that names its files, such as progress.md, and says what
+                belongs into each.
+        """
         place = await self._named(space, rules, RULES)
-        note = await place.note(text, agent=agent, category=category, tags=tags)
-        return results.LiveNote.of(note)
+        return await place.note(text, agent=agent, category=category, tags=tags)
 
     @tool("Read notes and files", reads=True)
     async def bank_read(
         self,
         *,
-        space: Annotated[Name | None, Field(description="Omit for the user's own.")] = None,
-        file: Annotated[
-            Name | None,
-            Field(description="Such as progress.md; omit for the list of files and the notes."),
-        ] = None,
-        offset: Annotated[int, Field(ge=0, lt=2**53)] = 0,
-        max_chars: Annotated[int, Field(ge=100, le=_MOST_IN_EXPANSION)] = 20_000,
+        space: str | None = None,
+        file: str | None = None,
+        offset: int = 0,
+        max_chars: int = 20_000,
     ) -> results.Bank:
         """Read what a space knows: its files and the notes that no file has taken in yet.
 
         Without a space and a file, the names of all spaces come with it.
+
+        Args:
+            space: Omit for the user's own.
+            file: Such as progress.md; omit for the list of files and the notes.
         """
         place = await self._named(space)
         if file is None:
@@ -730,7 +721,7 @@ class Tools:
                 rules=await place.rules(),
                 synthesis=await place.synthesis(),
                 files=await place.files(),
-                notes=[results.LiveNote.of(each) for each in notes[-_NAMED:]],
+                notes=[replace(each, text=results.short(each.text)) for each in notes[-_NAMED:]],
                 notes_omitted=max(0, len(notes) - _NAMED),
             )
         text = await place.read(file)
@@ -747,15 +738,20 @@ class Tools:
     async def bank_consolidate(
         self,
         *,
-        space: SpaceName = None,
-        dry_run: Annotated[bool, Field(description="Ask the model, but change nothing.")] = False,
-        max_calls: MaxCalls = None,
-        max_tokens: MaxTokens = None,
-    ) -> results.Consolidated:
-        """Have the model write the notes of a space into its files; this may take long."""
+        space: str | None = None,
+        dry_run: bool = False,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+    ) -> ConsolidationResult:
+        """Have the model write the notes of a space into its files; this may take long.
+
+        Args:
+            dry_run: Ask the model, but change nothing.
+            max_calls: End before more calls of the model.
+            max_tokens: End before more tokens of the model.
+        """
         place = await self._named(space)
-        done = await place.consolidate(dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens)
-        return results.Consolidated.model_validate(done)
+        return await place.consolidate(dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens)
 
     async def _named(
         self, name: str | None, rules: str | None = None, new_rules: str | None = None
@@ -769,25 +765,27 @@ class Tools:
             return self._space
         return self._memory.space(name, rules=rules if name in spaces else rules or new_rules)
 
-    # -- Knowledge
-
     @tool("Extract knowledge", repeatable=True)
     async def extract_session(
         self,
         *,
         context: Context[Any, Any],
-        session: SessionId,
-        most: Annotated[
-            int, Field(ge=1, le=500, description="Items of each kind that are returned.")
-        ] = 50,
+        session: str,
+        most: int = 50,
         on_chunk_failure: Literal["abort", "partial"] = "abort",
-        max_calls: MaxCalls = None,
-        max_tokens: MaxTokens = None,
-    ) -> results.Extracted:
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+    ) -> dict[str, Any]:
         """Extract a graph of people, things and decisions from a conversation; this may take long.
 
         The result has entities and relations, what is still open, and the direction of the work. It
         is kept, and what was paid for is not asked for again.
+
+        Args:
+            session: Id or title of the conversation.
+            most: Items of each kind that are returned.
+            max_calls: End before more calls of the model.
+            max_tokens: End before more tokens of the model.
         """
         place = await self.found(session)
         async with progress_to(context) as report:
@@ -799,57 +797,55 @@ class Tools:
             )
         graph, kinds = done.tri_vector, ("entities", "relations", "deltas", "strategy")
         cut = graph and graph.model_copy(update={one: getattr(graph, one)[:most] for one in kinds})
-        return results.Extracted(
-            session=place.id,
-            report=results.picked(done, _EXTRACTED),
-            failures=[f"{each.id}: {each.reason}" for each in done.failures[: results.MOST_ITEMS]],
-            entities=len(graph.entities) if graph else 0,
-            relations=len(graph.relations) if graph else 0,
-            tri_vector=cut and cut.model_dump(mode="json", exclude_none=True),
-        )
-
-    # -- Erasing
+        return {
+            "session": place.id,
+            "report": results.picked(done, _EXTRACTED),
+            "failures": done.failures,
+            "entities": len(graph.entities) if graph else 0,
+            "relations": len(graph.relations) if graph else 0,
+            "tri_vector": cut and cut.model_dump(mode="json", exclude_none=True),
+        }
 
     @tool("Erase messages", destroys=True, repeatable=True)
     async def erase_messages(
         self,
         *,
-        session: SessionId,
-        messages: Indices,
-        forks: Annotated[
-            Literal["all", "keep"],
-            Field(description="Erase them also in conversations that share them, or keep them."),
-        ] = "all",
-    ) -> results.Erased:
+        session: str,
+        messages: list[int],
+        forks: Literal["all", "keep"] = "all",
+    ) -> Receipt:
         """Erase messages and everything made from them, for good. This cannot be undone.
 
         Ask the user first.
+
+        Args:
+            session: Id or title of the conversation.
+            messages: The indices of the messages.
+            forks: Erase them also in conversations that share them, or keep them.
         """
-        receipt = await (await self.found(session)).erase(messages, forks=forks)
-        return results.Erased.model_validate(receipt)
+        return await (await self.found(session)).erase(messages, forks=forks)
 
     @tool("Erase a conversation", destroys=True)
     async def erase_session(
         self,
         *,
-        session: SessionId,
-        confirm: Annotated[
-            str, Field(max_length=512, description="The id of the conversation once more.")
-        ],
-        forks: Annotated[
-            Literal["all", "keep"],
-            Field(description="Erase its messages also in conversations that share them."),
-        ] = "all",
-    ) -> results.Erased:
+        session: str,
+        confirm: str,
+        forks: Literal["all", "keep"] = "all",
+    ) -> Receipt:
         """Erase a whole conversation and everything made from it. This cannot be undone.
 
         Ask the user first.
+
+        Args:
+            session: Id or title of the conversation.
+            confirm: The id of the conversation once more.
+            forks: Erase its messages also in conversations that share them.
         """
         if confirm != session:
             raise UsageError("confirm must be the id of the conversation; nothing was erased")
         place = await self.found(session, whole=True)
-        receipt = await self._memory.erase_session(place.id, forks=forks)
-        return results.Erased.model_validate(receipt)
+        return await self._memory.erase_session(place.id, forks=forks)
 
 
 def hints_of(method: object) -> ToolAnnotations | None:
