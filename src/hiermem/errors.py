@@ -246,7 +246,7 @@ class RulesConflictError(UsageError):
 
     def __init__(self, space: str) -> None:
         super().__init__(
-            f"space {space!r} has other rules; open it without rules, or use another name"
+            f"space {space!r} has other rules or another person; omit both, or use another name"
         )
         self.space = space
 

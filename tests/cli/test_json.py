@@ -39,6 +39,7 @@ CALLS = {
     "view": ["view", "-o", "{new}"],
     "rename": ["rename", "talk", "Pumps"],
     "export": ["export", "{new}", "-s", "talk"],
+    "export --space": ["export", "--space", "team", "{new}"],
     "delete": ["delete", "talk", "--yes"],
     "erase": ["erase", "3", "-s", "talk", "--yes"],
     "store scrub": ["store", "scrub"],

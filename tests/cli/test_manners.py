@@ -71,7 +71,7 @@ def test_one_of_300_conversations_is_used_without_its_id(many, tmp_path):
     run("export", "Pump 40", tmp_path / "pump.jsonl", *db)
     assert len((tmp_path / "pump.jsonl").read_text().splitlines()) == 2
     run("export", "Pump 40", tmp_path / "pump.md", *db)
-    assert (tmp_path / "pump.md").read_text().startswith("# Pump 40\n")
+    assert (tmp_path / "pump.md").read_text().startswith("# Pump 40 (space: me)\n")
     run("delete", "Pump 44", "--yes", *db)
     with Memory.open(many) as memory:
         left = [each.title for each in memory.sessions(limit=1_000)]

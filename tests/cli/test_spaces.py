@@ -116,3 +116,56 @@ def test_an_import_names_its_space_or_none(tmp_path):
     with Memory.open(db) as memory:
         assert [record.space for record in memory.sessions()] == ["me", "ada"]
         assert memory.check().ok
+
+
+def test_the_person_of_a_new_space_speaks_under_a_name(tmp_path):
+    """Broken, an import in which people have names has no wish of anybody's."""
+    db, path = tmp_path / "m.db", tmp_path / "group.jsonl"
+    lines = [("Ada", "Always answer in metric."), ("Bob", "Never answer in metric.")]
+    rows = [{"role": "user", "name": name, "content": text} for name, text in lines]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    run("import", path, "--db", db, "--person", "Ada")
+    told = run("about", "--db", db).stdout
+    assert "Always answer in metric." in told
+    assert "Never" not in told
+    other = run("import", path, "--db", db, "--person", "Bob", code=1).output
+    assert "'me' has other rules or another person" in other
+    run("join", "--all", "--db", db, "--space", "bob", "--person", "Bob")
+    with Memory.open(db) as memory:
+        assert sorted(memory.spaces()) == ["bob", "me"]
+
+
+def test_an_export_names_its_space_and_one_of_a_space_has_its_members(tmp_path):
+    """Broken, one person's memory cannot be taken elsewhere, or another's comes along."""
+    db, folder = tmp_path / "m.db", tmp_path / "out"
+    for name, lines, month in (("march", TALK, 3), ("july", LATER, 7)):
+        run("import", chat(tmp_path, name, lines, month), "--db", db)
+    run(
+        "import",
+        chat(tmp_path, "other", [("user", "My PIN is 4711.")], 5),
+        "--db",
+        db,
+        "--no-space",
+    )
+    run("bank", "note", "I like green tea.", "--db", db)
+    run("export", "--space", "me", folder, "--db", db)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "001 march.jsonl", "002 july.jsonl", "bank", "notes.jsonl", "rules.md",
+    ]  # fmt: skip
+    written = [json.loads(line) for line in (folder / "001 march.jsonl").read_text().splitlines()]
+    assert [(line["content"], line["space"]) for line in written] == [
+        (text, "me") for _, text in TALK
+    ]
+    assert "green tea" in (folder / "notes.jsonl").read_text()
+    assert "person.md" in (folder / "rules.md").read_text()
+    assert "4711" not in "".join(path.read_text() for path in folder.iterdir() if path.is_file())
+    told = run("export", "march", "--db", db, "--format", "markdown").stdout
+    assert told.startswith("# march (space: me)\n")
+    (tmp_path / "again.md").write_text(told)
+    run("import", tmp_path / "again.md", "--db", tmp_path / "n.db")
+    with Memory.open(tmp_path / "n.db") as memory:
+        assert [record.title for record in memory.sessions()] == ["march"]
+    assert "space" not in run("export", "other", "--db", db).stdout
+    assert "cannot be made" in run("export", "--space", "me", folder, "--db", db, code=2).output
+    assert "one word" in run("export", "--space", "me", "--db", db, code=2).output
+    assert "does not exist" in run("export", "--space", "eve", "x", "--db", db, code=1).output

@@ -51,11 +51,19 @@ class Served:
     """
 
     def __init__(
-        self, path=":memory:", *, read_only=False, tools="all", max_calls=0, space="me", **settings
+        self,
+        path=":memory:",
+        *,
+        read_only=False,
+        tools="all",
+        max_calls=0,
+        space="me",
+        person=None,
+        **settings,
     ):
         self._server = memory_server(
             AsyncMemory.open(path, read_only=read_only, **settings),
-            space=space, read_only=read_only, tools=tools, max_calls=max_calls,
+            space=space, person=person, read_only=read_only, tools=tools, max_calls=max_calls,
         )  # fmt: skip
 
     async def __aenter__(self):
@@ -782,3 +790,16 @@ def test_the_configurations_of_the_page_start_the_server():
         assert entry["command"] == "hiermem"
         command = typer.main.get_command(app).commands[entry["args"][0]]
         command.make_context("mcp", entry["args"][1:])
+
+
+async def test_the_servers_person_speaks_under_a_name(tmp_path):
+    """Broken, a client that names its users has no standing wishes."""
+    said = [{"role": "user", "name": "Ada", "content": "Always answer in metric."}]
+    async with Served(tmp_path / "m.db", person="Ada") as client:
+        await ask(client, "append_messages", session="one", messages=said)
+    async with Served(tmp_path / "m.db") as client:
+        known = await ask(client, "search_memory")
+        assert "Always answer in metric." in json.dumps(known)
+        await ask(client, "append_messages", session="two", messages=[said[0] | {"content": "Hi."}])
+        shown = await ask(client, "select_context", session="two", max_tokens=4_000)
+        assert "Ada asked" in json.dumps(shown)

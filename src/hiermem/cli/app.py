@@ -127,6 +127,10 @@ def mcp(
     space: Annotated[
         str, Option(metavar="NAME", help="The space that is served; its first use makes it.")
     ] = "me",
+    person: Annotated[
+        str | None,
+        Option(metavar="NAME", help="The name under which the person of a new space speaks."),
+    ] = None,
     config: Annotated[
         Path | None,
         Option(
@@ -158,13 +162,13 @@ def mcp(
         config=None if config is None else _sizes(config),
         update_policy=model.policy(UpdatePolicy),
     )
-    settings = {"space": space, "read_only": read_only, "tools": tools, **asdict(caps)}
+    settings = {"space": space, "person": person, "read_only": read_only, "tools": tools}
     if http:
         served = Http(os.environ.get(VARIABLE, ""), host, port, tuple(allow_host or ()))
         hint(f"serving {clean(place.db)} at http://{host}:{port}/mcp")
-        work = serve_http(opening, served, **settings)
+        work = serve_http(opening, served, **settings, **asdict(caps))
     else:
-        work = serve_stdio(opening, **settings)
+        work = serve_stdio(opening, **settings, **asdict(caps))
     # psycopg does not work in the default loop of Windows.
     loop = asyncio.SelectorEventLoop if sys.platform == "win32" else None
     with asyncio.Runner(loop_factory=loop) as runner:

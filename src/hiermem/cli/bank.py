@@ -17,6 +17,7 @@ from hiermem.cli.options import (
     ME,
     Caps,
     InSpace,
+    MadeSpace,
     Model,
     Place,
     Yes,
@@ -139,7 +140,7 @@ def forget(
 
 
 def join(
-    place: InSpace,
+    place: MadeSpace,
     names: Annotated[
         list[str] | None, Argument(metavar="SESSION", help="The sessions, by title or id.")
     ] = None,

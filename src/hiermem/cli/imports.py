@@ -17,7 +17,7 @@ import typer
 from typer import Argument, Option
 
 from hiermem import Memory, NotFoundError, UsageError
-from hiermem.cli.options import LAST, InSpace, Place, beside, named_values, session_of, shown_db
+from hiermem.cli.options import LAST, MadeSpace, Place, beside, named_values, session_of, shown_db
 from hiermem.cli.output import Code, clean, facts, hint, progress, result, say, wants_json
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
 from hiermem.types import ImportReport
@@ -92,7 +92,7 @@ class File:
 
 def import_(
     source: File,
-    place: InSpace,
+    place: MadeSpace,
     *,
     session: Annotated[
         str | None,
@@ -140,8 +140,9 @@ def import_(
         _end(found)
     with place.made() as memory:
         ids: list[str] = []
+        space = place.made_space(memory)
         report = _imported(memory, _noted(read(), ids), found, source.file)
-        if space := place.made_space(memory):
+        if space is not None:
             _join(memory, space, (*ids, *report.sessions))
         name = _name_of(memory, report)
     result({"found": found, "imported": report}, {"imported": facts(report, _COUNTS)})

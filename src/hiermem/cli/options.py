@@ -225,14 +225,24 @@ class InSpace(Place):
             raise hiermem.NotFoundError("this memory has no such space; 'hiermem import' makes it")
         return memory.space(name)
 
+
+@dataclass(frozen=True, kw_only=True)
+class MadeSpace(InSpace):
+    """A memory, and a space that is made if it does not exist."""
+
+    person: Annotated[
+        str | None,
+        Option(metavar="NAME", help="The name under which the person of a new space speaks."),
+    ] = None
+
     def made_space(self, memory: hiermem.Memory) -> str | None:
         """Return the name of the space, and make it if it does not exist; None with --no-space."""
         if self.no_space:
             return None
         known = memory.spaces()
         name = spelled(self.space or ME, known)
-        if name not in known:
-            memory.space(name, person=_PERSON).files()
+        if name not in known or self.person is not None:
+            memory.space(name, person=self.person or _PERSON).files()
         return name
 
 

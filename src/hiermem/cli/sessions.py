@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -33,6 +34,7 @@ from hiermem.cli.options import (
     session_of,
     sessions_of,
     short_ids,
+    spelled,
     time_of,
     title_of,
 )
@@ -172,8 +174,15 @@ def export(
         Literal["jsonl", "markdown"] | None,
         Option("--format", help="JSON lines, or text to be read; by default as FILE ends."),
     ] = None,
+    space: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Write this space and its members to a new folder FILE."),
+    ] = None,
 ) -> None:
-    """Write all messages of a session; 'hiermem import' reads the JSON lines again."""
+    """Write all messages of a session, or a space; 'hiermem import' reads JSON lines again."""
+    if space is not None:
+        _export_space(one, space, [*filter(None, (one.name, place))], form or "jsonl")
+        return
     one, places = one.parted([place] if place is not None else [])
     if len(places) > 1:
         raise hiermem.UsageError(f"{len(places)} files are named; name one")
@@ -195,6 +204,33 @@ def export(
                 count += 1
                 show({"messages": (count, total)})
         result({"session_id": session.id, "file": str(target), "messages": count})
+
+
+def _export_space(place: Place, name: str, words: list[str], form: str) -> None:
+    """Write a file for each member of a space, its rules and notes, and its bank."""
+    if len(words) != 1:
+        raise hiermem.UsageError("--space takes one word, the new folder that it is written to")
+    folder, count = Path(words[0]), 0
+    with place.open() as memory:
+        space = memory.space(spelled(name, memory.spaces()))
+        rules, notes = space.rules(), space.notes()
+        try:
+            folder.mkdir()
+        except OSError as error:
+            raise hiermem.UsageError(f"{folder} cannot be made: {error.strerror}") from None
+        for count, record in enumerate(sessions_of(memory, space=space.name), 1):
+            title = re.sub(r"[^\w.-]+", " ", record.title or record.id)[:60].strip(" .")
+            suffix = "md" if form == "markdown" else "jsonl"
+            with new_file(folder / f"{count:03} {title}.{suffix}") as file:
+                file.writelines(_exported(memory.session(record.id), form))
+        for file_name, text in (
+            ("rules.md", rules),
+            ("notes.jsonl", "".join(f"{output.to_json(asdict(note))}\n" for note in notes)),
+        ):
+            with new_file(folder / file_name) as file:
+                file.write(text)
+        space.export(folder / "bank")
+    result({"space": space.name, "folder": str(folder), "sessions": count, "notes": len(notes)})
 
 
 @contextmanager
@@ -220,15 +256,16 @@ def new_file(target: Path, *, replace: bool = False) -> Iterator[TextIO]:
 
 def _exported(session: hiermem.Session, form: str) -> Iterator[str]:
     """Yield a session's live messages in a format, in order."""
-    heading = ""
+    about, heading = session.status(), ""
     if form == "markdown":
-        heading = f"# {clean(session.status().title or session.id, escaped=False)}\n"
+        of = f" (space: {about.space})" if about.space else ""
+        heading = f"# {clean(f'{about.title or session.id}{of}', escaped=False)}\n"
     day = ""
     for stored in messages_of(session):
         if stored.state != "live":
             continue
         if form == "jsonl":
-            yield output.to_json(_line(stored.message)) + "\n"
+            yield output.to_json(_line(stored.message, about.space)) + "\n"
             continue
         said = stored.message.created_at
         if said is not None and f"{said:%Y-%m-%d}" != day:
@@ -238,9 +275,9 @@ def _exported(session: hiermem.Session, form: str) -> Iterator[str]:
         heading = ""
 
 
-def _line(message: hiermem.Message) -> dict[str, Any]:
-    """Return a message as a line of JSON holds it."""
-    fields: dict[str, Any] = message.to_openai()
+def _line(message: hiermem.Message, space: str | None) -> dict[str, Any]:
+    """Return a message as a line of JSON holds it, with the space of its session."""
+    fields: dict[str, Any] = message.to_openai() | ({"space": space} if space else {})
     if message.created_at is not None:
         fields["created_at"] = message.created_at.isoformat()
     if message.key is not None:

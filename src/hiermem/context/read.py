@@ -60,7 +60,7 @@ class Tree(Brief):
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus(Brief):
-    """The state of a session.
+    """The state of a session; ``space`` is the space that it is a member of, None if of none.
 
     ``nodes`` is the number of sealed nodes by level. ``queue`` is how many of them are to be made,
     because they have no text that serves or a dirty one, and ``degraded`` how many have the
@@ -78,6 +78,7 @@ class SessionStatus(Brief):
 
     id: str
     title: str | None
+    space: str | None
     participants: tuple[str, ...]
     messages: int
     closed: bool
@@ -102,7 +103,6 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
     from hiermem.summaries.metrics import level_metrics
 
     record = await handle.record_or_new(session_id)
-    state = session_state(record)
     tree = handle.store.tree(session_id)
     tallies = await tree.tally()
     levels = level_metrics(tallies)
@@ -116,6 +116,7 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
     return SessionStatus(
         id=record.id,
         title=record.title,
+        space=record.space,
         participants=record.participants,
         messages=record.messages,
         closed=record.closed,
@@ -125,7 +126,7 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
         unfinished={level: len(found) for level, found in unfinished.items()},
         dirty={each.level: each.dirty for each in levels},
         generating=generating,
-        open_windows=tuple(state.open_windows()),
+        open_windows=tuple(session_state(record).open_windows()),
         events=tuple(await handle.store.events(session_id)),
         # A clock that was set back gives no negative age.
         oldest_dirty_age=(None if since is None else max(timedelta(), handle.clock() - since)),

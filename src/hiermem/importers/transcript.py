@@ -233,7 +233,7 @@ def _own(export: Export, draft: Draft, options: Options) -> Iterator[Conversatio
         begun, dated = _OWN.match(line), _DAY.match(line)
         if begun is None and dated is None:
             if turn is None and title is None:
-                title = name_of(line.removeprefix("# "))
+                title = name_of(re.sub(r" \(space: .*\)$", "", line.removeprefix("# ")))
             texts.append(line)
             continue
         if texts[-1:] == [""]:

@@ -388,6 +388,7 @@ async def memory_server(
     opening: AbstractAsyncContextManager[AsyncMemory],
     *,
     space: str = SPACE,
+    person: str | None = None,
     read_only: bool = False,
     tools: str = "core",
     max_calls: int | None = None,
@@ -395,7 +396,8 @@ async def memory_server(
 ) -> AsyncIterator[MCPServer[Any]]:
     """Yield a server over the memory that ``opening`` opens, such as ``AsyncMemory.open(…)``.
 
-    It serves the conversations and the notes of one ``space``, which its first use makes.
+    It serves the conversations and the notes of one ``space``, which its first use makes; its
+    ``person`` speaks as the user without a name or under that one.
     ``tools`` are "core", "all", or names with commas. A worker makes the summaries of all
     conversations; ``max_calls`` and ``max_tokens`` cap its work, and with 0 calls there is none.
     With ``read_only`` the server has no tool that changes anything and no worker; open the memory
@@ -405,8 +407,9 @@ async def memory_server(
     """
     names = chosen(tools)
     async with opening as memory, AsyncExitStack() as stack:
-        is_made = read_only or space in await memory.spaces()
-        served = Tools(memory, memory.space(space, person=None if is_made else PERSON))
+        if person is None and not read_only and space not in await memory.spaces():
+            person = PERSON
+        served = Tools(memory, memory.space(space, person=person))
         methods = [(getattr(served, name), hints_of(getattr(Tools, name))) for name in names]
         server: MCPServer[Any] = MCPServer(
             "hiermem",
