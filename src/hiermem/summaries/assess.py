@@ -52,7 +52,7 @@ from hiermem.text import language, policy, units
 from hiermem.text.facts import Source, find
 from hiermem.text.policy import stands_in
 from hiermem.text.reasoning import told, without_reasoning
-from hiermem.text.terms import stem, words
+from hiermem.text.terms import fold, stem, words, written
 from hiermem.types import Node, Unit
 
 #: The share of the requested length that a cut answer must still have.
@@ -247,14 +247,13 @@ def _is_long(line: str) -> bool:
 
 def _dangles(last: str, text: str, record: str) -> bool:
     """Return whether the last word of an answer is half a word, or asks for another one."""
-    ending = words(last)
+    ending = written(last)
     if last[-1] in _HAN_DANGLING or not ending or _UNSPACED.search(ending[-1]):
         return last[-1] in _HAN_DANGLING
-    word = ending[-1]
     spoken = language.guess(text) or language.guess(record) or "en"
-    if len(ending) > 2 and word in _WORDS.get(f"no end {spoken}", ()):
+    if len(ending) > 2 and ending[-1] in _WORDS.get(f"no end {spoken}", ()):
         return True
-    known = words(f"{record}\n{text[: -len(last)]}")
+    word, known = fold(ending[-1]), words(f"{record}\n{text[: -len(last)]}")
     return (
         len(word) >= _SHORTEST_CUT
         and stem(word) not in map(stem, known)
