@@ -22,7 +22,7 @@ _real = time.monotonic
 # Before the library is imported, which takes this function as the default of arguments.
 time.monotonic = lambda: _real() * FACTOR
 
-from hiermem import AsyncMemory, Message, TransientModelError  # noqa: E402
+from hiermem import AsyncMemory, Message, ModelError  # noqa: E402
 from hiermem.protocols import LLMRequest, LLMResponse  # noqa: E402
 from hiermem.testing.llms import write  # noqa: E402
 
@@ -51,7 +51,7 @@ class Model:
         """Behave badly."""
         self.calls += 1
         if self.kind == "down":
-            raise TransientModelError("503", charged=False)
+            raise ModelError("503", charged=False, kind="transient")
         if self.kind == "slow":
             await asyncio.sleep(HOUR)
         if self.kind == "refusing":
@@ -60,7 +60,7 @@ class Model:
         self.answered = [at for at in self.answered if at > now - 60]
         if len(self.answered) >= QUOTA:
             self.refused += 1
-            raise TransientModelError("429", charged=False, retry_after=20)
+            raise ModelError("429", charged=False, retry_after=20, kind="transient")
         self.answered.append(now)
         return LLMResponse(write(request))
 

@@ -35,7 +35,7 @@ from typing import Any
 import psycopg
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
-from hiermem.errors import TransientModelError
+from hiermem.errors import ModelError
 from hiermem.stores.postgres import PostgresStore
 from hiermem.stores.postgres.connections import Connections
 from hiermem.stores.postgres.due import digest
@@ -203,7 +203,7 @@ class Model(ScriptedLLM):
         """Answer, or fail."""
         await asyncio.sleep(0.02)
         if random.random() < FAILING:
-            raise TransientModelError("a planned failure")
+            raise ModelError("a planned failure", kind="transient")
         return await super().complete(request)
 
 

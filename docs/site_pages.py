@@ -29,7 +29,7 @@ SINGLE = (
     "hiermem.embedders.sentence_transformers.SentenceTransformerEmbedder",
     "hiermem.tokens.TiktokenCounter", "hiermem.tokens.ApproximateCounter",
     "hiermem.convert.mermaid.to_mermaid", "hiermem.prompts.PromptTemplate",
-    "hiermem.fleet.update_one",
+    "hiermem.fleet.update_one", "hiermem.search.query.matched",
     "hiermem.models.offline.model.ExtractiveLLM", "hiermem.models.function.FunctionLLM",
     "hiermem.tokens.FunctionCounter", "hiermem.stores.sqlite.SQLiteStore",
     "hiermem.stores.postgres.PostgresStore", "hiermem.stores.sharded.ShardedStore",

@@ -17,16 +17,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from hiermem import (
-    LLMRequest,
-    LLMResponse,
-    Memory,
-    Message,
-    PermanentModelError,
-    TransientModelError,
-    UpdatePolicy,
-    Usage,
-)
+from hiermem import LLMRequest, LLMResponse, Memory, Message, ModelError, UpdatePolicy, Usage
 from hiermem.protocols import Finish
 
 
@@ -68,10 +59,12 @@ class ChatModel:
                 if error.code in (408, 409, 425, 429) or error.code >= 500:
                     wait = error.headers.get("Retry-After", "")
                     after = float(wait) if wait.isdecimal() else None
-                    raise TransientModelError(f"HTTP {error.code}", retry_after=after) from None
-                raise PermanentModelError(f"HTTP {error.code}", charged=False) from None
+                    raise ModelError(
+                        f"HTTP {error.code}", retry_after=after, kind="transient"
+                    ) from None
+                raise ModelError(f"HTTP {error.code}", charged=False) from None
         except (URLError, TimeoutError, ConnectionError) as error:
-            raise TransientModelError(type(error).__name__) from None
+            raise ModelError(type(error).__name__, kind="transient") from None
 
 
 class _StandIn(BaseHTTPRequestHandler):

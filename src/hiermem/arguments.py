@@ -1,8 +1,8 @@
 """Checks the arguments of public calls: one function for each kind of argument.
 
-An accepted argument can do no harm further in. Any other raises UsageError (or its InvalidTextError
-and InvalidMessageError), which names the argument and what would be right, never its value. Texts
-are checked by ``hiermem.text.policy``.
+An accepted argument can do no harm further in. Any other raises UsageError (or its ConfigError or
+InvalidMessageError), which names the argument and what would be right, never its value. Texts are
+checked by ``hiermem.text.policy``.
 """
 
 from __future__ import annotations

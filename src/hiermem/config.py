@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hiermem import published_keys
-from hiermem.errors import ConfigError, ConvergenceError
+from hiermem.errors import ConfigError
 
 __all__ = [
     "BankPolicy",
@@ -61,8 +61,7 @@ class _Policy(BaseModel):
             )
             for theirs, ours in _WORDS:
                 what = what.replace(theirs, ours)
-            wrong = ConvergenceError if "converge" in what else ConfigError
-            raise wrong(f"{type(self).__name__}: {what}") from None
+            raise ConfigError(f"{type(self).__name__}: {what}") from None
 
 
 def for_model(policy: P, model: object) -> P:

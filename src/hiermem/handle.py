@@ -23,7 +23,6 @@ from hiermem.calls.budget import Budget
 from hiermem.calls.claim import COMPARED_AFTER, moved_too_far
 from hiermem.calls.retry import retry_store
 from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy, ageless
-from hiermem.errors import ClockMovedError
 from hiermem.index_cache import IndexCache
 from hiermem.needs import Reading
 from hiermem.process import utc_now
@@ -75,7 +74,7 @@ class StoreClock:
 
         Call this before claims of ``lease`` seconds are made.
 
-        Raises ClockMovedError where the offset moved by more than a quarter of a claim: what this
+        Raises BusyError where the offset moved by more than a quarter of a claim: what this
         memory holds may look ended to others. The next call compares again, and passes where the
         clocks have kept the new offset.
         """
@@ -87,7 +86,10 @@ class StoreClock:
         known, self._offset = self._offset, offset
         if known is not None and moved_too_far(offset - known, lease):
             self._compared = None
-            raise ClockMovedError(abs(offset - known).total_seconds())
+            moved = abs(offset - known).total_seconds()
+            raise errors.BusyError(
+                f"the store's clock moved by {moved:.1f} seconds; nothing was claimed, call again"
+            )
         self._compared = self.clock()
 
     async def _read(self) -> timedelta:
@@ -145,7 +147,7 @@ class Handle:
     async def compare_clocks(self, *, lease: float) -> None:
         """Learn the store's time where it is due, before claims of ``lease`` seconds are made.
 
-        Raises ClockMovedError.
+        Raises StoreError.
         """
         await self.store_clock.compare(lease=lease)
 
@@ -238,7 +240,7 @@ class Handle:
     async def record(self, session_id: str) -> SessionRecord:
         """Return the session's record.
 
-        Raises NotFoundError where it has none yet, CounterMismatchError where its tokens were
+        Raises NotFoundError where it has none yet, ConflictError where its tokens were
         counted by another counter than this handle's.
         """
         found = await self.store.session(session_id)
@@ -252,14 +254,14 @@ class Handle:
     async def record_or_new(self, session_id: str) -> SessionRecord:
         """Return the session's record; that of a session without messages where it has none yet.
 
-        Raises CounterMismatchError as ``record`` does.
+        Raises ConflictError as ``record`` does.
         """
         return self.checked_or_new(session_id, await self.store.session(session_id))
 
     def checked_or_new(self, session_id: str, found: SessionRecord | None) -> SessionRecord:
         """Return the record that was found, or that of a session without messages.
 
-        Raises CounterMismatchError as ``record`` does.
+        Raises ConflictError as ``record`` does.
         """
         if found is None:
             return self.new_record(session_id, self.config)
@@ -298,11 +300,13 @@ class Handle:
             )
 
     def check_counter(self, record: SessionRecord) -> None:
-        """Refuse to mix counters. Raises CounterMismatchError."""
+        """Refuse to mix counters. Raises ConflictError."""
         if record.counter != self.counter.name:
-            raise errors.CounterMismatchError(
+            raise errors.ConflictError(
                 f"session {record.id!r} was counted by {record.counter!r}, not "
-                f"{self.counter.name!r}; open it with that counter"
+                f"{self.counter.name!r}; open it with that counter",
+                kind="counter",
+                session_id=record.id,
             )
 
     def silence_warning(self, session_id: str) -> None:
@@ -428,13 +432,13 @@ async def read_messages(
     """Return the messages of a range that the log is known to have.
 
     Raises StoreCorruptError where one of them is missing: nothing is ever left out silently. Where
-    the session was erased since its record was read, raises SessionChangedError.
+    the session was erased since its record was read, raises BusyError.
     """
     found = await store.messages(session_id, start, stop)
     if len(found) != stop - start:
         now = await store.session(session_id)
         if now is None or now.messages < stop:
-            raise errors.SessionChangedError(session_id)
+            raise errors.BusyError(session_id=session_id)
         raise errors.StoreCorruptError(
             f"session {session_id!r} has {len(found)} of the {stop - start} messages from "
             f"{start} to {stop - 1}; the store is damaged"

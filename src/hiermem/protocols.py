@@ -259,7 +259,7 @@ class LLM(Protocol):
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Answer ``request``.
 
-        Raises TransientModelError if the same call may succeed later, and PermanentModelError (or a
+        Raises ModelError if the same call may succeed later, and ModelError (or a
         subclass) if it will not. Must be safe to cancel and to call concurrently.
         """
         ...
@@ -479,8 +479,8 @@ class TenantStore(Protocol):
         "store-copy", which every store has for itself.
 
         A store that holds nothing yet takes the secret of the rows over; handles that read the
-        secret before must not be used further. Raises SessionExistsError where the session exists
-        in another version, SecretMismatchError where the store holds data under another secret, and
+        secret before must not be used further. Raises ConflictError where the session exists
+        in another version, ConflictError where the store holds data under another secret, and
         UsageError where the rows are incomplete, of another tenant, or contradict what is stored.
         """
         ...

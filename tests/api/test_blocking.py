@@ -17,12 +17,12 @@ import pytest
 
 from hiermem import (
     ALL,
+    ClosedError,
     ContextBudget,
     ContextSelection,
     HierarchyConfig,
     Hit,
     Memory,
-    MemoryClosedError,
     Message,
     Session,
     Space,
@@ -238,7 +238,7 @@ def test_every_blocking_call_returns_a_value(
         names = (memory.tenant, memory.session("s").id, memory.space("x").name)
         assert names == ("default", "s", "x")
         call_all(memory, MEMORY)
-        with pytest.raises(MemoryClosedError):
+        with pytest.raises(ClosedError):
             memory.sessions()
 
 

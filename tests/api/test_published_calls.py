@@ -8,6 +8,7 @@ import pytest
 
 from hiermem import (
     AsyncMemory,
+    ClosedError,
     ContextBudget,
     ContextWindowManager,
     HierarchyConfig,
@@ -15,7 +16,6 @@ from hiermem import (
     LLMResponse,
     Memory,
     Message,
-    SessionClosedError,
     UsageError,
 )
 from hiermem.stores.memory import MemoryStore
@@ -93,7 +93,7 @@ def test_the_main_job_as_published(tmp_path):
         assert session.status().messages == 64
         assert session.runs()[0].outcome == "ok"
         session.close()
-        with pytest.raises(SessionClosedError):
+        with pytest.raises(ClosedError):
             session.append(Message.user("late"))
         session.reopen()
         assert session.append(Message.user("not late any more")) == [64]

@@ -10,10 +10,10 @@ import pytest
 
 from hiermem import (
     AsyncMemory,
+    ClosedError,
     HierarchyConfig,
-    InvalidTextError,
+    InvalidMessageError,
     Memory,
-    MemoryClosedError,
     Message,
     SearchPolicy,
     UpdatePolicy,
@@ -129,9 +129,9 @@ async def test_closing_a_child_leaves_its_memory_open() -> None:
         lambda: first.graph.entities("mark"),
         lambda: session.append(talk("more")),
     ):
-        with pytest.raises(MemoryClosedError):
+        with pytest.raises(ClosedError):
             await use()
-    with pytest.raises(MemoryClosedError):
+    with pytest.raises(ClosedError):
         first.for_tenant("b")
     assert len(await second.session("s").messages()) == 12
     await memory.session("s").append(talk("own"))
@@ -150,7 +150,7 @@ async def test_a_closed_memory_closes_its_children_with_what_they_do() -> None:
         assert worker.status.state == "stopped"
     assert not child._resources.background
     for one in (child, grandchild):
-        with pytest.raises(MemoryClosedError):
+        with pytest.raises(ClosedError):
             await one.sessions()
         await one.close()
 
@@ -218,7 +218,7 @@ async def test_a_close_that_is_cancelled_closes_all_the_same(steps: int) -> None
     assert worker.status.state == "stopped"
     assert len(asyncio.all_tasks()) == 1, "nothing works on"
     for one in (memory, child):
-        with pytest.raises(MemoryClosedError):
+        with pytest.raises(ClosedError):
             await one.sessions()
     await memory.close()
     assert closed == [True]
@@ -229,15 +229,15 @@ def test_the_blocking_child_shares_the_thread(tmp_path: Path) -> None:
         with memory.for_tenant("a") as child:
             child.session("s").append(talk("mark"))
             assert child._thread is memory._thread
-        with pytest.raises(MemoryClosedError):
+        with pytest.raises(ClosedError):
             child.session("s").messages()
         child.close()
         again = memory.for_tenant("a")
         assert len(again.session("s").messages()) == 12
-        with pytest.raises(InvalidTextError):
+        with pytest.raises(InvalidMessageError):
             memory.for_tenant("")
     for use in (again.sessions, lambda: again.for_tenant("b")):
-        with pytest.raises(MemoryClosedError):
+        with pytest.raises(ClosedError):
             use()
     again.close()
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from hiermem.bank.prompt import answer_schema, read_answer
-from hiermem.errors import InvalidAnswerError
+from hiermem.calls.failures import InvalidAnswerError
 
 GOOD = {
     "bank_files": [

@@ -11,17 +11,18 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from kinds import of_kind
 from sampling import crossed, params
 
 from hiermem import (
     AsyncMemory,
     BankPolicy,
-    RulesConflictError,
+    ConflictError,
     StoreError,
     UpdatePolicy,
     UsageError,
 )
-from hiermem.errors import ModelOverflowError, ModelRefusedError
+from hiermem.errors import ModelError
 from hiermem.process import utc_now
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
@@ -283,7 +284,7 @@ async def test_row_files_that_outgrow_an_unknown_window_set_no_note_aside(opened
     def small(request):
         size = sum(WORDS.count(message.content) for message in request.messages)
         if size > most[0]:
-            raise ModelOverflowError("400", charged=False)
+            raise ModelError("400", charged=False, kind="overflow")
 
     space = await opened(ScriptedLLM(), policy={"output_tokens": 2_000})
     await space.note("Of the activeContext:\n" + "\n".join(f"brief {n}" for n in range(900)))
@@ -470,7 +471,7 @@ async def test_row_rules_that_name_no_file_and_other_rules_are_refused(opened):
     note = await space.note("x")
     other = await opened(rules=RULES + "\n- other.md: more")
     for call in (other.note("y"), other.consolidate(), other.files(), other.rollback(to=0)):
-        with pytest.raises(RulesConflictError):
+        with pytest.raises(ConflictError, check=of_kind("rules")):
             await call
     assert await space.notes() == [note]
     assert await (await opened(rules=None)).rules() == RULES
@@ -522,7 +523,7 @@ async def test_row_a_note_that_the_provider_will_not_read_is_set_aside_too(opene
     class Prim(ScriptedLLM):
         async def complete(self, request):
             if any("rude" in note.text for note in request.bank.notes):
-                raise ModelRefusedError("declined", charged=False)
+                raise ModelError("declined", charged=False, kind="refused")
             return await super().complete(request)
 
     space = await opened(Prim())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hiermem import AsyncMemory, FolderError, UsageError
+from hiermem import AsyncMemory, FileError, UsageError
 from hiermem.bank import folder_io
 from hiermem.bank import space as space_engine
 from hiermem.bank.exchange import META, SYNTHESIS, text_hash
@@ -245,14 +245,14 @@ async def test_links_are_never_followed(space, tmp_path):
         calls = [space.export(folder, overwrite=True), space.export(folder)]
         calls += [space.load(folder)] if name != SYNTHESIS else []
         for call in calls:
-            with pytest.raises(FolderError, match=f"{name} in .* is no plain file"):
+            with pytest.raises(FileError, match=f"{name} in .* is no plain file"):
                 await call
         (folder / name).unlink()
     link = tmp_path / "link"
     link.symlink_to(outside)
     for place in (link, f"{link}/"):
         for call in (space.export(place), space.load(place)):
-            with pytest.raises(FolderError):
+            with pytest.raises(FileError):
                 await call
     assert everything(outside) == {"secret": b"secret"}
 
@@ -262,7 +262,7 @@ async def test_what_is_no_plain_file_is_said_so(space, tmp_path, make):
     """Opening a pipe would wait for ever; a folder of that name is somebody's."""
     make(tmp_path / "progress.md")
     for call in (space.export(tmp_path, overwrite=True), space.load(tmp_path)):
-        with pytest.raises(FolderError, match="no plain file"):
+        with pytest.raises(FileError, match="no plain file"):
             await asyncio.wait_for(call, 20)
 
 
@@ -313,9 +313,9 @@ async def test_a_folder_that_cannot_be_had_is_said(space, tmp_path):
     """The caller is told which folder and why, in one of our errors."""
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "deeper"):
-        with pytest.raises(FolderError, match="file"):
+        with pytest.raises(FileError, match="file"):
             await space.export(place)
-    with pytest.raises(FolderError, match="gone"):
+    with pytest.raises(FileError, match="gone"):
         await space.load(tmp_path / "gone")
 
 
@@ -362,7 +362,7 @@ async def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(space, tmp_p
         return real(source, *rest, **more)
 
     monkeypatch.setattr(os, "replace", fails)
-    with pytest.raises(FolderError, match="No space left"):
+    with pytest.raises(FileError, match="No space left"):
         await space.export(tmp_path)
     monkeypatch.undo()
     assert target.read_text() == before
@@ -383,7 +383,7 @@ async def test_systems_without_open_folders_do_the_same(space, tmp_path, monkeyp
     assert (await space.export(tmp_path)).unchanged == ("decisions.md", "progress.md")
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
-    with pytest.raises(FolderError):
+    with pytest.raises(FileError):
         await space.export(link)
     await space.rollback(to=0)
     assert (await space.export(tmp_path)).removed == ("decisions.md", "progress.md")

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from hiermem import AsyncMemory, BankPolicy, PermanentModelError, UpdatePolicy
+from hiermem import AsyncMemory, BankPolicy, ModelError, UpdatePolicy
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.tokens import FunctionCounter
@@ -305,7 +305,7 @@ async def test_a_model_that_refuses_a_long_answer_is_asked_for_a_usual_one():
         async def complete(self, request):
             if request.max_tokens > 8_192:
                 self.calls += 1
-                raise PermanentModelError("max_tokens is too large", charged=False)
+                raise ModelError("max_tokens is too large", charged=False)
             return await super().complete(request)
 
     llm = Short(script=lambda r: answer(file(r)), remote=True)

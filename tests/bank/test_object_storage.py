@@ -10,12 +10,7 @@ import pytest
 from object_server import SECRET, serving
 from object_servers import RULES, URL, make_revisions, opened
 
-from hiermem import (
-    AsyncMemory,
-    ConfigError,
-    FolderError,
-    UsageError,
-)
+from hiermem import AsyncMemory, ConfigError, FileError, UsageError
 from hiermem.bank import object_io
 from hiermem.stores.memory import MemoryStore
 
@@ -182,7 +177,7 @@ async def test_a_server_that_is_gone_leaves_the_old_revision(space, server):
     await space.note("more works", category="progress")
     await space.consolidate()
     server.answer = lambda method, key: 503 if method == "PUT" else None
-    with pytest.raises(FolderError, match="answered 503") as told:
+    with pytest.raises(FileError, match="answered 503") as told:
         await space.export(URL, options=server.options)
     assert told.value.retryable
     server.answer = lambda method, key: None
@@ -196,7 +191,7 @@ async def test_no_error_and_no_log_holds_a_key(space, server, status, caplog):
     caplog.set_level(logging.DEBUG)
     server.answer = lambda method, key: status
     for call in (space.export, space.load):
-        with pytest.raises(FolderError) as told:
+        with pytest.raises(FileError) as told:
             await call(URL, options=server.options)
         error = told.value
         whole = "".join(traceback.format_exception(error)) + repr(error) + str(error.__dict__)
@@ -216,7 +211,7 @@ async def test_no_error_and_no_log_holds_a_key(space, server, status, caplog):
      {"allow_http": SECRET}, {"timeout": SECRET}, {"virtual_hosted_style_request": SECRET}],
 )  # fmt: skip
 async def test_wrong_options_are_refused_without_their_values(space, options):
-    with pytest.raises((UsageError, FolderError)) as told:
+    with pytest.raises((UsageError, FileError)) as told:
         await space.export(URL, options=options)
     whole = "".join(traceback.format_exception(told.value))
     assert SECRET not in whole.replace(f'SECRET = "{SECRET}"', "")
@@ -255,7 +250,7 @@ async def test_memory_lasts_as_long_as_the_process(space, tmp_path):
     await space.export("memory://trial/x")
     other = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
     assert (await other.load("memory://trial/x")).created == ("decisions.md", "progress.md")
-    with pytest.raises(FolderError, match="has no bank"):
+    with pytest.raises(FileError, match="has no bank"):
         await other.load("memory://another/x")
     for place in ("memory://trial/x", str(tmp_path)):
         with pytest.raises(UsageError, match="options"):

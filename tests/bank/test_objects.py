@@ -26,7 +26,7 @@ from hiermem.bank.exchange import (
     text_hash,
 )
 from hiermem.bank.object_io import ObjectPlace, StoredObject
-from hiermem.errors import FolderError
+from hiermem.errors import FileError
 
 NAMES = {"a.md", "b.md", "c.md"}
 URL = read_url("s3://bank/team")
@@ -66,7 +66,7 @@ class Client:
     def _answered(self) -> None:
         self.shelf.check()
         if self.shelf.luck.random() < self.loses:
-            lost = FolderError("no answer")
+            lost = FileError("no answer")
             lost.retryable = True
             raise lost
 
@@ -180,7 +180,7 @@ def test_exporters_that_come_between_each_other_and_die_end_right(seed, revision
             async def read():
                 try:
                     found = await loaded(shelf.client(loses=loses))
-                except FolderError as error:
+                except FileError as error:
                     assert "has no bank" in str(error)
                     return
                 assert found in [texts(number) for number in revisions]
@@ -267,14 +267,14 @@ async def test_damage_is_said_not_loaded():
         shelf.held |= {key: wrong} if wrong else {}
         if wrong is None:
             del shelf.held[key]
-        with pytest.raises(FolderError, match=r"a\.md differs"):
+        with pytest.raises(FileError, match=r"a\.md differs"):
             await loaded(shelf.client())
     await exported(shelf.client(), 1, overwrite=True)
     whole(shelf)
     assert await loaded(shelf.client()) == texts(1)
     shelf.held[f"team/{META}"] = b'{"format": 2}'
     for call in (loaded(shelf.client()), exported(shelf.client(), 2)):
-        with pytest.raises(FolderError, match="or foreign"):
+        with pytest.raises(FileError, match="or foreign"):
             await call
 
 

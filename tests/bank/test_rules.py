@@ -7,7 +7,7 @@ from sampling import drawn
 
 from hiermem.bank.rules import MAX_RULES, check_file_name, read_rules
 from hiermem.bank.sections import sections
-from hiermem.errors import InvalidTextError, UsageError
+from hiermem.errors import InvalidMessageError, UsageError
 
 BANK = """\
 # Memory bank
@@ -93,10 +93,10 @@ def test_too_many_files_and_too_much_text_are_refused() -> None:
     read_rules(" ".join(f"f{n}.md" for n in range(100)))
     with pytest.raises(UsageError, match="at most 100"):
         read_rules(" ".join(f"f{n}.md" for n in range(101)))
-    with pytest.raises(InvalidTextError):
+    with pytest.raises(InvalidMessageError):
         read_rules("a.md " + "x" * MAX_RULES)
     for bad in ("a.md \x00", "a.md \ud800", None, b"a.md"):
-        with pytest.raises(InvalidTextError):
+        with pytest.raises(InvalidMessageError):
             read_rules(bad)  # type: ignore[arg-type]
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hiermem import (
     AsyncMemory,
     BankPolicy,
-    InvalidTextError,
+    BusyError,
+    InvalidMessageError,
     Message,
     NotFoundError,
-    SpaceBusyError,
     StoreError,
     UsageError,
 )
@@ -179,7 +179,7 @@ async def test_a_note_is_written_once_though_the_store_lies():
 async def test_a_wrong_note_writes_nothing(wrong):
     """A refused note leaves no space, no number and no trace behind."""
     memory = AsyncMemory(store=MemoryStore())
-    with pytest.raises((UsageError, InvalidTextError)):
+    with pytest.raises((UsageError, InvalidMessageError)):
         await memory.space("x", rules=RULES).note(**{"text": "fine", **wrong})
     assert await memory.spaces() == []
 
@@ -353,7 +353,7 @@ async def test_nobody_rolls_back_under_a_consolidation():
     await space.note("one")
     work = asyncio.create_task(space.consolidate())
     await entered.wait()
-    with pytest.raises(SpaceBusyError):
+    with pytest.raises(BusyError):
         await space.rollback(to=0)
     assert (await space.consolidate()).status == "busy"
     await space.note("two")

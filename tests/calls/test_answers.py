@@ -10,7 +10,7 @@ from linear import is_linear, repeated
 from sampling import params
 
 from hiermem.calls.answers import MAX_ANSWER, parse
-from hiermem.errors import InvalidAnswerError
+from hiermem.calls.failures import InvalidAnswerError
 from hiermem.types.trivector import MOST_MENTIONS, Answer
 
 GOOD = {

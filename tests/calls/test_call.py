@@ -11,7 +11,7 @@ from hiermem.calls import failures
 from hiermem.calls.limits import Prices
 from hiermem.calls.rate_limit import state_of
 from hiermem.config import UpdatePolicy
-from hiermem.errors import ModelTimeoutError, TransientModelError
+from hiermem.errors import ModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMResponse, Usage
 from hiermem.testing.llms import ScriptedLLM, write
@@ -32,7 +32,7 @@ class Weather:
         poisoned = request.level == 1 and self.poison in request.inputs[0].text
         if not self.up or poisoned:
             self.missed += 1
-            raise TransientModelError("503", charged=False)
+            raise ModelError("503", charged=False, kind="transient")
         return LLMResponse(write(request), model=self.name)
 
 
@@ -114,7 +114,7 @@ async def test_a_pause_that_is_too_long_to_wait_out_ends_the_run():
 
     async def complete(request):
         calls.append(request)
-        raise TransientModelError("429", charged=False, retry_after=3_600)
+        raise ModelError("429", charged=False, retry_after=3_600, kind="transient")
 
     report = await fixture.update(FunctionLLM(complete))
     assert report.stopped == "model_down"
@@ -130,7 +130,7 @@ async def test_a_call_that_pauses_keeps_its_slot():
     async def complete(request):
         begun.append(fixture.now.timestamp())
         if len(begun) <= POLICY.concurrency:
-            raise TransientModelError("429", charged=False, retry_after=20)
+            raise ModelError("429", charged=False, retry_after=20, kind="transient")
         return LLMResponse(write(request))
 
     report = await fixture.update(FunctionLLM(complete), clock=fixture.seconds)
@@ -221,7 +221,7 @@ async def test_a_call_that_is_not_answered_in_time_is_unknown(remote, whose):
             return LLMResponse(write(request))
         if whose == "ours":
             await asyncio.Event().wait()
-        raise ModelTimeoutError("late")
+        raise ModelError("late", kind="timeout")
 
     report = await fixture.update(FunctionLLM(complete, remote=remote, prices=Prices(1, 1)))
     assert (report.made, report.calls, report.unknown) == (1, 2, int(remote))
@@ -257,7 +257,7 @@ async def test_no_pause_reaches_beyond_the_deadline():
         await fixture.sleep(seconds)
 
     async def complete(request):
-        raise TransientModelError("429", charged=False, retry_after=9)
+        raise ModelError("429", charged=False, retry_after=9, kind="transient")
 
     llm = FunctionLLM(complete)
     report = await fixture.update(llm, deadline=20, clock=fixture.seconds, sleep=sleep)
@@ -367,7 +367,7 @@ async def test_no_cap_is_passed_by_calls_that_fail_after_they_were_charged(charg
         nonlocal billed
         billed += sum(COUNTER.count(message.content) + 4 for message in request.messages)
         billed += request.max_tokens
-        raise TransientModelError("the connection broke", charged=charged)
+        raise ModelError("the connection broke", charged=charged, kind="transient")
 
     llm = FunctionLLM(complete, prices=Prices(1, 1))
     report = await fixture.update(llm, max_tokens=20_000)

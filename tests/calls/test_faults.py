@@ -4,7 +4,7 @@ import pytest
 
 from hiermem.calls.failures import described, places
 from hiermem.convert import from_openai
-from hiermem.errors import PermanentModelError, UsageError
+from hiermem.errors import ModelError, UsageError
 
 REQUEST = "Summarise.", "Kanarienvogel im Text, said Ada to Marie-Claire, who has 4 pumps."
 KEY = "sk-kanarienvogel-7731"
@@ -57,7 +57,7 @@ def test_what_python_says_of_broken_code_is_shown(fault, said):
         KeyError(KEY),
         KeyError("Ada"),
         KeyError("Marie-Claire"),
-        PermanentModelError("any text"),
+        ModelError("any text"),
         UsageError("Kanarienvogel im Text is no rule"),
     ],
 )

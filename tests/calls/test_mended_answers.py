@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hiermem.calls.answers import ParsedAnswer, blank, parse
-from hiermem.errors import InvalidAnswerError
+from hiermem.calls.failures import InvalidAnswerError
 from hiermem.types.trivector import MOST_ENTITIES, MOST_IN_LINE, MOST_IN_NAME, MOST_MENTIONS
 
 ENTITY = {"type": "person", "name": "Ana", "aliases": ["A."], "description": "chose it",

@@ -334,7 +334,7 @@ def test_a_store_is_copied_and_what_changed_is_copied_again(db, tmp_path):
         memory.session("talk").append(Message.user("another"))
     told = run("store", "copy", db, target, "--json", code=1).stderr
     error = json.loads(told.splitlines()[-1])["error"]
-    assert (error["type"], "'talk'" in error["message"]) == ("SessionDiffersError", True)
+    assert (error["type"], "'talk'" in error["message"]) == ("ConflictError", True)
     assert "no session 'none'" in run("store", "copy", db, target, "-s", "none", code=1).stderr
     run("store", "copy", tmp_path / "none.db", target, code=1)
     run("store", "copy", db, db, code=2)

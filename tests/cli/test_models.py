@@ -224,7 +224,7 @@ def test_the_command_says_why_a_model_is_down(tmp_path):
         (UpdateReport(made=3, stopped="max_calls"), 3),
         (UpdateReport(failed=4, stopped="model_down"), 3),
         (WorkerStatus(made=3), 0),
-        (WorkerStatus(made=3, last_error="StoreBusyError"), 0),
+        (WorkerStatus(made=3, last_error="StoreError"), 0),
         (WorkerStatus(made=3, resting=1, last_error="ConfigError"), 1),
         (WorkerStatus(made=3, failed=1), 1),
         (WorkerStatus(failed=2), 3),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem import Memory, Message, SpaceBusyError, UsageError
+from hiermem import BusyError, Memory, Message, UsageError
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_preview_waits_for_nobody(tmp_path):
     def answer(request):
         ada = memory.space("ada")
         seen.append(ada.forget("Zanzibar", dry_run=True))
-        with pytest.raises(SpaceBusyError):
+        with pytest.raises(BusyError):
             ada.forget("Zanzibar")
         raise RuntimeError("the model is gone")
 

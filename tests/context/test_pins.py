@@ -4,14 +4,15 @@ import json
 import re
 
 import pytest
+from kinds import of_kind
 
 from hiermem import (
     AsyncMemory,
     BudgetTooSmallError,
+    ConflictError,
     ContextPolicy,
     ContextProfile,
     Message,
-    MessageWithdrawnError,
     NotFoundError,
     UsageError,
 )
@@ -258,7 +259,7 @@ async def test_it_goes_with_its_source_and_comes_with_an_edit(memory):
     await session.quarantine([0])
     assert await session.pins() == ()
     assert not requests(await session.context(BUDGET))
-    with pytest.raises(MessageWithdrawnError):
+    with pytest.raises(ConflictError, check=of_kind("withdrawn")):
         await session.pin(0)
 
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from object_servers import RULES, URL, make_revisions, opened
 
-from hiermem import AsyncMemory, FolderError
+from hiermem import AsyncMemory, FileError
 from hiermem.stores.memory import MemoryStore
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -62,7 +62,7 @@ async def test_a_killed_exporter_leaves_one_whole_revision(nursery, tmp_path, sh
             other = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
             try:
                 await other.load(url, options=options)
-            except FolderError:
+            except FileError:
                 assert done == 0, "an exported revision is gone"
                 continue
             held = await texts(other)

@@ -8,18 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from provider import Provider
 
-from hiermem import (
-    AsyncMemory,
-    ConfigError,
-    Embedder,
-    Message,
-    ModelError,
-    PermanentModelError,
-    TransientModelError,
-)
+from hiermem import AsyncMemory, ConfigError, Embedder, Message, ModelError
 from hiermem.embedders import HashingEmbedder
 from hiermem.embedders.openai import OpenAIEmbedder, _rows
-from hiermem.errors import ModelOverflowError, ModelTimeoutError
 from hiermem.remote.responses import MiscastError
 
 
@@ -84,18 +75,18 @@ async def test_vectors_are_shortened_where_that_is_asked(provider):
 @pytest.mark.parametrize(
     ("fault", "error", "charged"),
     [
-        ("429", TransientModelError, False),
-        ("500", TransientModelError, None),
-        ("drop", TransientModelError, None),
-        ("drop_body", TransientModelError, None),
-        ("invalid_json", TransientModelError, None),
-        ("not_an_object", TransientModelError, None),
-        ("html", TransientModelError, None),
-        ("no_choices", TransientModelError, None),
-        ("error_in_200", TransientModelError, None),
-        ("hang", ModelTimeoutError, None),
-        ("401", PermanentModelError, False),
-        ("overflow", ModelOverflowError, False),
+        ("429", "transient", False),
+        ("500", "transient", None),
+        ("drop", "transient", None),
+        ("drop_body", "transient", None),
+        ("invalid_json", "transient", None),
+        ("not_an_object", "transient", None),
+        ("html", "transient", None),
+        ("no_choices", "transient", None),
+        ("error_in_200", "transient", None),
+        ("hang", "timeout", None),
+        ("401", "permanent", False),
+        ("overflow", "overflow", False),
     ],
 )
 async def test_a_failure_is_one_request_and_one_typed_error(fault, error, charged, provider):
@@ -105,7 +96,7 @@ async def test_a_failure_is_one_request_and_one_typed_error(fault, error, charge
     with pytest.raises(ModelError) as told:
         await embedder.embed(["CANARY of the text"], kind="passage")
     await embedder.disconnect()
-    assert type(told.value) is error
+    assert told.value.kind == error
     assert told.value.charged is charged
     assert told.value.__context__ is None
     assert "CANARY" not in str(told.value)

@@ -14,14 +14,11 @@ from hiermem.api.extractor import SemanticGraphExtractor
 from hiermem.config import ExtractionOptions, UpdatePolicy
 from hiermem.errors import (
     ConfigError,
-    InvalidTextError,
-    ModelOverflowError,
-    ModelTimeoutError,
+    InvalidMessageError,
+    ModelError,
     NotFoundError,
-    PermanentModelError,
     StoreCorruptError,
     StoreError,
-    TransientModelError,
     UsageError,
 )
 from hiermem.extraction import prompt as extract_prompt
@@ -307,16 +304,16 @@ def _cut(request):
 
 
 BAD = {
-    "overflow": (lambda r: ModelOverflowError("secret words"), "overflow"),
+    "overflow": (lambda r: ModelError("secret words", kind="overflow"), "overflow"),
     "truncated": (_cut, "truncated"),
     "not_json": (lambda r: "I am sorry, here is no JSON", "schema"),
     "wrong_schema": (lambda r: '{"summary": 3}', "schema"),
     "unknown_field": (lambda r: answer(r)[:-1] + ', "secret": 1}', "schema"),
     "deep": (lambda r: '{"summary":' + "[" * 2000, "schema"),
-    "timeout": (lambda r: ModelTimeoutError("secret words"), "timeout"),
+    "timeout": (lambda r: ModelError("secret words", kind="timeout"), "timeout"),
     "late": (lambda r: TimeoutError(), "timeout"),
-    "server": (lambda r: TransientModelError("secret words"), "provider"),
-    "auth": (lambda r: PermanentModelError("secret words"), "provider"),
+    "server": (lambda r: ModelError("secret words", kind="transient"), "provider"),
+    "auth": (lambda r: ModelError("secret words"), "provider"),
     "crash": (lambda r: RuntimeError("secret words"), "provider"),
     "refusal": (lambda r: LLMResponse("", Usage(1, 0), finish_reason="refusal"), "provider"),
 }
@@ -353,7 +350,7 @@ async def test_a_failed_chunk_is_reported_and_the_reduce_not_done(store, name):
 
 
 async def test_partial_says_what_is_missing(store):
-    llm = scripted(script=_at("topic5", ModelTimeoutError("x")))
+    llm = scripted(script=_at("topic5", ModelError("x", kind="timeout")))
     session = await said(store, llm, talk(12))
     report = await session.extract(options(150, on_chunk_failure="partial"))
     (failure,) = report.failures
@@ -627,7 +624,7 @@ async def test_a_partial_result_never_replaces_a_whole_one_of_the_same_messages(
     session = await said(store, good, talk(12))
     whole = await session.extract(options(150))
     assert whole.kept
-    bad = scripted(name="bad", script=_at("topic5", ModelTimeoutError("x")))
+    bad = scripted(name="bad", script=_at("topic5", ModelError("x", kind="timeout")))
     other = memory(store, bad).session("s")
     worse = await other.extract(options(150, on_chunk_failure="partial"))
     assert (worse.outcome, worse.kept) == ("partial", False)
@@ -651,7 +648,7 @@ async def test_a_partial_run_deletes_no_step_of_the_whole_one(store):
     failing = []
 
     def script(request):
-        return _at("topic5", ModelTimeoutError("x"))(request) if failing else None
+        return _at("topic5", ModelError("x", kind="timeout"))(request) if failing else None
 
     llm = scripted(script=script)
     session = await said(store, llm, talk(12))
@@ -772,7 +769,7 @@ async def test_a_failed_reduction_is_a_failure(store):
     """Abort: no result. Partial: the summary is put together without the model, and it says so."""
 
     def script(request):
-        return None if request.task == "extract" else PermanentModelError("x")
+        return None if request.task == "extract" else ModelError("x")
 
     llm = scripted(script=script)
     session = await said(store, llm, talk(30))
@@ -1060,7 +1057,7 @@ async def test_a_wrong_argument_is_refused_before_anything(wrong):
     store, llm = MemoryStore(), scripted()
     await said(store, llm, talk(1))
     extractor = SemanticGraphExtractor(store, llm, token_counter=COUNTER)
-    with pytest.raises((UsageError, InvalidTextError)):
+    with pytest.raises((UsageError, InvalidMessageError)):
         await extractor.execute_tri_vector_extraction(**({"session_id": "s"} | wrong))
     assert llm.calls == 0
     assert await store.tenant("default").runs() == []
@@ -1074,7 +1071,7 @@ async def test_a_wrong_argument_is_refused_before_anything(wrong):
     ids=repr,
 )  # fmt: skip
 def test_an_extractor_of_wrong_parts_is_refused(wrong):
-    with pytest.raises((UsageError, InvalidTextError, ConfigError)):
+    with pytest.raises((UsageError, InvalidMessageError, ConfigError)):
         SemanticGraphExtractor(**({"store": MemoryStore()} | wrong))
 
 

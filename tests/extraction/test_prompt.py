@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiermem.calls.failures import InvalidAnswerError
 from hiermem.calls.limits import request_tokens
-from hiermem.errors import ConfigError, InvalidAnswerError
+from hiermem.errors import ConfigError
 from hiermem.extraction.prompt import (
     REPAIR_ROOM,
     dated,

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem import AsyncMemory, Memory, UnreadableFileError
+from hiermem import AsyncMemory, FileError, Memory
 from hiermem.importers import FORMATS, read_chats, survey
 
 #: A time in Arabic digits, with marks of direction in its date.
@@ -283,7 +283,7 @@ def test_a_date_in_words_is_read_in_the_language_of_the_export(at, tmp_path):
     """Broken if a chat of Google's were dated at its import, or a day late."""
     said = {"creator": {"name": "Ann"}, "text": "hi", "created_date": at, "message_id": "1"}
     path = chat_files.dump(tmp_path / "messages.json", {"messages": [said]})
-    with pytest.raises(UnreadableFileError) as refused:
+    with pytest.raises(FileError) as refused:
         next(read_chats(path))
     (chat,) = read_chats(path, fields=CHAT)
     assert ",".join(f"{name}={where}" for name, where in CHAT.items()) in str(refused.value)

@@ -19,7 +19,7 @@ from linear import is_linear
 from sampling import drawn, params
 from typer.testing import CliRunner
 
-from hiermem import HiermemError, Memory, UnreadableFileError, UsageError
+from hiermem import FileError, HiermemError, Memory, UsageError
 from hiermem.cli.app import app
 from hiermem.importers import FORMATS, read_chats, survey
 from hiermem.importers.files import MAX_ITEM, File, values_of
@@ -30,7 +30,7 @@ GOOD = {"role": "user", "content": "Hi"}
 
 def refused(path, **options):
     """Return what is said of a file that must be refused, by the library and by the command."""
-    with pytest.raises(UnreadableFileError) as caught:
+    with pytest.raises(FileError) as caught:
         survey(read_chats(path, **options))
     db = path.parent / "memory.db"
     for more in ([], ["--session", "s"]):
@@ -101,7 +101,7 @@ def test_an_error_names_the_place(name, says, tmp_path):
     path = chat_files.write(
         tmp_path / "bad.json" if says == "JSON" else tmp_path / "bad", BAD[name]
     )
-    with pytest.raises(UnreadableFileError, match=says):
+    with pytest.raises(FileError, match=says):
         survey(read_chats(path))
 
 
@@ -164,7 +164,7 @@ def test_a_line_without_end_is_refused_within_bounds(start, tmp_path):
         for _ in range(100):
             file.write("x" * 1_000_000)
     tracemalloc.start()
-    with pytest.raises(UnreadableFileError, match="longer than"):
+    with pytest.raises(FileError, match="longer than"):
         survey(read_chats(path))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -256,7 +256,7 @@ def test_links_and_pipes_are_not_followed(tmp_path):
     (folder / "round").symlink_to(folder)
     refused(folder)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UnreadableFileError, match="neither a file nor a folder"):
+    with pytest.raises(FileError, match="neither a file nor a folder"):
         next(read_chats(tmp_path / "pipe"))
 
 
@@ -474,7 +474,7 @@ def test_a_file_that_was_cut_off_and_the_whole_one_are_the_whole_one(form, data,
     with Memory.open(":memory:") as memory, Memory.open(":memory:") as wanted:
         wanted.import_chats(read_chats(paths[1]))
         for path in paths[::-1] if back else paths:
-            with suppress(UnreadableFileError):
+            with suppress(FileError):
                 memory.import_chats(read_chats(path))
         assert everything(memory) == everything(wanted), cut
         assert memory.import_chats(read_chats(paths[1])).new == 0

@@ -17,7 +17,7 @@ from hiermem import (
     LLMResponse,
     Memory,
     Message,
-    PermanentModelError,
+    ModelError,
     UpdatePolicy,
     Usage,
     UsageError,
@@ -40,7 +40,7 @@ class Model:
     async def complete(self, request):
         prompt = " ".join(message.content for message in request.messages)
         if self.fails:
-            raise PermanentModelError(f"{SECRET} {prompt}")
+            raise ModelError(f"{SECRET} {prompt}")
         text = "\n".join(f"- {CANARY} {word}" for word in prompt.split()[-30:])
         usage = Usage(input_tokens=1_000, output_tokens=70, cached_tokens=10)
         return LLMResponse(text, usage, model="stand-in-2026")
@@ -140,7 +140,7 @@ def test_errors_mark_their_spans_by_type_alone(spans):
             session.context(20)
     failed = [each for each in spans() if each.status.status_code is StatusCode.ERROR]
     assert {(each.name, each.attributes["error.type"]) for each in failed} == {
-        ("chat stand-in", "PermanentModelError"), ("hiermem context", "BudgetTooSmallError"),
+        ("chat stand-in", "ModelError"), ("hiermem context", "BudgetTooSmallError"),
     }  # fmt: skip
     assert all(not each.events for each in failed)
     assert all(each.status.description == each.attributes["error.type"] for each in failed)

@@ -7,6 +7,7 @@ import pytest
 from editing import regenerating
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import of_kind
 from logbook import CONFIGS, START, Words, logs, place, play, ways
 from logbook import text as prose
 from sampling import drawn
@@ -16,11 +17,10 @@ from tree_builder import check_tree, tree_of
 from hiermem.changes import change
 from hiermem.config import HierarchyConfig, LevelConfig
 from hiermem.errors import (
+    ClosedError,
+    ConflictError,
     InvalidMessageError,
-    InvalidTextError,
-    MessageWithdrawnError,
     NotFoundError,
-    SessionClosedError,
     UsageError,
 )
 from hiermem.log import append as ingest
@@ -86,7 +86,7 @@ class Editor:
         try:
             how = self.luck.choice([False, True])
             await change.edit(regenerating(handle, how), "s", index, content)
-        except (SessionClosedError, MessageWithdrawnError):
+        except (ClosedError, ConflictError):
             assert record.closed or stored.state != "live"
 
 
@@ -253,13 +253,13 @@ async def test_what_cannot_be_edited_is_refused_and_nothing_is_written():
     await change.erase(fixture.handle, "s", [3], kind="quarantine")
     before = await fixture.tenant.session("s")
     for index in (2, 3):
-        with pytest.raises(MessageWithdrawnError):
+        with pytest.raises(ConflictError, check=of_kind("withdrawn")):
             await change.edit(fixture.handle, "s", index, "x")
     for wrong, error in (
         ((12, "x"), NotFoundError),
         ((-1, "x"), UsageError),
         (("1", "x"), UsageError),
-        ((1, "\ud800"), InvalidTextError),
+        ((1, "\ud800"), InvalidMessageError),
         ((1, 7), InvalidMessageError),
     ):
         with pytest.raises(error):
@@ -268,7 +268,7 @@ async def test_what_cannot_be_edited_is_refused_and_nothing_is_written():
         await change.edit(fixture.handle, "t", 1, "x")
     assert await fixture.tenant.session("s") == before
     await ingest.happen(fixture.handle, "s", "close")
-    with pytest.raises(SessionClosedError):
+    with pytest.raises(ClosedError):
         await change.edit(fixture.handle, "s", 1, "x")
 
 

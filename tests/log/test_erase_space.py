@@ -5,14 +5,15 @@ import json
 import logging
 
 import pytest
+from kinds import of_kind
 
 from hiermem import (
     AsyncMemory,
     BankPolicy,
+    ConflictError,
     Message,
     NotFoundError,
-    RulesConflictError,
-    StoreBusyError,
+    StoreError,
     UsageError,
 )
 from hiermem.bank import records as kept
@@ -214,7 +215,7 @@ async def test_a_space_of_the_name_starts_empty_and_may_have_other_rules(store):
     assert await new.notes() == await new.notes("consumed") == await new.history() == []
     assert (await new.files(), await new.synthesis()) == ([], "")
     assert (await new.meta()).revision == 0
-    with pytest.raises(RulesConflictError):
+    with pytest.raises(ConflictError, check=of_kind("rules")):
         await old.note("for the old one")
     assert (await memory.check()).findings == ()
 
@@ -337,7 +338,7 @@ async def test_notes_that_arrive_meanwhile_are_gone_or_in_a_space(store):
         for n in range(12):
             try:
                 told.append(await memory.space("x", rules=RULES).note(f"{number}.{n}"))
-            except (NotFoundError, StoreBusyError):  # it was removed again and again meanwhile
+            except (NotFoundError, StoreError):  # it was removed again and again meanwhile
                 await asyncio.sleep(0)
         return told
 

@@ -7,7 +7,7 @@ import pytest
 from sampling import params
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, NotFoundError
-from hiermem.errors import SessionChangedError
+from hiermem.errors import BusyError
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import OPERATIONS
 from hiermem.tokens import ApproximateCounter
@@ -101,7 +101,7 @@ async def test_nothing_says_that_the_store_is_damaged(name, again, every):
         try:
             async with asyncio.timeout(30):
                 await CALLS[name](memory.session("s"))
-        except (NotFoundError, SessionChangedError):
+        except (NotFoundError, BusyError):
             pass
         report = await plain.check()
         assert report.ok, report.findings

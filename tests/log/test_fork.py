@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import of_kind
 from logbook import CONFIGS, START, Words, bounds, logs, opened, place, play, ways
 from sampling import drawn
 from session_fixture import COUNTER, SessionFixture, messages, text
@@ -13,7 +14,7 @@ from tree_builder import check_tree, tree_of
 
 from hiermem.changes import change
 from hiermem.config import HierarchyConfig
-from hiermem.errors import NotFoundError, SessionExistsError, UsageError
+from hiermem.errors import ConflictError, NotFoundError, UsageError
 from hiermem.handle import state_from
 from hiermem.log import append as ingest
 from hiermem.log.append import fork
@@ -236,7 +237,7 @@ async def test_what_cannot_be_forked_is_refused():
         await fork(fixture.handle, "s", "f", at=5)
     with pytest.raises(NotFoundError):
         await fork(fixture.handle, "t", "f")
-    with pytest.raises(SessionExistsError):
+    with pytest.raises(ConflictError, check=of_kind("exists")):
         await fork(fixture.handle, "s", "s")
     with pytest.raises(UsageError):
         await fork(fixture.handle, "s", "f", at=-1)

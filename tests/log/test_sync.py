@@ -4,14 +4,15 @@ import asyncio
 import inspect
 
 import pytest
+from kinds import of_kind
 
 from hiermem import (
     AsyncMemory,
-    HistoryRewrittenError,
+    ClosedError,
+    ConflictError,
     InvalidMessageError,
     Memory,
     Message,
-    SessionClosedError,
     ToolCall,
 )
 from hiermem.convert import from_openai, from_responses
@@ -81,7 +82,7 @@ async def test_a_rewritten_history_writes_nothing_unless_it_may_fork(memory):
     before = await session.messages()
     rewritten = [*turns(3), {"role": "assistant", "content": "other"}, *turns(6, start=4)]
     assert await session.sync(rewritten) == SyncReport("s", rewritten_at=3)
-    with pytest.raises(HistoryRewrittenError, match="message 3") as caught:
+    with pytest.raises(ConflictError, match="message 3", check=of_kind("history")) as caught:
         await session.sync(rewritten, on_rewrite="error")
     assert caught.value.index == 3
     assert await session.messages() == before
@@ -215,7 +216,7 @@ async def test_nothing_and_bad_input(memory):
     await session.sync(turns(2))
     await session.close()
     assert (await session.sync(turns(2))).appended == ()
-    with pytest.raises(SessionClosedError):
+    with pytest.raises(ClosedError):
         await session.sync(turns(3))
 
 

@@ -8,10 +8,11 @@ import threading
 from contextvars import ContextVar
 
 import pytest
+from kinds import of_kind
 
 from hiermem import AsyncMemory, Memory, Message, UpdatePolicy
 from hiermem.calls.rate_limit import state_of
-from hiermem.errors import TransientModelError
+from hiermem.errors import ModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMRequest
 from hiermem.testing.llms import write
@@ -182,7 +183,7 @@ async def test_a_process_without_threads_to_spare_is_told_to_try_again(monkeypat
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    with pytest.raises(TransientModelError) as found:
+    with pytest.raises(ModelError, check=of_kind("transient")) as found:
         await FunctionLLM(lambda request: "x").complete(REQUEST)
     assert found.value.charged is False
 

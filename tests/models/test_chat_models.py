@@ -6,24 +6,21 @@ from contextlib import nullcontext
 
 import pytest
 from asking import KINDS, SECRET, chat, make, request, until
+from kinds import of_kind
 from provider import FAULTS, SPOILT, Provider
 
 from hiermem import (
     LLM,
     AsyncMemory,
+    ClosedError,
     ConfigError,
     Memory,
-    MemoryClosedError,
     Message,
     ModelError,
-    ModelTimeoutError,
-    PermanentModelError,
     Prices,
-    TransientModelError,
     UpdatePolicy,
 )
 from hiermem.calls.answers import parse
-from hiermem.errors import ModelOverflowError, ModelRefusedError
 from hiermem.models import model_by_name
 from hiermem.protocols import ChatMessage
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
@@ -32,34 +29,34 @@ from hiermem.types.trivector import answer_schema
 WAIT = 0.05
 #: What each failure is to be told as: the class, whether it is charged, how long to wait.
 TOLD = {
-    "400": (PermanentModelError, False, None),
-    "401": (PermanentModelError, False, None),
-    "403": (PermanentModelError, False, None),
-    "404": (PermanentModelError, False, None),
-    "413": (ModelOverflowError, False, None),
-    "422": (PermanentModelError, False, None),
-    "429": (TransientModelError, False, WAIT),
-    "429_bare": (TransientModelError, False, None),
-    "429_ms": (TransientModelError, False, WAIT),
-    "429_date": (TransientModelError, False, 1.0),
-    "quota": (PermanentModelError, False, None),
-    "overflow": (ModelOverflowError, False, None),
-    "filtered": (ModelRefusedError, False, None),
-    "500": (TransientModelError, None, None),
-    "502": (TransientModelError, None, None),
-    "503": (TransientModelError, None, None),
-    "529": (TransientModelError, False, WAIT),
-    "hang": (ModelTimeoutError, None, None),
-    "drop": (TransientModelError, None, None),
-    "drop_body": (TransientModelError, None, None),
-    "invalid_json": (TransientModelError, None, None),
-    "not_an_object": (TransientModelError, None, None),
-    "html": (TransientModelError, None, None),
-    "huge": (TransientModelError, None, None),
-    "bomb": (TransientModelError, None, None),
-    "endless": (TransientModelError, None, None),
-    "no_choices": (TransientModelError, None, None),
-    "error_in_200": (TransientModelError, None, None),
+    "400": ("permanent", False, None),
+    "401": ("permanent", False, None),
+    "403": ("permanent", False, None),
+    "404": ("permanent", False, None),
+    "413": ("overflow", False, None),
+    "422": ("permanent", False, None),
+    "429": ("transient", False, WAIT),
+    "429_bare": ("transient", False, None),
+    "429_ms": ("transient", False, WAIT),
+    "429_date": ("transient", False, 1.0),
+    "quota": ("permanent", False, None),
+    "overflow": ("overflow", False, None),
+    "filtered": ("refused", False, None),
+    "500": ("transient", None, None),
+    "502": ("transient", None, None),
+    "503": ("transient", None, None),
+    "529": ("transient", False, WAIT),
+    "hang": ("timeout", None, None),
+    "drop": ("transient", None, None),
+    "drop_body": ("transient", None, None),
+    "invalid_json": ("transient", None, None),
+    "not_an_object": ("transient", None, None),
+    "html": ("transient", None, None),
+    "huge": ("transient", None, None),
+    "bomb": ("transient", None, None),
+    "endless": ("transient", None, None),
+    "no_choices": ("transient", None, None),
+    "error_in_200": ("transient", None, None),
 }
 #: What comes back where the answer is well formed, but not as it should be.
 FINISH = {"refusal": "refusal", "content_filter": "refusal", "length": "length"}
@@ -120,7 +117,7 @@ async def test_a_failure_is_one_request_and_one_typed_error(kind, provider):
             with pytest.raises(ModelError) as raised:
                 await (hasty if fault == "hang" else patient).complete(request())
             error = raised.value
-            told[fault] = (type(error), error.charged, error.retry_after)
+            told[fault] = (error.kind, error.charged, error.retry_after)
             assert len(provider.served) == before + 1, fault
             assert error.__cause__ is None, fault
             assert error.__context__ is None, fault
@@ -183,7 +180,7 @@ async def test_what_cannot_fit_the_window_is_refused_before_anything_is_sent(kin
     asked = request()
     prompt = sum(asked.counter.count(each.content) + 4 for each in asked.messages)
     async with chat(kind, provider, context_window=prompt + 89) as model:
-        with pytest.raises(ModelOverflowError) as told:
+        with pytest.raises(ModelError, check=of_kind("overflow")) as told:
             await model.complete(asked)
         assert told.value.charged is False
         assert not provider.served
@@ -265,7 +262,9 @@ async def test_schemas_can_be_insisted_on_or_left_out(kind):
     """With "on" a server that cannot is an error that names the field, and never a weaker ask."""
     with Provider(structured=False) as plain:
         async with chat(kind, plain, structured="on") as model:
-            with pytest.raises(PermanentModelError, match=r"response_format|output_config"):
+            with pytest.raises(
+                ModelError, match=r"response_format|output_config", check=of_kind("permanent")
+            ):
                 await model.complete(extraction())
         async with chat(kind, plain, structured="off") as model:
             assert parse((await model.complete(extraction())).text).answer.entities
@@ -307,7 +306,7 @@ async def test_a_server_that_only_streams_is_served_by_the_switch(kind):
     """Without it the error names the field, which is the name of the switch."""
     with Provider(stream_only=True) as streaming:
         async with chat(kind, streaming) as model:
-            with pytest.raises(PermanentModelError, match="stream"):
+            with pytest.raises(ModelError, match="stream", check=of_kind("permanent")):
                 await model.complete(request())
         async with chat(f"{kind}-stream", streaming) as model:
             assert (await model.complete(request())).text
@@ -386,7 +385,7 @@ async def test_a_memory_closes_its_store_even_where_its_model_will_not_let_go(tm
         await memory.close()
     await memory.close()
     assert Clinging.asked == 1
-    with pytest.raises(MemoryClosedError):
+    with pytest.raises(ClosedError):
         await memory._resources.store.tenant("default").sessions()
 
 
@@ -458,7 +457,7 @@ async def test_address_and_key_of_a_named_model_come_from_the_environment(
         monkeypatch.setenv(f"{dialect.upper()}_API_KEY", key)
         model = model_by_name(f"{dialect}:tiny")
         try:
-            with nullcontext() if taken else pytest.raises(PermanentModelError):
+            with nullcontext() if taken else pytest.raises(ModelError, check=of_kind("permanent")):
                 assert (await model.complete(request())).text
         finally:
             await model.disconnect()

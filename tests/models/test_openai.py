@@ -6,10 +6,11 @@ import sys
 
 import pytest
 from asking import chat, make, request, until
+from kinds import of_kind
 from provider import Provider
 from typer.testing import CliRunner
 
-from hiermem import ConfigError, Memory, Message, PermanentModelError, TransientModelError
+from hiermem import ConfigError, Memory, Message, ModelError
 from hiermem.cli.app import app
 from hiermem.embedders.openai import OpenAIEmbedder
 from hiermem.embedders.sentence_transformers import SentenceTransformerEmbedder
@@ -45,7 +46,7 @@ async def test_a_key_of_the_environment_never_goes_to_an_address_that_was_named(
     monkeypatch.setenv(key, "sk-the-environments-key")
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "the-environments-token")
     async with chat(kind, provider, api_key=None) as model:
-        with pytest.raises(PermanentModelError, match="key is not accepted"):
+        with pytest.raises(ModelError, match="key is not accepted", check=of_kind("permanent")):
             await model.complete(request())
     assert len(provider.served) == 1
     assert "the-environments" not in sent_keys(provider)
@@ -113,7 +114,7 @@ async def test_a_client_of_ones_own_is_used_and_left_open_and_does_not_retry(pro
     model = OpenAIChat("tiny", client=client)
     assert (await model.complete(request())).text
     provider.meet("429")
-    with pytest.raises(TransientModelError):
+    with pytest.raises(ModelError, check=of_kind("transient")):
         await model.complete(request())
     assert len(provider.served) == 2
     await model.disconnect()

@@ -6,7 +6,7 @@ from sampling import crossed
 
 from hiermem import AsyncMemory, ExtractionOptions, Message, UpdatePolicy
 from hiermem.config import for_model
-from hiermem.errors import ModelTimeoutError
+from hiermem.errors import ModelError
 from hiermem.models.anthropic import AnthropicChat
 from hiermem.models.function import FunctionLLM
 from hiermem.models.openai import OpenAIChat
@@ -69,7 +69,7 @@ async def test_a_call_that_was_late_is_repeated_once_and_given_twice_the_time():
 
     async def late(request):
         asked.append(request.patience)
-        raise ModelTimeoutError("late")
+        raise ModelError("late", kind="timeout")
 
     policy = UpdatePolicy(batch_delay=0, retries=9)
     async with AsyncMemory.open(":memory:", llm=FunctionLLM(late), update_policy=policy) as memory:

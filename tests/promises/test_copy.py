@@ -19,19 +19,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from kinds import of_kind
 from logbook import text
 from sampling import every, share
 from test_dump import LIFE, STEPS, live, memory_over, now, settled, store_of
 
-from hiermem import (
-    AsyncMemory,
-    Message,
-    NotFoundError,
-    SecretMismatchError,
-    SessionDiffersError,
-    StoreError,
-    UsageError,
-)
+from hiermem import AsyncMemory, ConflictError, Message, NotFoundError, StoreError, UsageError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing import DiedError, FaultPlan, FaultyStore
@@ -148,7 +141,7 @@ async def test_a_copy_of_a_space_is_the_space_and_its_members(kind, tmp_path):
     assert (await memory.copy_to(target)).ok
     assert await content(target) == await content(source)
     await copied.space("ada").note("Written at the target.")
-    with pytest.raises(SessionDiffersError):
+    with pytest.raises(ConflictError, check=of_kind("copy")):
         await memory.copy_to(target, space="ada")
     assert (await memory.copy_to(target, space="bob")).ok
     with pytest.raises(NotFoundError):
@@ -304,7 +297,7 @@ async def test_a_target_that_differs_is_refused_and_left_as_it_was():
     for change, name in ((append, "t"), (erase, "t"), (note, "")):
         target = await changed(change)
         before = await content(target)
-        with pytest.raises(SessionDiffersError) as caught:
+        with pytest.raises(ConflictError, check=of_kind("copy")) as caught:
             await memory.copy_to(target)
         assert caught.value.session_id == name
         assert (repr(name) if name else "spaces") in str(caught.value)
@@ -312,11 +305,11 @@ async def test_a_target_that_differs_is_refused_and_left_as_it_was():
     # What was erased at the target is refused as well when it has gone from both.
     target = await changed(append)
     await memory.erase_session("t")
-    with pytest.raises(SessionDiffersError):
+    with pytest.raises(ConflictError, check=of_kind("copy")):
         await memory.copy_to(target)
     stranger = await sqlite()
     await filled(stranger, "s")
-    with pytest.raises(SecretMismatchError):
+    with pytest.raises(ConflictError, check=of_kind("secret")):
         await memory.copy_to(stranger)
 
 

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from logbook import CONFIGS, START, Lasting, Words, text
 from sampling import chosen
 
-from hiermem import AsyncMemory, Message, SessionClosedError, UpdatePolicy
+from hiermem import AsyncMemory, ClosedError, Message, UpdatePolicy
 from hiermem.errors import BudgetTooSmallError, HiermemError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
@@ -133,7 +133,7 @@ class Life(RuleBasedStateMachine):
             name, plain, session = self.session(pick)
         messages = self.say(count, words)
         if plain is not None and plain.closed:
-            with pytest.raises(SessionClosedError):
+            with pytest.raises(ClosedError):
                 self.run(session.append(messages))
             return
         self.run(session.append(messages))
@@ -201,7 +201,7 @@ class Life(RuleBasedStateMachine):
     def event(self, pick, kind):
         _, plain, session = self.session(pick)
         if kind == "flush" and plain.closed:
-            with pytest.raises(SessionClosedError):
+            with pytest.raises(ClosedError):
                 self.run(session.flush())
             return
         self.run(getattr(session, kind)())

@@ -9,9 +9,10 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import of_kind
 from sampling import drawn
 
-from hiermem import Message, MessageConflictError, StoreError, TextPart, ToolCall
+from hiermem import ConflictError, Message, StoreError, TextPart, ToolCall
 from hiermem.testing.faults import FaultPlan
 from hiermem.testing.strategies import HOSTILE_NAMES
 
@@ -105,7 +106,7 @@ async def test_p2_a_key_with_other_content_is_refused_and_nothing_is_written(log
             fresh = [Message.user("fresh", key=f"f{n}") for n in range(2)]
             batch = [*fresh, change(sent[place_])]
             luck.shuffle(batch)
-            with pytest.raises(MessageConflictError) as caught:
+            with pytest.raises(ConflictError, check=of_kind("key")) as caught:
                 await session.append(batch)
             assert caught.value.index == place_
             assert caught.value.key == sent[place_].key
@@ -119,7 +120,7 @@ async def test_p2_two_different_messages_under_one_key_in_one_call_are_refused()
     async with place("memory") as at:
         memory = await opened(at, CONFIGS["tokens"])
         session = memory.session("s")
-        with pytest.raises(MessageConflictError):
+        with pytest.raises(ConflictError, check=of_kind("key")):
             await session.append(Message.user("one", key="k"), Message.user("two", key="k"))
         assert await session.append(Message.user("two", key="k")) == [0]
 

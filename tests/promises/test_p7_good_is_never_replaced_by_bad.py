@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sampling import drawn, params
 
 from hiermem import LLMResponse, Message, UpdatePolicy
-from hiermem.errors import PermanentModelError, TransientModelError
+from hiermem.errors import ModelError
 from hiermem.process import utc_now
 from hiermem.testing.llms import RETURNING, FaultyLLM, ScriptedLLM
 
@@ -273,7 +273,7 @@ async def test_p7_a_transient_failure_is_tried_again_within_the_run():
     def answer(request):
         calls.append(request)
         if len(calls) == 1:
-            raise TransientModelError("503", charged=False, retry_after=0.0)
+            raise ModelError("503", charged=False, retry_after=0.0, kind="transient")
 
     policy = POLICY.model_copy(update={"retries": 2})
     async with place("memory") as at:
@@ -305,7 +305,7 @@ class Late(ScriptedLLM):
 async def test_p7_a_run_that_was_taken_over_stores_no_stand_in():
     """It slept past its claim; broken, what it has no text for is stored under the new holder."""
     later, policy = Later(), POLICY.model_copy(update={"max_attempts": 1})
-    models, runs = (Late(PermanentModelError("no such model")), Late()), []
+    models, runs = (Late(ModelError("no such model")), Late()), []
     async with place("memory") as at:
         for model in models:
             parts = {"llm": model, "update_policy": policy, "clock": later}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem import ConfigError, ConvergenceError, HierarchyConfig, LevelConfig
+from hiermem import ConfigError, HierarchyConfig, LevelConfig
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -184,5 +184,5 @@ def test_p8_a_level_that_cannot_converge_is_refused(wrong):
 
 
 def test_p8_the_refusal_of_a_floor_says_that_it_cannot_converge():
-    with pytest.raises(ConvergenceError, match="cannot converge"):
+    with pytest.raises(ConfigError, match="cannot converge"):
         HierarchyConfig.by_tokens(verbatim_tokens=100)

@@ -9,20 +9,12 @@ import pytest
 from fast_loop import run_fast
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import of_kind
 from sampling import drawn
 
-from hiermem import (
-    AsyncMemory,
-    EmbedderMismatchError,
-    InvalidVectorError,
-    Message,
-    PermanentModelError,
-    SearchPolicy,
-    TransientModelError,
-    UsageError,
-)
+from hiermem import AsyncMemory, ConflictError, Message, ModelError, SearchPolicy, UsageError
 from hiermem.embedders import HashingEmbedder
-from hiermem.errors import ModelDownError
+from hiermem.errors import SpendLimitError
 from hiermem.search.embedder_client import EmbedderClient
 from hiermem.search.indexes import STRIDE
 from hiermem.stores.memory import MemoryStore
@@ -49,7 +41,7 @@ class Meanings:
         self.sent.append(list(texts))
         await asyncio.sleep(0)
         if self.break_at is not None and len(self.passages) > self.break_at:
-            raise PermanentModelError("no credit")
+            raise ModelError("no credit")
         if self.script:
             answer = self.script.pop(0)
             if isinstance(answer, Exception):
@@ -195,7 +187,7 @@ async def test_a_pass_that_broke_off_is_gone_on_with():
     store = MemoryStore()
     broken = Meanings(break_at=STRIDE + 10)
     _, session = await filled(store, broken, 2 * STRIDE + 10)
-    with pytest.raises(PermanentModelError):
+    with pytest.raises(ModelError, check=of_kind("permanent")):
         await session.embed()
     (run,) = await session.runs()
     assert (run.kind, run.outcome) == ("embedding", "error")
@@ -274,7 +266,7 @@ async def test_another_embedder_is_refused_and_never_mixed():
             stranger.search("conveyance"),
             stranger.recall("conveyance"),
         ):
-            with pytest.raises(EmbedderMismatchError, match="reembed"):
+            with pytest.raises(ConflictError, match="reembed", check=of_kind("embedder")):
                 await call
         assert other.passages == []
     without = memory_over(store, None).session("s")
@@ -296,7 +288,7 @@ async def test_reembedding_drops_the_old_ones_and_makes_the_new():
     for kind in ("vectors/64/meanings", "vectors-L1/64/meanings", "vectors-L2/64/meanings"):
         assert await tenant.blocks("s", kind) == []
     assert (await new.session("s").search("conveyance"))[0].index == 12
-    with pytest.raises(EmbedderMismatchError):
+    with pytest.raises(ConflictError, check=of_kind("embedder")):
         await session.search("conveyance")
     assert sum(report.texts for report in await new.reembed()) == 0
 
@@ -337,16 +329,18 @@ async def test_nothing_is_held_up_by_an_embedder_that_asks_for_a_long_pause(aske
         now += seconds
         await asyncio.sleep(0)
 
-    embedder = Meanings(script=[TransientModelError("429", charged=False, retry_after=asked)])
+    embedder = Meanings(
+        script=[ModelError("429", charged=False, retry_after=asked, kind="transient")]
+    )
     client = EmbedderClient(embedder, SearchPolicy(), clock=lambda: now, sleep=sleep)
     made = client.passages(["a"], len, lambda: stops and now > 2)
     async with asyncio.timeout(30):
         if stops:
             assert await made is None
         else:
-            with pytest.raises(TransientModelError):
+            with pytest.raises(ModelError, check=of_kind("transient")):
                 await made
-            with pytest.raises(ModelDownError):
+            with pytest.raises(SpendLimitError):
                 await client.passages(["a"], len, lambda: None)
     assert len(embedder.sent) == 1
     assert max(slept, default=0) <= 2
@@ -359,7 +353,7 @@ async def test_a_bad_answer_is_refused_by_embed_and_costs_a_search_its_vectors_a
 ):
     store = MemoryStore()
     memory, session = await filled(store, Meanings(script=[answer]))
-    with pytest.raises(InvalidVectorError):
+    with pytest.raises(ModelError, check=of_kind("invalid")):
         await session.embed()
     assert await memory._handle.store.blocks("s", "vectors/64/meanings") == []
     await session.embed()
@@ -374,7 +368,7 @@ async def test_a_bad_answer_is_refused_by_embed_and_costs_a_search_its_vectors_a
 
 
 async def test_an_embedder_that_fails_for_the_moment_is_asked_again():
-    embedder = Meanings(script=[TransientModelError("busy"), OSError("reset"), None])
+    embedder = Meanings(script=[ModelError("busy", kind="transient"), OSError("reset"), None])
     slept = []
 
     async def sleep(seconds):
@@ -385,7 +379,7 @@ async def test_an_embedder_that_fails_for_the_moment_is_asked_again():
     assert len(embedder.sent) == 3
     assert 0 < sum(slept) <= 1.5, "two pauses, of at most half a second and one"
     always = EmbedderClient(Meanings(script=[OSError("reset")] * 9), SearchPolicy(), sleep=sleep)
-    with pytest.raises(TransientModelError):
+    with pytest.raises(ModelError, check=of_kind("transient")):
         await always.passages(["a conveyance"], len, lambda: None)
 
 
@@ -393,7 +387,7 @@ async def test_a_search_goes_on_by_words_where_the_embedder_is_down(caplog):
     embedder = Meanings()
     _, session = await filled(MemoryStore(), embedder)
     await session.embed()
-    for error in (TransientModelError("busy"), PermanentModelError("bad key")):
+    for error in (ModelError("busy", kind="transient"), ModelError("bad key")):
         caplog.clear()
         embedder.script = [error]
         assert [hit.index for hit in await session.search("automobile")] == [12]
@@ -680,11 +674,11 @@ async def test_an_embedder_that_keeps_failing_is_left_alone_by_passes_and_questi
         nonlocal now
         now += seconds
 
-    embedder = Meanings(script=[TransientModelError("503")] * 1_000)
+    embedder = Meanings(script=[ModelError("503", kind="transient")] * 1_000)
     client = EmbedderClient(embedder, SearchPolicy(embed_batch=2), clock=lambda: now, sleep=sleep)
     texts = [f"{word} {n}" for n in range(40) for word in ("conveyance", "medic")]
     for start in range(0, 40, 2):
-        with pytest.raises((TransientModelError, ModelDownError)):
+        with pytest.raises((ModelError, SpendLimitError)):
             await client.passages(texts[start : start + 2], len, lambda: None)
     met = len(embedder.sent)
     assert met <= 12

@@ -457,12 +457,12 @@ async def test_a_damaged_block_is_made_again(damage):
 
 
 async def test_a_store_that_cannot_keep_blocks_is_searched_all_the_same():
-    from hiermem.errors import StoreBusyError
+    from hiermem.errors import StoreError
 
     memory, session = await filled(MemoryStore(), STRIDE)
 
     async def refuse(*args, **named):
-        raise StoreBusyError("somebody else writes")
+        raise StoreError("somebody else writes", retryable=True)
 
     memory._handle.store.put_blocks = refuse
     assert await session.search("violin")

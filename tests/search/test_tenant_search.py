@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import AsyncMemory, Message, SearchPolicy, UsageError
-from hiermem.errors import ReadOnlyError, SessionChangedError
+from hiermem.errors import BusyError, ReadOnlyError
 from hiermem.handle import Handle
 from hiermem.search import segments, tenant_index
 from hiermem.search.index import unpack
@@ -391,6 +391,6 @@ async def test_a_search_that_is_always_overtaken_names_no_session_that_there_is_
     async with AsyncMemory.open(":memory:") as memory:
         await memory.session("s").append(Message.user("The pump stands in Kiel."))
         monkeypatch.setattr(Handle, "is_unchanged", changed)
-        with pytest.raises(SessionChangedError, match=r"^a session changed") as raised:
+        with pytest.raises(BusyError, match=r"^a session changed") as raised:
             await memory.search("pump")
     assert raised.value.session_id is None

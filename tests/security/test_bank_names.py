@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import pytest
 from sampling import params
 
-from hiermem import FolderError, Memory
+from hiermem import FileError, Memory
 from hiermem.bank import folder_io
 from hiermem.bank.exchange import META, ExchangedBank, Pointer, plan, text_hash
 from hiermem.bank.rules import check_file_name, fold, names_in
@@ -201,7 +201,7 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
         assert space.consolidate().status == "ok"
         for call in (space.export, space.load):
             for overwrite in (False, True):
-                with pytest.raises(FolderError, match="no plain file"):
+                with pytest.raises(FileError, match="no plain file"):
                     call(folder, overwrite=overwrite)
         assert "mine" not in space.read("progress.md")
     assert target.read_text() == "mine"

@@ -7,22 +7,22 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 import pytest
+from kinds import of_kind
 from sampling import crossed, params
 from stand_ins import WordCounter
 
 from hiermem import (
     AsyncMemory,
     BudgetTooSmallError,
+    ConflictError,
     HierarchyConfig,
     HiermemError,
     JsonPart,
     LLMResponse,
     Message,
-    MessageConflictError,
-    PermanentModelError,
+    ModelError,
     TextPart,
     ToolCall,
-    TransientModelError,
     UpdatePolicy,
 )
 from hiermem.convert import from_anthropic, from_openai
@@ -133,7 +133,7 @@ async def test_a_conflict_names_the_message_and_not_its_key(kind, tmp_path, hear
     memory = await opened(kind, tmp_path)
     session = memory.session("s")
     await session.append(talk(4))
-    with pytest.raises(MessageConflictError) as caught:
+    with pytest.raises(ConflictError, check=of_kind("key")) as caught:
         await session.append(Message.user(f"{CANARY} other", key=f"{CANARY}-key-2"))
     assert_clean(caught.value)
     assert caught.value.key == f"{CANARY}-key-2", "the application still learns which it was"
@@ -162,10 +162,10 @@ class Crashing(ScriptedLLM):
             try:
                 int(words)
             except ValueError as error:
-                raise TransientModelError(words) from error
+                raise ModelError(words, kind="transient") from error
         raise {
-            "transient": TransientModelError,
-            "permanent": PermanentModelError,
+            "transient": ModelError,
+            "permanent": ModelError,
             "value": ValueError,
             "key": KeyError,
             "timeout": TimeoutError,

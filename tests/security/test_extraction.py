@@ -14,7 +14,7 @@ from hiermem import (
     HiermemError,
     LLMResponse,
     Message,
-    PermanentModelError,
+    ModelError,
 )
 from hiermem.convert.mermaid import to_mermaid
 from hiermem.stores.memory import MemoryStore
@@ -118,7 +118,7 @@ TELLS = {
     "unknown types": lambda r: given(entities=[entity("x", type=CANARY)]),
     "wrong value": lambda r: given(entities=[entity("x", confidence=CANARY)]),
     "broken": lambda r: '{"summary": "' + CANARY,
-    "error": lambda r: PermanentModelError(f"key sk-{CANARY}"),
+    "error": lambda r: ModelError(f"key sk-{CANARY}"),
     "crash": lambda r: RuntimeError(f"key sk-{CANARY}"),
     "refusal": lambda r: LLMResponse(CANARY, finish_reason="refusal"),
 }

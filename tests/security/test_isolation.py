@@ -14,7 +14,7 @@ from hiermem import (
     ContextWindowManager,
     HierarchyConfig,
     HiermemError,
-    InvalidTextError,
+    InvalidMessageError,
     Message,
     NotFoundError,
     UpdatePolicy,
@@ -141,13 +141,13 @@ async def test_every_name_is_a_session_a_thread_and_a_key_of_its_own(store, ever
 async def test_a_name_that_is_none_is_refused_everywhere(store, bad):
     memory = memory_over(store, "t")
     await fill(memory, "s", "mark", count=2)
-    with pytest.raises(InvalidTextError):
+    with pytest.raises(InvalidMessageError):
         memory_over(store, bad)
-    with pytest.raises(InvalidTextError):
+    with pytest.raises(InvalidMessageError):
         ContextWindowManager(store, tenant=bad)
-    with pytest.raises(InvalidTextError):
+    with pytest.raises(InvalidMessageError):
         memory.session(bad)
-    with pytest.raises(InvalidTextError):
+    with pytest.raises(InvalidMessageError):
         memory.session("s", participants=[bad])
     for wrong in (
         lambda: Message.user("x", thread=bad),

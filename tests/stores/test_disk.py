@@ -21,7 +21,6 @@ from hiermem import (
     Message,
     NotFoundError,
     ReadOnlyError,
-    StoreBusyError,
     StoreCorruptError,
     StoreError,
     UsageError,
@@ -139,7 +138,12 @@ class _Refusing:
 
 
 @pytest.mark.parametrize(
-    "error", [StoreError("SQLite failed (SQLITE_FULL)"), StoreBusyError("locked"), ReadOnlyError()]
+    "error",
+    [
+        StoreError("SQLite failed (SQLITE_FULL)"),
+        StoreError("locked", retryable=True),
+        ReadOnlyError(),
+    ],
 )
 async def test_a_context_needs_no_room_on_the_disk(monkeypatch, error) -> None:
     """Its sticky state only saves a cache miss; a chat goes on without it."""

@@ -12,8 +12,9 @@ import time
 
 import postgres_server
 import pytest
+from kinds import of_kind
 
-from hiermem import AsyncMemory, Message, SessionDiffersError
+from hiermem import AsyncMemory, ConflictError, Message
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.upkeep import copy_plan as transfer
@@ -95,7 +96,7 @@ async def test_a_memory_goes_to_postgresql_and_back(tmp_path, opened):
     assert await content(target) == await content(source)
     assert "PostgreSQL at" in (await memory.session("s").erase([8])).copies[0].place
     await other.session("s").append(Message.user("Mine."))
-    with pytest.raises(SessionDiffersError):
+    with pytest.raises(ConflictError, check=of_kind("copy")):
         await memory.copy_to(target)
     for back in (await SQLiteStore.open(tmp_path / "back.db"), MemoryStore(), await opened("b")):
         assert (await other.copy_to(back)).ok

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.errors import MemoryClosedError
+from hiermem.errors import ClosedError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.samples import (
@@ -345,7 +345,7 @@ async def test_writes_wait_while_the_file_is_written_anew(tmp_path):
     assert all(one.done for one in outcomes if isinstance(one, Scrubbed))
     assert len(await tenant.messages("s", 0, 999)) == 70
     await store.close()
-    with pytest.raises(MemoryClosedError):
+    with pytest.raises(ClosedError):
         await tenant.scrub()
 
 
@@ -354,5 +354,5 @@ async def test_scrubbing_in_memory_is_done_at_once():
     for store in (MemoryStore(), await SQLiteStore.open(":memory:")):
         assert await store.tenant("t").scrub() == Scrubbed(done=True)
         await store.close()
-        with pytest.raises(MemoryClosedError):
+        with pytest.raises(ClosedError):
             await store.tenant("t").scrub()

@@ -5,9 +5,10 @@ import uuid
 
 import pytest
 from conformance import Conformance
+from kinds import of_kind
 
 from hiermem import AsyncMemory
-from hiermem.errors import NotFoundError, SecretMismatchError, UsageError
+from hiermem.errors import ConflictError, NotFoundError, UsageError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sharded import ShardedStore
 from hiermem.stores.sqlite import SQLiteStore
@@ -67,7 +68,7 @@ async def test_databases_of_one_store_have_one_secret():
     assert len(await store.claim_due(3, lease=60.0)) == 3
     assert len(await store.claim_due(3, lease=60.0)) == 1
     await store.close()
-    with pytest.raises(SecretMismatchError):
+    with pytest.raises(ConflictError, check=of_kind("secret")):
         await PostgresStore.open(dsn, schema=second, secret=b"x" * 32)
     with pytest.raises(UsageError, match="secret"):
         await PostgresStore.open(dsn, schema=second, secret=b"x")

@@ -17,7 +17,6 @@ from hiermem.errors import (
     NotFoundError,
     StoreCorruptError,
     StoreError,
-    StoreNewerError,
     UsageError,
 )
 from hiermem.stores.sqlite import SQLiteStore, files
@@ -109,7 +108,7 @@ async def test_a_newer_store_is_refused_and_left_untouched(tmp_path):
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     connection.close()
-    assert "upgrade" in await _refused(path, StoreNewerError)
+    assert "upgrade" in await _refused(path, StoreCorruptError)
 
 
 @pytest.mark.parametrize(

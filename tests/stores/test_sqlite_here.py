@@ -7,8 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from kinds import of_kind
 
-from hiermem import Memory, MemoryClosedError, Message, MessageConflictError
+from hiermem import ClosedError, ConflictError, Memory, Message
 from hiermem.stores.sqlite import files
 from hiermem.stores.sqlite.schema import current
 from hiermem.stores.sqlite.workers import Transaction, Writer
@@ -85,7 +86,7 @@ def test_it_steps_back_while_another_thread_writes(writer: Writer) -> None:
 
 def test_a_closed_writer_refuses(writer: Writer) -> None:
     writer.close()
-    with pytest.raises(MemoryClosedError):
+    with pytest.raises(ClosedError):
         writer.run_here(insert)
 
 
@@ -118,6 +119,6 @@ def test_keys_hold_and_a_second_handle_sees_what_the_first_wrote(tmp_path: Path)
             assert first.append(Message.user(f"a {n}", key=f"a{n}")) == [2 * n]
             assert second.append(Message.user(f"b {n}", key=f"b{n}")) == [2 * n + 1]
         assert first.append(Message.user("b 7", key="b7")) == [15]
-        with pytest.raises(MessageConflictError):
+        with pytest.raises(ConflictError, check=of_kind("key")):
             second.append(Message.user("other", key="a3"))
         assert [m.content for m in first.messages(0, 4)] == ["a 0", "b 0", "a 1", "b 1"]

@@ -7,9 +7,8 @@ import threading
 import pytest
 
 from hiermem.errors import (
-    InvalidTextError,
-    MemoryClosedError,
-    StoreBusyError,
+    ClosedError,
+    InvalidMessageError,
     StoreCorruptError,
     StoreError,
     UsageError,
@@ -108,7 +107,7 @@ async def test_of_a_shared_commit_only_the_failing_write_is_undone(store):
     go.set()
     outcomes = await asyncio.gather(held, *tasks, return_exceptions=True)
     assert [type(one).__name__ for one in outcomes[2:5]] == [
-        "UsageError", "UsageError", "InvalidTextError",
+        "UsageError", "UsageError", "InvalidMessageError",
     ]  # fmt: skip
     assert not any(isinstance(one, Exception) for one in (outcomes[1], *outcomes[5:]))
     assert [one.content for one in await tenant.messages("s", 0, 9)] == ["x", "a", "e"]
@@ -122,7 +121,7 @@ async def test_a_held_lock_is_busy_and_nothing_is_written(store, tmp_path):
     other.execute("BEGIN IMMEDIATE")
     tasks = [write(tenant, "s", [Message.user("y")]) for _ in range(3)]
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(one) for one in outcomes] == [StoreBusyError] * 3
+    assert [type(one) for one in outcomes] == [StoreError] * 3
     assert all(one.retryable and one.committed is False for one in outcomes)
     assert len({id(one) for one in outcomes}) == 3
     assert len(await tenant.messages("s", 0, 9)) == 1, "reads go on meanwhile"
@@ -336,7 +335,7 @@ async def test_a_pool_closed_while_reading_finishes_the_reads(tmp_path):
     await asyncio.sleep(0)
     await opened.close()
     assert await asyncio.gather(*reads) == [[]] * 20
-    with pytest.raises(MemoryClosedError):
+    with pytest.raises(ClosedError):
         await opened.tenant("t").sessions()
 
 
@@ -346,6 +345,6 @@ def test_errors_say_nothing_of_the_values():
         "CANARY\ud800".encode()
     except UnicodeEncodeError as error:
         told = translate(error)
-    assert isinstance(told, InvalidTextError)
+    assert isinstance(told, InvalidMessageError)
     assert told.__cause__ is None
     assert "CANARY" not in repr(told)

@@ -20,7 +20,7 @@ from hiermem import AsyncMemory
 from hiermem.changes import change
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.context import read as reading
-from hiermem.errors import ConfigError, TransientModelError
+from hiermem.errors import ConfigError, ModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMRequest
 from hiermem.testing.llms import ScriptedLLM, write
@@ -99,7 +99,7 @@ def refusing_some(request: LLMRequest) -> str:
 
 
 def down(request: LLMRequest) -> str:
-    raise TransientModelError("503", charged=False)
+    raise ModelError("503", charged=False, kind="transient")
 
 
 async def queue_of(fixture: SessionFixture) -> int:

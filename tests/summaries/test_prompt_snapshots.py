@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hiermem.bank import prompt
-from hiermem.errors import InvalidAnswerError
+from hiermem.calls.failures import InvalidAnswerError
 from hiermem.extraction import prompt as extraction
 from hiermem.prompts import load_named
 from hiermem.prompts.template import Facts, Length, render, second_request

@@ -20,10 +20,7 @@ from session_fixture import COUNTER, SessionFixture, messages
 
 from hiermem.changes import change as changing
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.errors import (
-    NotFoundError,
-    PermanentModelError,
-)
+from hiermem.errors import ModelError, NotFoundError
 from hiermem.log.append import fork
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
@@ -178,14 +175,14 @@ async def test_p7_a_good_text_stays_where_the_new_one_was_not_to_be_had():
     await recompress(fixture.handle, "s", 1, (0, 10))
 
     def refuse(request):
-        raise PermanentModelError("no", charged=False)
+        raise ModelError("no", charged=False)
 
     report = await fixture.update(ScriptedLLM(script=refuse))
     assert (report.failed, report.degraded) == (1, 0)
     node, revision = (await fixture.tree())["L1.0"]
     assert revision == before["L1.0"][1]
     assert (node.status, node.degraded, node.dirty, node.forced) == ("active", False, False, False)
-    assert "PermanentModelError" in node.error
+    assert "ModelError" in node.error
     again = ScriptedLLM()
     await fixture.update(again)
     assert again.calls == 0

@@ -20,12 +20,7 @@ from session_fixture import START, SessionFixture, messages
 
 from hiermem.changes import change as changing
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.errors import (
-    MessageWithdrawnError,
-    PermanentModelError,
-    StoreCorruptError,
-    TransientModelError,
-)
+from hiermem.errors import ConflictError, ModelError, StoreCorruptError
 from hiermem.log import append as appending
 from hiermem.log.trees import Build
 from hiermem.models.offline.model import ExtractiveLLM
@@ -395,7 +390,7 @@ async def test_a_node_that_cannot_be_made_keeps_the_old_tree_until_it_has_a_stan
     assert await fixture.tenant.tree("s").levels() == {1: 6, 2: 1}
 
     def refuse(request):
-        raise PermanentModelError("no", charged=False)
+        raise ModelError("no", charged=False)
 
     report = await full(fixture, SIXES, ScriptedLLM(script=refuse))
     assert report.swapped, "stand-ins are texts; they are made anew later"
@@ -406,7 +401,7 @@ async def test_a_node_that_cannot_be_made_keeps_the_old_tree_until_it_has_a_stan
 
 
 def _transient(request):
-    raise TransientModelError("busy", charged=False)
+    raise ModelError("busy", charged=False, kind="transient")
 
 
 async def test_the_deadline_ends_a_re_pack_between_two_pages():
@@ -489,7 +484,7 @@ async def change(fixture, deed):
     elif kind == "flush":
         await appending.happen(fixture.handle, "s", "flush")
     elif kind == "edit":
-        with contextlib.suppress(MessageWithdrawnError):
+        with contextlib.suppress(ConflictError):
             await changing.edit(fixture.handle, "s", index, sentence(index, words))
     else:
         await changing.erase(fixture.handle, "s", [index], kind=kind)

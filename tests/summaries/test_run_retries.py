@@ -10,7 +10,7 @@ from editing import regenerating
 from sampling import crossed
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
-from hiermem.errors import ModelTimeoutError, TransientModelError
+from hiermem.errors import ModelError
 from hiermem.prompts import load
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
@@ -204,7 +204,7 @@ async def test_an_outage_costs_no_attempt_and_no_summary(concurrency, from_call)
 
     def fate(request):
         if down and llm.calls > from_call:
-            raise TransientModelError("connection refused", charged=False)
+            raise ModelError("connection refused", charged=False, kind="transient")
         return False
 
     llm = Sulky(fate)
@@ -232,7 +232,7 @@ async def test_an_answer_that_is_late_counts_only_where_others_are_in_time(other
 
     def fate(request):
         if on_pump_4(request) or not others:
-            raise ModelTimeoutError("late")
+            raise ModelError("late", kind="timeout")
         return False
 
     llm = Sulky(fate)

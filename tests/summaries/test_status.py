@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from hiermem import AsyncMemory, Message
-from hiermem.errors import IllegalTransitionError
+from hiermem.errors import UsageError
 from hiermem.tree import status
 from hiermem.types import Node, Revision, Span, Status
 
@@ -84,7 +84,7 @@ def test_only_the_published_transitions_are_legal(before, move):
         if move != "succeed":
             assert after.revision == begun.revision
     else:
-        with pytest.raises(IllegalTransitionError):
+        with pytest.raises(UsageError):
             MOVES[move](begun)
 
 
@@ -113,7 +113,7 @@ def test_a_node_that_an_edit_alone_made_dirty_serves_and_is_not_pending():
 
 
 def test_keep_needs_a_text_to_keep():
-    with pytest.raises(IllegalTransitionError):
+    with pytest.raises(UsageError):
         status.keep(node(status="generating"), error=None)
     assert status.keep(node(status="generating", revision=2), error="x").status == "active"
 

@@ -21,11 +21,7 @@ from session_fixture import START, SessionFixture, messages, text, until
 
 from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.errors import (
-    NotFoundError,
-    PermanentModelError,
-    TransientModelError,
-)
+from hiermem.errors import ModelError, NotFoundError
 from hiermem.log import append as appending
 from hiermem.models.function import FunctionLLM
 from hiermem.models.offline.model import ExtractiveLLM
@@ -289,7 +285,7 @@ async def test_transient_errors_are_waited_out_as_asked_for():
 
     def busy(request):
         if llm.calls < 3:
-            raise TransientModelError("429", charged=False, retry_after=7.0)
+            raise ModelError("429", charged=False, retry_after=7.0, kind="transient")
 
     llm = ScriptedLLM(script=busy)
     report = await fixture.update(llm)
@@ -328,7 +324,7 @@ async def test_errors_and_journal_hold_no_word_of_the_conversation(caplog):
     canary = "kingfisher-7731"
 
     def leak(request):
-        raise PermanentModelError(f"cannot read {canary} with key sk-{canary}")
+        raise ModelError(f"cannot read {canary} with key sk-{canary}")
 
     fixture = SessionFixture()
     await fixture.say(Message.user(f"{canary} {text(n)}", created_at=START) for n in range(40))

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import of_kind
 from sampling import drawn
 
-from hiermem.errors import ModelError, ModelOverflowError
+from hiermem.errors import ModelError
 from hiermem.prompts import load
 from hiermem.prompts.template import Facts, Length, render
 from hiermem.protocols import LLMRequest, SourceText
@@ -122,5 +123,5 @@ async def test_the_same_seed_gives_the_same_faults():
 
 async def test_a_stated_window_is_kept():
     _, request = ask()
-    with pytest.raises(ModelOverflowError):
+    with pytest.raises(ModelError, check=of_kind("overflow")):
         await ScriptedLLM(context_window=100).complete(request)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.errors import InvalidMessageError, InvalidTextError
+from hiermem.errors import InvalidMessageError
 from hiermem.text import policy
 from hiermem.text.policy import (
     MAX_CALLS,
@@ -50,7 +50,7 @@ def test_a_text_is_given_back_untouched_or_refused(text):
     if storable(text):
         assert check(text, what="x", cap=100) is text
     else:
-        with pytest.raises(InvalidTextError):
+        with pytest.raises(InvalidMessageError):
             check(text, what="x", cap=100)
 
 
@@ -77,13 +77,13 @@ def test_a_cap_is_exact_and_refuses_in_both_modes(cap):
     """Broken if text over the cap is cut, or if a cap is off by one."""
     assert len(check("x" * cap, what="x", cap=cap)) == cap
     for mode in ("refuse", "replace"):
-        with pytest.raises(InvalidTextError, match=f"{cap:,}"):
+        with pytest.raises(InvalidMessageError, match=f"{cap:,}"):
             check("x" * (cap + 1), what="x", cap=cap, on_bad=mode)
 
 
 @pytest.mark.parametrize("bad", BAD)
 def test_an_error_names_the_value_and_never_holds_its_text(bad):
-    with pytest.raises(InvalidTextError) as caught:
+    with pytest.raises(InvalidMessageError) as caught:
         check(f"{SECRET}{bad}", what="the title", cap=100)
     assert "the title" in str(caught.value)
     assert SECRET not in repr(caught.value)
@@ -107,16 +107,16 @@ def test_subclasses_of_text_become_plain_text():
 
     assert type(check(Kind.A, what="x", cap=9)) is str
     assert check(Liar("truth"), what="x", cap=9) == "truth"
-    with pytest.raises(InvalidTextError):
+    with pytest.raises(InvalidMessageError):
         check(Liar("x" * 10), what="x", cap=9)
-    with pytest.raises(InvalidTextError):
+    with pytest.raises(InvalidMessageError):
         check(b"bytes", what="x", cap=9)
 
 
 def test_a_name_has_one_to_512_characters():
     assert check_name("n" * MAX_NAME, what="tenant") == "n" * MAX_NAME
     for wrong in ("", "n" * (MAX_NAME + 1), None, 7):
-        with pytest.raises(InvalidTextError, match="tenant"):
+        with pytest.raises(InvalidMessageError, match="tenant"):
             check_name(wrong, what="tenant")
 
 
@@ -158,7 +158,7 @@ def test_a_good_message_is_given_back_itself():
 def test_every_text_in_a_message_is_checked_and_can_be_replaced(make, bad):
     """Broken if one field of a message is forgotten: a store would fail half-way on it."""
     message = make(f"{SECRET}{bad}")
-    with pytest.raises(InvalidTextError) as caught:
+    with pytest.raises(InvalidMessageError) as caught:
         clean_message(message)
     assert SECRET not in str(caught.value)
     repr(clean_message(message, on_bad="replace")).encode("utf-8")
@@ -170,12 +170,12 @@ def test_an_empty_id_of_a_call_is_replaced_but_never_a_key():
     call = Message.assistant("", tool_calls=(ToolCall("", ""),))
     result = Message.tool("x", tool_call_id="")
     for message in (call, result):
-        with pytest.raises(InvalidTextError, match="is empty"):
+        with pytest.raises(InvalidMessageError, match="is empty"):
             clean_message(message)
     [made] = clean_message(call, on_bad="replace").tool_calls
     assert made.id == clean_message(result, on_bad="replace").tool_call_id != ""
     assert made.name
-    with pytest.raises(InvalidTextError, match="key is empty"):
+    with pytest.raises(InvalidMessageError, match="key is empty"):
         clean_message(Message.user("x", key=""), on_bad="replace")
 
 
@@ -250,7 +250,7 @@ def test_arguments_of_all_calls_share_one_cap():
     half = policy.MAX_ARGUMENTS // 2
     calls = (ToolCall("1", "f", "x" * half), ToolCall("2", "f", "x" * half))
     clean_message(Message.assistant(tool_calls=calls))
-    with pytest.raises(InvalidTextError, match="tool call 2"):
+    with pytest.raises(InvalidMessageError, match="tool call 2"):
         clean_message(Message.assistant(tool_calls=(*calls, ToolCall("3", "f", "x"))))
 
 

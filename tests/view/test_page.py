@@ -15,14 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem import (
-    AsyncMemory,
-    BudgetTooSmallError,
-    Memory,
-    Message,
-    PermanentModelError,
-    UsageError,
-)
+from hiermem import AsyncMemory, BudgetTooSmallError, Memory, Message, ModelError, UsageError
 from hiermem.view.data import Lines, Wording
 from hiermem.view.page import json_block, page
 
@@ -250,7 +243,7 @@ def test_the_page_of_a_session_holds_nothing_of_another(memory):
 
 def test_a_degraded_summary_says_why(tmp_path):
     async def broken(request):
-        error = PermanentModelError(f"the {SECRET} is broken")
+        error = ModelError(f"the {SECRET} is broken")
         error.detail = "the key is not accepted"
         raise error
 

@@ -10,7 +10,7 @@ from session_fixture import COUNTER, START, messages
 
 from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.errors import PermanentModelError, StoreBusyError
+from hiermem.errors import ModelError, StoreError
 from hiermem.handle import Handle
 from hiermem.log.append import About, append, fork
 from hiermem.models.offline.model import ExtractiveLLM
@@ -232,7 +232,7 @@ async def test_a_session_that_fails_is_named_and_stops_no_other():
     )
     await append(foreign, About("odd"), [list(messages(30))])
     report = await archive.update_all()
-    assert report.failures == {"odd": "CounterMismatchError"}
+    assert report.failures == {"odd": "ConflictError (counter)"}
     assert (report.sessions, report.updated, report.made) == (4, 3, 18)
 
 
@@ -249,7 +249,7 @@ async def test_a_model_that_fails_for_good_leaves_stand_ins_everywhere():
 
     class Broken(ScriptedLLM):
         async def complete(self, request):
-            raise PermanentModelError("no such model")
+            raise ModelError("no such model")
 
     report = await archive.update_all(Broken())
     assert (report.degraded, report.failed, report.updated) == (18, 0, 3)
@@ -261,7 +261,7 @@ async def test_a_store_that_fails_ends_it_with_its_error_on_record():
     real = archive.tenant.tree
 
     async def write_nodes(writes, **how):
-        raise StoreBusyError("busy")
+        raise StoreError("busy", retryable=True)
 
     def tree(session_id, number=None):
         found = real(session_id, number)
@@ -270,10 +270,10 @@ async def test_a_store_that_fails_ends_it_with_its_error_on_record():
         return found
 
     archive.tenant.tree = tree
-    with pytest.raises(StoreBusyError):
+    with pytest.raises(StoreError):
         await archive.update_all()
     run = (await archive.tenant.runs(subject=""))[0]
-    assert (run.outcome, run.detail["reason"]) == ("error", "StoreBusyError")
+    assert (run.outcome, run.detail["reason"]) == ("error", "StoreError")
     archive.tenant.tree = real
     assert (await archive.update_all()).stopped is None
     assert not await sessions_to_update(archive.handle, archive.store)

@@ -11,7 +11,7 @@ from sampling import params
 from session_fixture import COUNTER, START, SessionFixture, messages, until
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.errors import StoreBusyError, StoreError, UsageError
+from hiermem.errors import StoreError, UsageError
 from hiermem.handle import Handle
 from hiermem.log.append import About, append
 from hiermem.models.offline.model import ExtractiveLLM
@@ -532,13 +532,13 @@ async def test_a_store_that_fails_for_a_while_is_outlived():
 
     async def claim_due(*args, **how):
         if next(fails, False):
-            raise StoreBusyError("busy")
+            raise StoreError("busy", retryable=True)
         return await real(*args, **how)
 
     office.store.claim_due = claim_due
     async with office.worker() as worker:
         assert await worker.drain(20)
-        assert worker.status.last_error == "StoreBusyError"
+        assert worker.status.last_error == "StoreError"
     assert worker.status.made == 6
 
 

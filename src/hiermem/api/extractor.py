@@ -70,8 +70,8 @@ class SemanticGraphExtractor:
         are done. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds) end the run before they
         are exceeded. Failures of the model raise nothing; ``ExtractionReport`` lists them.
 
-        Raises NotFoundError for an unknown session, CounterMismatchError, ConfigError for limits
-        that no request can meet, UsageError and InvalidTextError for invalid arguments, and
+        Raises NotFoundError for an unknown session, ConflictError, ConfigError for limits
+        that no request can meet, UsageError and InvalidMessageError for invalid arguments, and
         StoreError where the store or the run's record could not be written.
         """
         from hiermem.extraction.extract import extract

@@ -60,7 +60,7 @@ class AsyncMemory(Brief):
 
     The constructor raises UsageError for an argument of the wrong kind, and ConfigError for a
     prompt that does not exist. Every call that does I/O raises StoreError where the store fails,
-    and MemoryClosedError after ``close``.
+    and ClosedError after ``close``.
     """
 
     _brief = "tenant"
@@ -171,7 +171,7 @@ class AsyncMemory(Brief):
 
         Called on such a memory, the result belongs to the memory that opened the store.
 
-        Raises MemoryClosedError, and ForkedProcessError in a process that was forked since.
+        Raises ClosedError, and ForkedProcessError in a process that was forked since.
         """
         resources = self._resources.for_tenant(check_name(tenant, what="tenant"))
         memory = AsyncMemory.__new__(AsyncMemory)
@@ -231,7 +231,7 @@ class AsyncMemory(Brief):
         ``rules`` are given. Rules and person never change. Without either, the space must exist.
 
         Raises UsageError where the rules name no file. The calls of the space raise
-        RulesConflictError where the space has other rules or another person, and NotFoundError
+        ConflictError where the space has other rules or another person, and NotFoundError
         where it does not exist.
         """
         from hiermem.bank.rules import rules_of
@@ -329,7 +329,7 @@ class AsyncMemory(Brief):
 
         ``on_progress`` is called after every conversation, on the event loop's thread.
 
-        Raises what reading raises, SessionClosedError, and what ``append`` raises. Conversations
+        Raises what reading raises, ClosedError, and what ``append`` raises. Conversations
         before that are imported then; the same call can be repeated.
         """
         from hiermem.changes.change import edit
@@ -454,7 +454,7 @@ class AsyncMemory(Brief):
         caps on all its work. ``poll`` is the time between two looks for work, in seconds. Several
         workers, in one process or in many, share the work.
 
-        Raises MemoryClosedError.
+        Raises ClosedError.
         """
         arguments.run(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
         resources = self._resources
@@ -550,7 +550,7 @@ class AsyncMemory(Brief):
         The first search of a tenant indexes all of its messages and may take minutes; see
         docs/search.md. From then on each search indexes what was appended since.
 
-        Raises CounterMismatchError where a session was counted by another counter, and UsageError
+        Raises ConflictError where a session was counted by another counter, and UsageError
         without ``space`` once a session is in one.
         """
         from hiermem.search import tenant
@@ -655,8 +655,8 @@ class AsyncMemory(Brief):
 
         ``on_progress`` is called after every page that is read, on the event loop's thread.
 
-        Raises SessionDiffersError where the target has another session of the same name, or where
-        its session was appended to, updated or erased there. Raises SecretMismatchError;
+        Raises ConflictError where the target has another session of the same name, or where
+        its session was appended to, updated or erased there, or where its secret is another;
         NotFoundError where the session or the space does not exist; ReadOnlyError where a store
         takes no writes; and what opening raises. Sessions that were copied before stay, and the
         same call can be repeated.

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from hiermem.calls.retry import shielded
 from hiermem.config import BankPolicy
-from hiermem.errors import MemoryClosedError
+from hiermem.errors import ClosedError
 from hiermem.process import HomeProcess
 from hiermem.work.worker import AsyncWorker
 
@@ -73,12 +73,12 @@ class Resources:
     def opened(self) -> Handle:
         """Return the handle.
 
-        Raises MemoryClosedError where the memory was closed, and ForkedProcessError in a process
+        Raises ClosedError where the memory was closed, and ForkedProcessError in a process
         that was forked since.
         """
         self.home.check()
         if self.closed:
-            raise MemoryClosedError("this memory was closed; open it again")
+            raise ClosedError("this memory was closed; open it again")
         return self.handle
 
     @property

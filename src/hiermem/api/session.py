@@ -44,7 +44,7 @@ class AsyncSession(Brief):
 
     A session without messages is read as an empty one: an empty context, no hits, an empty status.
     Calls that change something, summarise, embed or extract raise NotFoundError until the first
-    append. Every call raises MemoryClosedError once the memory is closed.
+    append. Every call raises ClosedError once the memory is closed.
     """
 
     _brief = "id"
@@ -72,8 +72,8 @@ class AsyncSession(Brief):
         message whose ``key`` was appended before with the same content is not written again; its
         first index is returned.
 
-        Raises MessageConflictError where a key was used for other content, InvalidMessageError,
-        InvalidTextError, SessionClosedError, and CounterMismatchError where the session was counted
+        Raises ConflictError where a key was used for other content, InvalidMessageError,
+        InvalidMessageError, ClosedError, and ConflictError where the session was counted
         by another token counter. Nothing was written then.
         """
         await self._check_space()
@@ -94,9 +94,9 @@ class AsyncSession(Brief):
         ``on_rewrite="report"`` nothing is written then, and ``rewritten_at`` is the index of that
         message. With "fork" the session is forked before it, and the fork takes the rest; the same
         call with more messages goes on in the same fork. With "error" it raises
-        HistoryRewrittenError.
+        ConflictError.
 
-        Also raises what ``append`` raises, and SessionChangedError where others appended meanwhile
+        Also raises what ``append`` raises, and BusyError where others appended meanwhile
         again and again.
         """
         await self._check_space()
@@ -358,7 +358,7 @@ class AsyncSession(Brief):
         windows are sealed by the new rules at once, as if each arrived now with its own time. A
         full re-pack under a different configuration that has not finished starts again.
 
-        Raises SessionClosedError.
+        Raises ClosedError.
         """
         from hiermem.summaries import update as updating
 
@@ -506,8 +506,8 @@ class AsyncSession(Brief):
 
         ``update`` does so in the background. A pass that was cut off is resumed by the next.
 
-        Raises UsageError where the memory has no embedder, EmbedderMismatchError where the session
-        has vectors of another embedder, InvalidVectorError, and what the embedder raises.
+        Raises UsageError where the memory has no embedder, ConflictError where the session
+        has vectors of another embedder, ModelError, and what the embedder raises.
         """
         from hiermem.search import embed as embedding
 
@@ -570,8 +570,8 @@ class AsyncSession(Brief):
         serving. With ``UpdatePolicy(regenerate_on_edit=True)`` the next update makes them again,
         and the levels above them as far as a text below came out different.
 
-        Raises NotFoundError, SessionClosedError, MessageWithdrawnError where the message was erased
-        or quarantined, InvalidMessageError and InvalidTextError. Nothing was written then.
+        Raises NotFoundError, ClosedError, ConflictError where the message was erased
+        or quarantined, InvalidMessageError and InvalidMessageError. Nothing was written then.
         """
         from hiermem.changes import change
 
@@ -593,7 +593,7 @@ class AsyncSession(Brief):
     async def pin(self, indices: int | Iterable[int]) -> None:
         """Keep messages in sight of every context, verbatim or by an excerpt, while they fit.
 
-        Raises NotFoundError for an unknown index, and MessageWithdrawnError.
+        Raises NotFoundError for an unknown index, and ConflictError.
         """
         from hiermem.changes import change
 
@@ -602,7 +602,7 @@ class AsyncSession(Brief):
     async def unpin(self, indices: int | Iterable[int]) -> None:
         """Take the pins off messages; a standing wish in one is withdrawn, also in later forks.
 
-        Raises NotFoundError for a message that is not pinned, and MessageWithdrawnError.
+        Raises NotFoundError for a message that is not pinned, and ConflictError.
         """
         from hiermem.changes import change
 
@@ -652,7 +652,7 @@ class AsyncSession(Brief):
 
         Summaries of windows that end before ``at`` are shared too, without a model call.
 
-        Raises SessionExistsError, and NotFoundError where ``at`` lies beyond the last message.
+        Raises ConflictError, and NotFoundError where ``at`` lies beyond the last message.
         """
         from hiermem.search import ahead
 

@@ -27,8 +27,8 @@ class AsyncSpace(Brief):
     """A place where agents write notes, and a bank of Markdown files that consolidation writes.
 
     A memory makes spaces; see ``AsyncMemory.space``. Every call but ``runs`` raises NotFoundError
-    where the space does not exist and no rules were given, and RulesConflictError where the space
-    has other rules. Every call raises MemoryClosedError once the memory is closed.
+    where the space does not exist and no rules were given, and ConflictError where the space
+    has other rules. Every call raises ClosedError once the memory is closed.
     """
 
     _brief = "name"
@@ -68,8 +68,8 @@ class AsyncSpace(Brief):
         (session id, message index); the receipt of a message's erasure names the note and the
         files it went into.
 
-        Raises NotFoundError for a space or a source that does not exist, RulesConflictError,
-        InvalidTextError and UsageError. Nothing was written then.
+        Raises NotFoundError for a space or a source that does not exist, ConflictError,
+        InvalidMessageError and UsageError. Nothing was written then.
         """
         from hiermem.bank import space as space_engine
 
@@ -95,7 +95,7 @@ class AsyncSpace(Brief):
         asked, but neither the bank nor the notes change. ``max_calls``, ``max_tokens`` and
         ``deadline`` (seconds) end the run before they are exceeded.
 
-        Raises NotFoundError and RulesConflictError for the space, and what the store raises.
+        Raises NotFoundError and ConflictError for the space, and what the store raises.
         """
         from hiermem.bank.consolidate import consolidate
 
@@ -175,7 +175,7 @@ class AsyncSpace(Brief):
         Notes that were consumed since stay consumed. With ``restore_notes`` they are live again,
         and the next consolidation takes them; a note whose retention is over cannot come back.
 
-        Raises NotFoundError where there is no such revision, and SpaceBusyError while another run
+        Raises NotFoundError where there is no such revision, and BusyError while another run
         writes the bank.
         """
         from hiermem.bank import space as space_engine
@@ -188,7 +188,7 @@ class AsyncSpace(Brief):
         Without a ``text`` this is all of it, with a line for each conversation; with one, the lines
         that share a word with it, and the passages of conversations that answer it best.
 
-        Raises NotFoundError and RulesConflictError for the space.
+        Raises NotFoundError and ConflictError for the space.
         """
         from hiermem.changes.forget import about
 
@@ -209,8 +209,8 @@ class AsyncSpace(Brief):
         Messages of others go only with ``authors="all"``. ``dry_run`` writes nothing and shows what
         would go. The report names other wordings that a search finds; they stay.
 
-        Raises UsageError for a text without a content word, NotFoundError and RulesConflictError
-        for the space, and SpaceBusyError if others are changing the bank.
+        Raises UsageError for a text without a content word, NotFoundError and ConflictError
+        for the space, and BusyError if others are changing the bank.
         """
         from hiermem.changes.forget import forget
 
@@ -249,7 +249,7 @@ class AsyncSpace(Brief):
 
         A later revision of the space is never replaced: ``superseded_by`` is its number then.
 
-        Raises FolderError, and UsageError where the place holds the bank of another space, or a
+        Raises FileError, and UsageError where the place holds the bank of another space, or a
         file that somebody changed.
         """
         from hiermem.bank import space as space_engine
@@ -272,7 +272,7 @@ class AsyncSpace(Brief):
         in the bank. To watch a folder, call this again. ``folder`` and ``options`` are those of
         ``export``.
 
-        Raises FolderError, SpaceBusyError, and UsageError for a file that is not text or too long,
+        Raises FileError, BusyError, and UsageError for a file that is not text or too long,
         or that changed both there and in the bank since the export, unless ``overwrite`` is set.
         """
         from hiermem.bank import space as space_engine

@@ -28,7 +28,7 @@ from hiermem.api.memory import AsyncMemory
 from hiermem.api.session import AsyncSession
 from hiermem.api.space import AsyncSpace
 from hiermem.config import HierarchyConfig
-from hiermem.errors import ForkedProcessError, MemoryClosedError, StoreError, UsageError
+from hiermem.errors import ClosedError, ForkedProcessError, StoreError, UsageError
 from hiermem.extraction.tenant_graph import AsyncGraph
 from hiermem.log import append as ingest
 from hiermem.process import HomeProcess, new_event_loop
@@ -130,7 +130,7 @@ class LoopThread:
         nobody closes the store under it. A second interrupt does not wait for the clean-up.
 
         Raises UsageError on the loop's own thread, ForkedProcessError in a forked process, and
-        MemoryClosedError after ``close``.
+        ClosedError after ``close``.
         """
         try:
             self.check_thread()
@@ -141,7 +141,7 @@ class LoopThread:
         with self._guard:
             if self._closed:
                 work.close()
-                raise MemoryClosedError("this memory was closed; open it again")
+                raise ClosedError("this memory was closed; open it again")
             self._loop.call_soon_threadsafe(call.start)
         try:
             call.done.acquire()
@@ -153,7 +153,7 @@ class LoopThread:
         if call.error is None:
             return call.result
         if self._closed and isinstance(call.error, asyncio.CancelledError):
-            raise MemoryClosedError("this memory was closed; open it again")
+            raise ClosedError("this memory was closed; open it again")
         try:
             raise call.error
         finally:
@@ -291,8 +291,8 @@ class Session(BlockingFacade[AsyncSession]):
         message whose ``key`` was appended before with the same content is not written again; its
         first index is returned.
 
-        Raises MessageConflictError where a key was used for other content, InvalidMessageError,
-        InvalidTextError, SessionClosedError, and CounterMismatchError where the session was counted
+        Raises ConflictError where a key was used for other content, InvalidMessageError,
+        InvalidMessageError, ClosedError, and ConflictError where the session was counted
         by another token counter. Nothing was written then.
         """
         # Waking two threads takes as long as the write, so the store writes on this one if it can.
@@ -340,7 +340,7 @@ class Session(BlockingFacade[AsyncSession]):
 
         Summaries of windows that end before ``at`` are shared too, without a model call.
 
-        Raises SessionExistsError, and NotFoundError where ``at`` lies beyond the last message.
+        Raises ConflictError, and NotFoundError where ``at`` lies beyond the last message.
         """
         inner = self._thread.call(self._inner.fork(new_id, at=at, title=title))
         return Session(self._thread, inner)
@@ -429,7 +429,7 @@ class Worker(BlockingFacade[AsyncWorker]):
     def __exit__(self, *error: object) -> None:
         try:
             self.stop()
-        except (MemoryClosedError, ForkedProcessError):
+        except (ClosedError, ForkedProcessError):
             return  # it stopped with its memory, or runs in the parent process
 
 
@@ -515,7 +515,7 @@ class Memory(BlockingFacade[AsyncMemory]):
 
         Called on such a memory, the result belongs to the memory that opened the store.
 
-        Raises MemoryClosedError, and ForkedProcessError in a process that was forked since.
+        Raises ClosedError, and ForkedProcessError in a process that was forked since.
         """
         inner = self._thread.call(_called(lambda: self._inner.for_tenant(tenant)))
         memory = Memory.__new__(Memory)
@@ -571,7 +571,7 @@ class Memory(BlockingFacade[AsyncMemory]):
         """
         try:
             self._thread.call(self._inner.close())
-        except MemoryClosedError:
+        except ClosedError:
             return
         if not self._inner._is_child:  # noqa: SLF001 - the other half of this class
             self._thread.close()

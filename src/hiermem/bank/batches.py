@@ -28,8 +28,8 @@ from hiermem.bank.files import AnswerFault, Applied, settle
 from hiermem.bank.prompt import FileAnswer, NoteBatch, read_answer
 from hiermem.bank.records import BankState
 from hiermem.calls.answers import Accepted, Rejected, Retry, Verdict
+from hiermem.calls.failures import InvalidAnswerError
 from hiermem.config import BankPolicy
-from hiermem.errors import InvalidAnswerError
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLMResponse, TokenCounter
 from hiermem.text.policy import terms_of

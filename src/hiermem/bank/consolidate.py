@@ -70,7 +70,7 @@ async def consolidate(
     it writes nothing else. The caps (``deadline`` in seconds from now) end the run before they are
     exceeded; earlier commits stay. Without waiting notes nothing is asked and nothing is written.
 
-    Raises NotFoundError and RulesConflictError for the space, ConfigError for an
+    Raises NotFoundError and ConflictError for the space, ConfigError for an
     impossible limit, and the store's errors. A model's failure is in the result.
     """
     await space.rules()
@@ -280,23 +280,21 @@ class _Consolidation(Run[NoteBatch]):
             tally.stopped = f"{self.budget.stopped} was reached"
         except ClaimLostError:
             tally.stopped = await self._lost_reason()
-        except (errors.ModelOverflowError, errors.ModelRefusedError) as error:
-            # The error is about this request, so a smaller one may pass.
-            smaller = None
-            if isinstance(error, errors.ModelOverflowError):
-                smaller = await asyncio.to_thread(
+        except errors.ModelError as error:
+            # An overflow or a refusal is about this request, so a smaller one may pass.
+            fitting, why = None, f"the model call failed: {cause_of(error)[1]}"
+            if error.kind == "overflow":
+                fitting = await asyncio.to_thread(
                     batches.reduced_limits, tally.state, batch, self.settings
                 )
-            if smaller is None:
-                await self._failed(batch, f"the model call failed: {cause_of(error)[1]}")
+            elif error.kind == "permanent":
+                fitting = batches.usual_answer(batch, self.settings)
+            if fitting is not None:
+                self.settings = fitting
+            elif error.kind in ("overflow", "refused"):
+                await self._failed(batch, why)
             else:
-                self.settings = smaller
-        except errors.ModelError as error:
-            usual = batches.usual_answer(batch, self.settings)
-            if isinstance(error, errors.PermanentModelError) and usual is not None:
-                self.settings = usual
-            else:
-                tally.stopped = f"the model call failed: {cause_of(error)[1]}"
+                tally.stopped = why
         else:
             if isinstance(verdict, Accepted):
                 return verdict.value, verdict.model or self.llm.name

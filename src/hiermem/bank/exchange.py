@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 from hiermem.bank.records import BankState, RevisionTexts
 from hiermem.bank.sections import MAX_FILE
-from hiermem.errors import InvalidTextError, UsageError
+from hiermem.errors import InvalidMessageError, UsageError
 from hiermem.text.policy import check, check_json
 from hiermem.types.bank import ExportReport, LoadReport
 
@@ -325,7 +325,7 @@ def read_entry(name: str, data: bytes | None, *, place: str) -> str | UsageError
         return UsageError(f"{name} in {place} is not UTF-8; save it as UTF-8 text")
     try:
         return check(text, what=f"{name} in {place}", cap=MAX_FILE)
-    except InvalidTextError as error:
+    except InvalidMessageError as error:
         return UsageError(str(error))
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from hiermem import process
 from hiermem.bank import exchange
 from hiermem.bank.exchange import Entry, ExchangedBank, Plan, Pointer
-from hiermem.errors import FolderError, UsageError
+from hiermem.errors import FileError, UsageError
 
 #: On systems without these flags, or without names relative to an open folder, whole paths are
 #: used, with a check before each step.
@@ -49,7 +49,7 @@ def absolute_path(path: str) -> str:
 def read_from(path: str, names: Collection[str], *, create: bool) -> tuple[dict[str, Entry], Entry]:
     """Read the files of those names, as far as they exist, and the pointer's text.
 
-    Raises FolderError if the folder cannot be read, is missing and must not be created, or has
+    Raises FileError if the folder cannot be read, is missing and must not be created, or has
     anything but a plain file under one of the names.
     """
     with _folder_errors(path):
@@ -61,7 +61,7 @@ def read_from(path: str, names: Collection[str], *, create: bool) -> tuple[dict[
 
 
 def write_to(path: str, bank: ExchangedBank, plan: Plan, pointer: Pointer | None) -> None:
-    """Write and remove files as planned, then the pointer. Raises FolderError.
+    """Write and remove files as planned, then the pointer. Raises FileError.
 
     Each file is whole, wherever this stops.
     """
@@ -76,17 +76,17 @@ def write_to(path: str, bank: ExchangedBank, plan: Plan, pointer: Pointer | None
 
 @contextmanager
 def _folder_errors(path: str) -> Iterator[None]:
-    """Raise FolderError for the system's errors."""
+    """Raise FileError for the system's errors."""
     try:
         yield
     except OSError as error:
-        raise FolderError(f"{path}: {error.strerror or type(error).__name__}") from None
+        raise FileError(f"{path}: {error.strerror or type(error).__name__}") from None
 
 
 @contextmanager
 def _open_folder(path: str) -> Iterator[_Folder]:
     """Open the folder itself; do not follow a link."""
-    no_folder = FolderError(f"{path} is no folder, or a link to one; pass the folder itself")
+    no_folder = FileError(f"{path} is no folder, or a link to one; pass the folder itself")
     if not _HAS_DIR_FD:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             raise no_folder
@@ -139,7 +139,7 @@ class _Folder:
         os.unlink(self._path_of(name), dir_fd=self._handle)
 
     def read(self, name: str) -> Entry:
-        """Read one file; None if there is none. Raises FolderError if it is no plain file."""
+        """Read one file; None if there is none. Raises FileError if it is no plain file."""
         if (before := self._stat(name)) is None:
             return None
         # Checked before opening, because opening a pipe would wait for its writer.
@@ -160,8 +160,8 @@ class _Folder:
             data = file.read(exchange.MAX_BYTES + 1)
         return exchange.read_entry(name, data, place=self._path)
 
-    def _no_plain_file(self, name: str) -> FolderError:
-        return FolderError(f"{name} in {self._path} is no plain file; remove it")
+    def _no_plain_file(self, name: str) -> FileError:
+        return FileError(f"{name} in {self._path} is no plain file; remove it")
 
     def _open(self, name: str, flags: int, mode: int = 0o777) -> int:
         return os.open(self._path_of(name), flags, mode, dir_fd=self._handle)

@@ -21,7 +21,7 @@ from hiermem.bank import exchange
 from hiermem.bank.exchange import BankUrl, Entry, ExchangedBank, Pointer
 from hiermem.calls.failures import Pauses
 from hiermem.calls.retry import backing_off
-from hiermem.errors import FolderError
+from hiermem.errors import FileError
 from hiermem.types.bank import ExportReport
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ NOTHING: Final[Mapping[str, str]] = {}
 class ObjectStorage(Protocol):
     """One bucket.
 
-    Each call makes one request and raises FolderError if it fails, ``retryable`` if another try may
+    Each call makes one request and raises FileError if it fails, ``retryable`` if another try may
     succeed. No error repeats text of the server or the options.
     """
 
@@ -85,14 +85,14 @@ class ObjectPlace:
         return str(self.url)
 
 
-class _MovedError(FolderError):
+class _MovedError(FileError):
     """Another export came in between."""
 
 
 async def export_to(place: ObjectPlace, bank: ExchangedBank) -> ExportReport:
     """Write the bank's revision, unless the storage has a later one of the same space.
 
-    Returns the changes, or the number of the later revision. Raises FolderError, and UsageError if
+    Returns the changes, or the number of the later revision. Raises FileError, and UsageError if
     another bank is there.
     """
     ours = bank.pointer
@@ -128,13 +128,13 @@ async def export_to(place: ObjectPlace, bank: ExchangedBank) -> ExportReport:
 async def read_from(place: ObjectPlace, names: Collection[str]) -> tuple[Pointer, dict[str, Entry]]:
     """Return the pointer and the files of those names, of one whole revision.
 
-    Raises FolderError if there is no bank, or if a file that the pointer names is missing.
+    Raises FileError if there is no bank, or if a file that the pointer names is missing.
     """
 
     async def once() -> tuple[Pointer, dict[str, Entry]]:
         pointer, version = await _pointer(place)
         if pointer is None:
-            raise FolderError(f"{place} has no bank; export one first")
+            raise FileError(f"{place} has no bank; export one first")
         entries: dict[str, Entry] = {}
         for name in sorted(pointer.files.keys() & set(names)):
             stored = await _get(place, pointer.key(name))
@@ -142,7 +142,7 @@ async def read_from(place: ObjectPlace, names: Collection[str]) -> tuple[Pointer
                 raise _moved(place)
             entry = exchange.read_entry(name, stored.data, place=str(place)) if stored else None
             if not isinstance(entry, str) or exchange.text_hash(entry) != pointer.files[name]:
-                raise FolderError(
+                raise FileError(
                     f"{place}: {name} differs from its pointer; export again with overwrite=True"
                 )
             entries[name] = entry
@@ -152,13 +152,13 @@ async def read_from(place: ObjectPlace, names: Collection[str]) -> tuple[Pointer
 
 
 async def _pointer(place: ObjectPlace) -> tuple[Pointer | None, Mapping[str, str]]:
-    """Return the pointer and its version. Raises FolderError if it cannot be read."""
+    """Return the pointer and its version. Raises FileError if it cannot be read."""
     stored = await _get(place, exchange.META)
     if stored is None:
         return None, NOTHING
     pointer = exchange.read_pointer((stored.data or b"").decode("utf-8", "replace"))
     if pointer is None:
-        raise FolderError(
+        raise FileError(
             f"{exchange.META} in {place} is damaged or foreign; remove it and export again"
         )
     return pointer, stored.version
@@ -177,7 +177,7 @@ async def _delete(
         for name in sorted(named - spared_keys):
             key = place.url.key(name)
             await _retried(lambda key=key: place.storage.delete(key))  # type: ignore[misc]
-    except FolderError as error:
+    except FileError as error:
         _LOG.warning("the files of an earlier revision were not all deleted: %s", error)
 
 
@@ -201,14 +201,14 @@ async def _retried(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def _is_passing(error: BaseException) -> bool:
-    return isinstance(error, FolderError) and error.retryable and not _is_moved(error)
+    return isinstance(error, FileError) and error.retryable and not _is_moved(error)
 
 
 def _is_moved(error: BaseException) -> bool:
     return isinstance(error, _MovedError)
 
 
-def _moved(place: ObjectPlace) -> FolderError:
+def _moved(place: ObjectPlace) -> FileError:
     error = _MovedError(f"{place}: too many concurrent exports; retry")
     error.retryable = True
     return error

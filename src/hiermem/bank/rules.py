@@ -164,7 +164,7 @@ def read_rules(text: str) -> Rules:
     """Read the rules of a space.
 
     Raises UsageError if they name no file, too many, or two that differ only in case, and
-    InvalidTextError for anything but text.
+    InvalidMessageError for anything but text.
     """
     return _read_once(check(text, what="rules", cap=MAX_RULES))
 

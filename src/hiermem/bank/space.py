@@ -28,7 +28,7 @@ from hiermem.bank.store import SpaceContext, bank_claim
 from hiermem.calls.retry import shielded
 from hiermem.calls.run import RecordClaim
 from hiermem.config import BankPolicy
-from hiermem.errors import NotFoundError, StoreBusyError, UsageError
+from hiermem.errors import NotFoundError, StoreError, UsageError
 from hiermem.handle import Handle
 from hiermem.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
 from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, NoteState
@@ -103,8 +103,8 @@ async def note(
 ) -> Note:
     """Add a note after all others. When this returns the note is durable.
 
-    Raises UsageError and InvalidTextError for the arguments, NotFoundError for the space and for a
-    source that does not exist, RulesConflictError.
+    Raises UsageError and InvalidMessageError for the arguments, NotFoundError for the space and for
+    a source that does not exist, ConflictError.
     """
     checked = check(text, what="the note", cap=MAX_CONTENT)
     if not checked.strip():
@@ -139,7 +139,7 @@ async def note(
                 return new
             if tried > _AT_ONCE:
                 await asyncio.sleep(_PAUSE * secrets.randbelow(min(tried, 50)))
-    raise StoreBusyError(f"too many concurrent notes in space {space.name!r}; retry")
+    raise StoreError(f"too many concurrent notes in space {space.name!r}; retry", retryable=True)
 
 
 async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
@@ -260,7 +260,7 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
 
     With ``restore_notes``, the notes consumed since then are live again.
 
-    Raises NotFoundError, and SpaceBusyError if others are changing the bank.
+    Raises NotFoundError, and BusyError if others are changing the bank.
     """
     number = arguments.whole(to, "to")
     arguments.switch(restore_notes, "restore_notes")
@@ -307,7 +307,7 @@ async def _newest(space: SpaceContext) -> int:
 async def export(
     space: SpaceContext, folder: Any, overwrite: Any, options: Any, open_storage: OpenStorage
 ) -> ExportReport:
-    """Write the bank into a folder, or to object storage. Raises FolderError and UsageError."""
+    """Write the bank into a folder, or to object storage. Raises FileError and UsageError."""
     arguments.switch(overwrite, "overwrite")
     target = _target(folder, options, open_storage)
     state = await space.state()
@@ -329,7 +329,7 @@ async def load(
 ) -> LoadReport:
     """Load the changes made in a folder or in object storage as one new revision.
 
-    Raises FolderError and UsageError for the place, SpaceBusyError.
+    Raises FileError and UsageError for the place, BusyError.
     """
     arguments.switch(overwrite, "overwrite")
     target = _target(folder, options, open_storage)
@@ -366,7 +366,7 @@ async def load(
 
 @asynccontextmanager
 async def bank_claim_of(space: SpaceContext) -> AsyncGenerator[RecordClaim]:
-    """Hold the claim on the bank. Raises SpaceBusyError, or NotFoundError if it was erased.
+    """Hold the claim on the bank. Raises BusyError, or NotFoundError if it was erased.
 
     Its writes are shielded, so that a cancelled claim is still known and released.
     """

@@ -62,7 +62,7 @@ class SpaceContext:
         They are read once a call; ``reread`` reads again, and binds the call to the space as it is
         now.
 
-        Raises NotFoundError if there is no such space, RulesConflictError if it has other rules.
+        Raises NotFoundError if there is no such space, ConflictError if it has other rules.
         """
         if self.header is not None and not reread:
             return records.read_space(self.header)[0]
@@ -72,7 +72,11 @@ class SpaceContext:
             if header is not None:
                 rules, _ = records.read_space(header)
                 if self.requested is not None and not self.requested.agree(rules):
-                    raise errors.RulesConflictError(self.name)
+                    raise errors.ConflictError(
+                        f"space {self.name!r} has other rules or another person; omit both, or use "
+                        "another name",
+                        kind="rules",
+                    )
                 self.header = header
                 return rules
             if self.requested is None:
@@ -83,14 +87,14 @@ class SpaceContext:
             write = records.new_space(self.name, self.requested, now=self.handle.clock(), mark=mark)
             # A created space is read like any other; it may be gone again.
             await self.put([write])
-        raise errors.StoreBusyError(
-            f"space {self.name!r} is created and erased concurrently; retry"
+        raise errors.StoreError(
+            f"space {self.name!r} is created and erased concurrently; retry", retryable=True
         )
 
     async def refused(self) -> errors.HiermemError:
         """Return the error for a write that did not count: the space is busy, or was erased."""
         if await self.still_exists():
-            return errors.SpaceBusyError(self.name)
+            return errors.BusyError(f"another run is writing space {self.name!r}; call again")
         return errors.NotFoundError(f"space {self.name!r} was erased; nothing was written")
 
     async def of_kind(self, kind: str) -> list[Record]:

@@ -30,8 +30,7 @@ from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from hiermem.calls.failures import Cause
-from hiermem.errors import InvalidAnswerError
+from hiermem.calls.failures import Cause, InvalidAnswerError
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.text.reasoning import answer_parts, without_reasoning
 from hiermem.types import trivector as schema

@@ -18,7 +18,7 @@ from hiermem.calls.failures import REPEATS, is_attempt, patience
 from hiermem.calls.rate_limit import sleep_unless
 from hiermem.calls.retry import retrying
 from hiermem.calls.run import CallState, N, Run
-from hiermem.errors import ModelError, ModelTimeoutError, TransientModelError
+from hiermem.errors import ModelError
 from hiermem.protocols import LLMRequest, LLMResponse
 
 T = TypeVar("T", default=str)
@@ -43,7 +43,7 @@ async def ask_until_fit(
         except ModelError as error:
             if is_attempt(error):
                 state.attempts += 1
-            elif isinstance(error, TransientModelError) and state.ended:
+            elif error.retryable and state.ended:
                 state.unanswered = state.ended[-1].id
             raise
         size = state.input_tokens if request.task == "summarise" else None
@@ -84,7 +84,7 @@ async def ask(
     with run.mark_waiting():
         if not await run.rate_limiter.take_slot(budget.stop_reason):
             budget.refuse(budget.stopped or "cancellation")
-    late: list[ModelTimeoutError] = []
+    late: list[ModelError] = []
     try:
         async for attempt in retrying(
             retries=run.retries,
@@ -97,8 +97,9 @@ async def ask(
                 try:
                     patient = replace(request, patience=patience(len(late)))
                     return await call(run, state, patient, counted=counted, until=until)
-                except ModelTimeoutError as error:
-                    late.append(error)
+                except ModelError as error:
+                    if error.kind == "timeout":
+                        late.append(error)
                     raise
     finally:
         run.rate_limiter.give_slot()

@@ -30,10 +30,7 @@ from typing import Final, NoReturn
 
 from hiermem.calls.report import cut_off
 from hiermem.calls.retry import retry_write
-from hiermem.errors import (
-    ModelDownError,
-    SpendLimitError,
-)
+from hiermem.errors import SpendLimitError
 from hiermem.protocols import TreeStore
 from hiermem.types.transaction import Attempt, Cost, DueSession, NodeWrite, Spent
 
@@ -134,7 +131,7 @@ class Budget:
         """Note that ``cap`` ends the run, where nothing else did before."""
         self._stopped = self.stopped or cap
 
-    def stop_for_model(self, error: ModelDownError) -> None:
+    def stop_for_model(self, error: SpendLimitError) -> None:
         """Note that the run ends because its model is down."""
         self.stop("model_down")
         self.retry_after, self.last_error = error.retry_after, error.reason or None

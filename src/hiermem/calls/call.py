@@ -27,13 +27,6 @@ from hiermem.types.transaction import Attempt, Cost
 _log = logging.getLogger("hiermem.calls")
 
 
-class UnexpectedModelError(errors.ModelError):
-    """The model raised something other than a ModelError, or returned no valid answer.
-
-    It costs one attempt.
-    """
-
-
 async def call(
     run: Run[N],
     state: CallState[N],
@@ -103,7 +96,7 @@ async def call(
         if task is None or task.cancelling():
             sent.give_up()
             raise
-        failed = UnexpectedModelError("the call ended in CancelledError")
+        failed = errors.ModelError("the call ended in CancelledError", kind="invalid")
     except BaseException:
         sent.give_up()
         raise
@@ -137,7 +130,7 @@ async def _admit(run: Run[N], tokens: int) -> None:
     """
     try:
         admitted = await run.rate_limiter.admit(tokens, run.budget.stop_reason)
-    except errors.ModelDownError as error:
+    except errors.SpendLimitError as error:  # the model is down
         if run.budget.stopped is None:
             _log.warning("run %s: model %r: %s", run.run_id, run.llm.name, error)
         run.budget.stop_for_model(error)
@@ -149,13 +142,13 @@ async def _admit(run: Run[N], tokens: int) -> None:
 def _call_timeout(run: Run[N], until: float | None, patience: float) -> tuple[float, bool]:
     """Return the timeout of a call in seconds, and whether the run's deadline sets it.
 
-    Raises ModelTimeoutError where ``until`` has passed while the call waited.
+    Raises ModelError where ``until`` has passed while the call waited.
     """
     own, left = run.call_timeout * patience, run.budget.time_left()
     if until is not None:
         own = min(own, until - asyncio.get_running_loop().time())
         if own <= 0:
-            raise errors.ModelTimeoutError("the request timed out", charged=False)
+            raise errors.ModelError("the request timed out", charged=False, kind="timeout")
     return (own, False) if left is None or own <= left else (max(0.0, left), True)
 
 
@@ -208,29 +201,31 @@ class _SentCall(Generic[N]):
         The text of the original error is left out: it may hold the prompt, or a key. Of a fault in
         the model's own code that is shown which can hold neither, once in a run.
         """
-        reason = name = type(error).__name__
+        name = type(error).__name__
+        reason = errors.name_of(error)
         if isinstance(error, errors.ModelError):
             model_error: errors.ModelError = error
         elif isinstance(error, TimeoutError):
-            model_error = errors.ModelTimeoutError(
-                f"the call ended in {name}; raise call_timeout, or lower concurrency"
+            model_error = errors.ModelError(
+                f"the call ended in {name}; raise call_timeout, or lower concurrency",
+                kind="timeout",
             )
         elif isinstance(error, ConnectionError):
-            model_error = errors.TransientModelError(f"the call ended in {name}")
+            model_error = errors.ModelError(f"the call ended in {name}", kind="transient")
         elif isinstance(error, errors.HiermemError):
-            model_error = errors.PermanentModelError(f"the call ended in {name}", charged=False)
+            model_error = errors.ModelError(f"the call ended in {name}", charged=False)
         else:
-            model_error = UnexpectedModelError(f"the call ended in {name}")
+            model_error = errors.ModelError(f"the call ended in {name}", kind="invalid")
         if not isinstance(error, (errors.ModelError, TimeoutError, ConnectionError)):
             model_error.detail = self._report_fault(error, request)
             reason = model_error.detail
         elif model_error.detail:
-            reason = f"{name}: {model_error.detail}"
+            reason = f"{reason}: {model_error.detail}"
         spent_in, spent_out = self.attempt.tokens_in, self.attempt.tokens_out
         if model_error.charged is False:
             spent_in = spent_out = 0
-        late = isinstance(model_error, errors.ModelTimeoutError)
-        if isinstance(model_error, errors.TransientModelError):
+        late = model_error.kind == "timeout"
+        if model_error.retryable:
             subject = (self.run.subject, self.state.node.id)
             why = model_error.detail or name
             self.run.rate_limiter.fail(subject, model_error.retry_after, reason=why)
@@ -310,7 +305,7 @@ def _free(attempt: Attempt, reason: str) -> Attempt:
 def _checked(response: object, *, asked: str) -> LLMResponse:
     """Return the answer with the usage and model that can be believed.
 
-    Raises UnexpectedModelError for an answer of another type, for one with a text or units that
+    Raises ModelError for an answer of another type, for one with a text or units that
     cannot be stored, and for an unknown finish reason: an answer that a provider cut off must not
     pass for a whole one. So a faulty adapter costs one attempt and not the run.
     """
@@ -318,7 +313,7 @@ def _checked(response: object, *, asked: str) -> LLMResponse:
         raise _unexpected(f"the model answered {type(response).__name__}, not an LLMResponse")
     try:
         check(response.text, what="the answer", cap=MAX_CONTENT)
-    except errors.InvalidTextError:
+    except errors.InvalidMessageError:
         raise _unexpected("the model answered a text that cannot be stored") from None
     if response.finish_reason not in get_args(Finish):
         known = ", ".join(map(repr, get_args(Finish)))
@@ -330,10 +325,8 @@ def _checked(response: object, *, asked: str) -> LLMResponse:
     return replace(response, usage=plausible_usage(response.usage), model=model)
 
 
-def _unexpected(what: str) -> UnexpectedModelError:
-    error = UnexpectedModelError(what)
-    error.detail = what
-    return error
+def _unexpected(what: str) -> errors.ModelError:
+    return errors.ModelError(what, kind="invalid", detail=what)
 
 
 async def _claim_and_journal(

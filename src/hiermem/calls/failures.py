@@ -31,10 +31,8 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
 from hiermem import errors
-from hiermem.errors import HiermemError, ModelError
+from hiermem.errors import HiermemError, ModelError, ModelErrorKind
 from hiermem.protocols import LLMResponse
-
-CallFailureKind: TypeAlias = Literal["transient", "timeout", "permanent", "overflow", "refused"]
 
 #: Statuses after which the same call may succeed.
 _RETRYABLE: Final = frozenset({408, 409, 424, 425, 429, 499})
@@ -106,7 +104,7 @@ _NOT_TAKEN: Final = re.compile(
 
 #: Exceptions of the transport, by the names of their classes, and what they mean. The first match
 #: counts.
-_TRANSPORT: Final[tuple[tuple[frozenset[str], CallFailureKind, bool | None, str], ...]] = (
+_TRANSPORT: Final[tuple[tuple[frozenset[str], ModelErrorKind, bool | None, str], ...]] = (
     (
         frozenset({"SSLCertVerificationError", "CertificateError"}),
         "permanent",
@@ -158,6 +156,31 @@ _TRANSPORT: Final[tuple[tuple[frozenset[str], CallFailureKind, bool | None, str]
 )
 
 
+AnswerProblem: TypeAlias = Literal[
+    "empty",
+    "too_large",
+    "too_deep",
+    "not_json",
+    "duplicate_key",
+    "not_finite",
+    "bad_text",
+    "schema",
+]
+
+
+class InvalidAnswerError(ModelError):
+    """A model's answer is not the requested JSON. It ends in the run that asked.
+
+    ``problem`` is the kind of fault and ``where`` its place, such as ``entities.3.name``. The place
+    consists of field names and positions, and of nothing that the model wrote.
+    """
+
+    def __init__(self, message: str, *, problem: AnswerProblem, where: str = "") -> None:
+        super().__init__(message, kind="invalid", charged=True)
+        self.problem = problem
+        self.where = where
+
+
 @dataclass(frozen=True, slots=True)
 class CallFailure:
     """What a failed call means. ``what`` says it in our own words, with what would be right.
@@ -167,7 +190,7 @@ class CallFailure:
     message, are the provider's words: adapters adapt later requests by them, and show them nowhere.
     """
 
-    kind: CallFailureKind
+    kind: ModelErrorKind
     what: str
     charged: bool | None
     retry_after: float | None = None
@@ -238,7 +261,7 @@ def _judge(status: int, words: frozenset[str], message: str, *, waits: bool) -> 
 def _from_words(status: int, words: frozenset[str], message: str) -> CallFailure | None:
     """Return what the provider's words alone make clear: too large, declined, no credit."""
     what = None
-    kind: CallFailureKind = "overflow"
+    kind: ModelErrorKind = "overflow"
     if status == 413 or (
         status in _TOO_LARGE_AT and (words & _OVERFLOW_WORDS or _OVERFLOW.search(message))
     ):
@@ -321,19 +344,13 @@ def to_error(failure: CallFailure, *, model: str) -> errors.ModelError:
         if part
     )
     what = failure.what + (f" ({details})" if details else "")
-    kinds: dict[CallFailureKind, type[errors.ModelError]] = {
-        "transient": errors.TransientModelError,
-        "timeout": errors.ModelTimeoutError,
-        "overflow": errors.ModelOverflowError,
-        "refused": errors.ModelRefusedError,
-    }
-    error = kinds.get(failure.kind, errors.PermanentModelError)(
+    return errors.ModelError(
         f"{model}: {what}",
+        kind=failure.kind,
         charged=failure.charged,
         retry_after=failure.retry_after if failure.kind == "transient" else None,
+        detail=what,
     )
-    error.detail = what
-    return error
 
 
 def _number(message: str | None) -> float | None:
@@ -375,9 +392,7 @@ def is_attempt(error: errors.ModelError) -> bool:
     It does where the provider declined the request, and where the call may have been charged for.
     A call that is not answered in time may be charged for too, but says nothing by itself.
     """
-    if isinstance(error, errors.ModelRefusedError):
-        return True
-    return error.charged is not False and not isinstance(error, errors.ModelTimeoutError)
+    return error.kind == "refused" or (error.charged is not False and error.kind != "timeout")
 
 
 Cause: TypeAlias = Literal["overflow", "truncated", "schema", "timeout", "provider", "oversized"]
@@ -396,21 +411,17 @@ def finish_cause(response: LLMResponse) -> tuple[Cause, str] | None:
 
 def cause_of(error: errors.ModelError) -> tuple[Cause, str]:
     """Return what a model's error means. Its text stays out: it may hold the prompt, or a key."""
-    if isinstance(error, errors.InvalidAnswerError):
+    if isinstance(error, InvalidAnswerError):
         return "schema", f"{error.problem} {error.where}".strip()
-    if isinstance(error, errors.ModelOverflowError):
-        return "overflow", shown(error, kind="")
-    if isinstance(error, errors.ModelTimeoutError):
-        return "timeout", shown(error, kind="")
-    return "provider", shown(error, kind=error.kind)
+    if error.kind in ("overflow", "timeout"):
+        return error.kind, shown(error)
+    return "provider", shown(error)
 
 
-def shown(error: errors.ModelError, *, kind: str) -> str:
-    """Return what is kept and shown of a model's error: its class, and its ``detail`` or kind."""
-    name = type(error).__name__
-    if error.detail:
-        return f"{name}: {error.detail}"
-    return f"{name} ({kind})" if kind else name
+def shown(error: errors.ModelError) -> str:
+    """Return what is kept and shown of a model's error: its class, kind and ``detail``."""
+    name = errors.name_of(error)
+    return f"{name}: {error.detail}" if error.detail else name
 
 
 #: The first and the longest pause, in seconds.

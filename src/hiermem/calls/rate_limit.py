@@ -20,7 +20,7 @@ from aiolimiter import AsyncLimiter
 from hiermem.atfork import at_fork
 from hiermem.calls.failures import LONGEST_BELIEVED, LONGEST_HOLD, down_for
 from hiermem.config import CallPolicy
-from hiermem.errors import ModelDownError
+from hiermem.errors import SpendLimitError
 from hiermem.protocols import LLM
 
 #: The longest sleep between two checks whether the caller still wants to wait, in seconds.
@@ -142,7 +142,7 @@ class RateLimiter:
     async def admit(self, tokens: int, stopped: Callable[[], object]) -> bool:
         """Wait until a request of at most ``tokens`` may go; return whether before ``stopped``.
 
-        One of more tokens than a minute has counts as a minute's. Raises ModelDownError.
+        One of more tokens than a minute has counts as a minute's. Raises SpendLimitError.
         """
         self.check()
         if self._delay and not await self._next_batch(stopped):
@@ -157,9 +157,14 @@ class RateLimiter:
         return True
 
     def check(self) -> None:
-        """Raise ModelDownError while the model is down."""
+        """Raise SpendLimitError while the model is down."""
         if left := self.down_for():
-            raise ModelDownError(left, self._state.reason)
+            why = f": {self._state.reason}" if self._state.reason else ""
+            raise SpendLimitError(
+                f"the model keeps failing{why}; call again in {left:.0f} seconds",
+                retry_after=left,
+                reason=self._state.reason,
+            )
 
     def down_for(self) -> float:
         """Return the seconds for which the model is not asked; 0 where it may be."""

@@ -13,14 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hiermem.calls.failures import LONGEST_HOLD, Pauses
-from hiermem.errors import (
-    ModelError,
-    ReadOnlyError,
-    StoreCorruptError,
-    StoreError,
-    StoreNewerError,
-    TransientModelError,
-)
+from hiermem.errors import ModelError, ReadOnlyError, StoreCorruptError, StoreError
 
 if TYPE_CHECKING:
     from tenacity import AsyncRetrying, RetryCallState
@@ -45,7 +38,7 @@ async def retry_store(
 
 
 def _is_passing(error: BaseException) -> bool:
-    lasting = (StoreCorruptError, StoreNewerError, ReadOnlyError)
+    lasting = (StoreCorruptError, StoreCorruptError, ReadOnlyError)
     return isinstance(error, StoreError) and not isinstance(error, lasting)
 
 
@@ -142,7 +135,7 @@ def retrying(
     where the next try would begin later than ``within`` seconds after the first, and where the
     caller has ``given_up``.
     """
-    from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+    from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
 
     backoff = wait_random_exponential(multiplier=_FIRST_WAIT, max=_MOST_BACKOFF)
 
@@ -167,7 +160,7 @@ def retrying(
     return AsyncRetrying(
         stop=stop,
         wait=wait,
-        retry=retry_if_exception_type(TransientModelError),
+        retry=retry_if_exception(lambda error: isinstance(error, ModelError) and error.retryable),
         reraise=True,
         sleep=pause,
     )

@@ -36,7 +36,7 @@ from hiermem.calls.budget import ALL_ATTEMPTS, Budget, CallJournal
 from hiermem.calls.claim import Claim, is_believed, read_claim, write_claim
 from hiermem.calls.rate_limit import RateLimiter
 from hiermem.calls.retry import retry_store, shielded
-from hiermem.errors import HiermemError
+from hiermem.errors import HiermemError, name_of
 from hiermem.process import has_ended, process_mark
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
 from hiermem.types import Node
@@ -80,7 +80,7 @@ class JournalledRun:
     ``lease`` is the seconds for which its heartbeat is believed. ``detail(outcome)`` returns what
     the journal says of the run, while it lasts ("running") and at its end. ``keep_finished``
     commits what is finished when the run ends early. ``compare_clocks`` makes sure that ``now`` is
-    the store's time, before the run begins and at each heartbeat; it raises ClockMovedError
+    the store's time, before the run begins and at each heartbeat; it raises StoreError
     where that was not so. ``outcome`` is how the run ended if nothing is raised. ``claim_mark``
     returns what tells the run's claim from others, None where it has none. Once ``begun``, the
     journal shows the run.
@@ -211,7 +211,7 @@ class JournalledRun:
         """End early. A failing store prevents none of the steps after the one that it failed."""
         await self.drain(error)
         cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
-        reason = type(error).__name__
+        reason = name_of(error)
         for step in (
             self.keep_finished,
             self._stop_heartbeat,

@@ -65,8 +65,8 @@ async def edit(
 ) -> EditReport:
     """Replace the content of a message; the content before stays readable as a version.
 
-    Raises NotFoundError, SessionClosedError, MessageWithdrawnError, InvalidMessageError and
-    InvalidTextError; in each case nothing was written.
+    Raises NotFoundError, ClosedError, ConflictError, InvalidMessageError and
+    InvalidMessageError; in each case nothing was written.
     """
     arguments.whole(index, "index")
     regenerate = handle.update_policy.regenerate_on_edit
@@ -292,7 +292,7 @@ async def _scrubbed(
 
 
 async def set_pin(handle: Handle, session_id: str, indices: object, *, pinned: bool) -> None:
-    """Pin messages, or take their pins off. Raises NotFoundError, MessageWithdrawnError."""
+    """Pin messages, or take their pins off. Raises NotFoundError, ConflictError."""
     await handle.record(session_id)
     wanted = {arguments.whole(index, "an index of indices") for index in _listed(indices)}
     await handle.store.transact(lambda: change.set_pin(session_id, sorted(wanted), pinned=pinned))

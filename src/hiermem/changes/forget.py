@@ -111,7 +111,7 @@ async def forget(
     ``unproven`` are messages of others that hold them, those of anybody that share a rare word with
     ``text``, and passages that a search finds.
 
-    Raises UsageError if it has no such word, NotFoundError, and SpaceBusyError.
+    Raises UsageError if it has no such word, NotFoundError, and BusyError.
     """
     by_word = content_words(text)
     if not (wanted := list(by_word.values())):

@@ -25,12 +25,7 @@ from typing import Any, Literal, TypeAlias
 from hiermem.changes.receipts import EditReport
 from hiermem.context.view import naming as naming_views
 from hiermem.context.view import outdated
-from hiermem.errors import (
-    MessageWithdrawnError,
-    NotFoundError,
-    SessionClosedError,
-    StoreCorruptError,
-)
+from hiermem.errors import ClosedError, ConflictError, NotFoundError, StoreCorruptError
 from hiermem.log.events import naming
 from hiermem.log.trees import MessageChange, TreeState, tree_states
 from hiermem.needs import Reading, existing, inside
@@ -60,7 +55,7 @@ def edit(
 ) -> Deciding[EditReport]:
     """Replace a message's content; an edit that repeats the stored content changes nothing.
 
-    Raises NotFoundError, SessionClosedError and MessageWithdrawnError.
+    Raises NotFoundError, ClosedError and ConflictError.
     """
     found: tuple[SessionRecord | None, Sequence[StoredMessage], Sequence[ViewRecord]]
     found = yield (
@@ -70,11 +65,11 @@ def edit(
     )
     record, at_index, views = existing(session_id, found[0]), found[1], found[2]
     if record.closed:
-        raise SessionClosedError(session_id)
+        raise ClosedError(session_id=session_id)
     check_index(record, index)
     (before,) = at_index
     if before.state != "live":
-        raise MessageWithdrawnError(session_id, index=index, state=before.state)
+        raise _withdrawn(session_id, before)
     after = amend(before)
     if after.message == before.message:
         return Batch(EditReport(session_id, index))
@@ -117,7 +112,7 @@ def set_pin(session_id: str, indices: Sequence[int], *, pinned: bool) -> Decidin
 
     The pin is a flag of the message: it is copied into forks, and goes when that is erased.
 
-    Raises NotFoundError, and MessageWithdrawnError for an erased or quarantined message.
+    Raises NotFoundError, and ConflictError for an erased or quarantined message.
     """
     record, views, *pages = yield (
         (session_id, transaction.NeedSession()),
@@ -140,10 +135,21 @@ def set_pin(session_id: str, indices: Sequence[int], *, pinned: bool) -> Decidin
     return Batch(None, ((session_id, changes),))
 
 
+def _withdrawn(session_id: str, stored: StoredMessage) -> ConflictError:
+    """Return the error for a change to a message that was erased or quarantined."""
+    return ConflictError(
+        f"message {stored.index} of session {session_id!r} was {stored.state} and takes no edit; "
+        "append a new message",
+        kind="withdrawn",
+        session_id=session_id,
+        index=stored.index,
+    )
+
+
 def _flags_with(stored: StoredMessage, session_id: str, *, pinned: bool) -> tuple[str, ...]:
     """Return the flags of a message that is pinned, or whose pin is taken off."""
     if stored.state != "live":
-        raise MessageWithdrawnError(session_id, index=stored.index, state=stored.state)
+        raise _withdrawn(session_id, stored)
     if pinned:
         return (*without_flags(stored.flags), PIN)
     if not any(flag in stored.flags for flag in IN_SIGHT):

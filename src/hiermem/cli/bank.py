@@ -315,7 +315,7 @@ def export(
         done = space.export(folder, overwrite=overwrite, options=options)
         result({"space": space.name, **facts(done)})
         if done.superseded_by is not None:
-            raise hiermem.FolderError(
+            raise hiermem.FileError(
                 f"{done.folder} has the later revision {done.superseded_by}, not "
                 f"{done.revision}; nothing was written"
             )

@@ -353,7 +353,7 @@ def session_of(memory: hiermem.Memory, name: str | None, *, whole: bool = False)
         records = sessions_of(memory, order_by="last_activity")
         found = [record for record, _ in islice(by_newest(memory, records), 1)]
     else:
-        with suppress(hiermem.InvalidTextError):  # a title may be no id
+        with suppress(hiermem.InvalidMessageError):  # a title may be no id
             if (session := memory.session(name)).count():
                 return session
         found = [chosen(name, list(sessions_of(memory)), whole=whole)]

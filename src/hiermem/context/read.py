@@ -17,7 +17,7 @@ from hiermem import arguments
 from hiermem.calls.report import RunReport, report, with_current_outcome
 from hiermem.config import HierarchyConfig
 from hiermem.context.zone import MOST, Pin, of_messages
-from hiermem.errors import NotFoundError, SessionChangedError, StoreCorruptError, UsageError
+from hiermem.errors import BusyError, NotFoundError, StoreCorruptError, UsageError
 from hiermem.handle import Handle, session_state
 from hiermem.process import has_ended
 from hiermem.text.policy import check_name
@@ -358,7 +358,7 @@ async def _children(handle: Handle, session_id: str, nodes: Sequence[Node]) -> l
 async def _unchanged(handle: Handle, record: SessionRecord) -> AsyncIterator[None]:
     """Go down the tree of ``record`` inside.
 
-    Raises SessionChangedError where the tree looks damaged because it was replaced or erased since
+    Raises BusyError where the tree looks damaged because it was replaced or erased since
     the record was read.
     """
     try:
@@ -366,7 +366,7 @@ async def _unchanged(handle: Handle, record: SessionRecord) -> AsyncIterator[Non
     except StoreCorruptError:
         now = await handle.store.session(record.id)
         if now is None or (now.epoch, now.tree) != (record.epoch, record.tree):
-            raise SessionChangedError(record.id) from None
+            raise BusyError(session_id=record.id) from None
         raise
 
 

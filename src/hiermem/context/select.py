@@ -397,12 +397,12 @@ async def _keep(handle: Handle, record: SessionRecord, name: str, state: View | 
     """Store a view, if the store takes it: without it, the next context may miss a cache once.
 
     A disk may be full, and the store read-only or locked. Raises StoreCorruptError and
-    StoreNewerError.
+    StoreCorruptError.
     """
     try:
         view = transaction.ViewRecord(record.id, name, state.to_json())
         await handle.store.put_view(view, epoch=record.epoch)
-    except (errors.StoreCorruptError, errors.StoreNewerError):
+    except errors.StoreCorruptError:
         raise
     except errors.ReadOnlyError:
         return

@@ -27,7 +27,7 @@ from hiermem.calls.limits import request_tokens
 from hiermem.calls.retry import TRIES, retry_store, shielded
 from hiermem.calls.run import CallState, JournalledRun, RecordClaim, Run
 from hiermem.config import ExtractionOptions
-from hiermem.errors import ModelError, SessionChangedError, SpendLimitError
+from hiermem.errors import BusyError, ModelError, SpendLimitError
 from hiermem.extraction import chunks as chunking
 from hiermem.extraction import prompt as extract_prompt
 from hiermem.extraction.chunks import Chunk, Measured
@@ -156,7 +156,7 @@ class ExtractionRecords:
     ) -> bool:
         """Write all records made from the session, or none; return whether they were written.
 
-        Raises SessionChangedError where the session was changed since it was read: the records may
+        Raises BusyError where the session was changed since it was read: the records may
         contain what was withdrawn.
         """
         epochs = {self._session_id: self._epoch}
@@ -166,7 +166,7 @@ class ExtractionRecords:
             return True
         now = await self._retry(lambda: self._store.session(self._session_id))
         if now is None or now.epoch != self._epoch:
-            raise SessionChangedError(self._session_id)
+            raise BusyError(session_id=self._session_id)
         return False
 
     async def _put_claimed(

@@ -65,7 +65,7 @@ async def extract(
     exceeded; what was answered until then stays. ``on_progress`` is called as chunks are done. The
     update policy's rate limits, and its caps of session and tenant, apply here too.
 
-    Raises NotFoundError and CounterMismatchError for the session, ConfigError for a limit that is
+    Raises NotFoundError and ConflictError for the session, ConfigError for a limit that is
     impossible, and what the store raises: an extraction whose record cannot be written fails.
     """
     budget = Budget(

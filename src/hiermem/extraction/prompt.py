@@ -21,9 +21,9 @@ from functools import partial
 from typing import Final
 
 from hiermem.calls.answers import Accepted, ParsedAnswer, Rejected, Retry, Verdict, parse
-from hiermem.calls.failures import cause_of, finish_cause
+from hiermem.calls.failures import InvalidAnswerError, cause_of, finish_cause
 from hiermem.calls.limits import request_tokens
-from hiermem.errors import ConfigError, InvalidAnswerError
+from hiermem.errors import ConfigError
 from hiermem.prompts import template as summary_prompt
 from hiermem.prompts.template import Facts, PromptTemplate, marked
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText, TokenCounter

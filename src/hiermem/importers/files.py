@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, TypeAlias
 
-from hiermem.errors import UnreadableFileError
+from hiermem.errors import FileError
 from hiermem.importers.draft import Notes, Opened
 
 Test: TypeAlias = Callable[[dict[str, Any]], bool]
@@ -94,7 +94,7 @@ class Export:
 def exports_of(path: Path, notes: Notes) -> Iterator[Export]:
     """Yield a file, a zip archive, or a folder and each archive in it.
 
-    Raises UnreadableFileError, OSError.
+    Raises FileError, OSError.
     """
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
@@ -104,10 +104,10 @@ def exports_of(path: Path, notes: Notes) -> Iterator[Export]:
         for file in zipped:
             try:
                 yield from _archive(path / file.name, notes)
-            except UnreadableFileError as error:
+            except FileError as error:
                 notes.miss("files that cannot be read", str(error))
     elif not stat.S_ISREG(mode):
-        raise UnreadableFileError(f"{path.name} is neither a file nor a folder")
+        raise FileError(f"{path.name} is neither a file nor a folder")
     elif zipfile.is_zipfile(path):
         yield from _archive(path, notes)
     else:
@@ -129,7 +129,7 @@ def _folder(path: Path, notes: Notes) -> tuple[File, ...]:
                 continue
             files.append(File(file.relative_to(path).as_posix(), partial(_opened, file), notes))
             if len(files) > MAX_FILES:
-                raise UnreadableFileError(f"{path.name} holds more than {MAX_FILES:,} files")
+                raise FileError(f"{path.name} holds more than {MAX_FILES:,} files")
     return tuple(files)
 
 
@@ -137,19 +137,17 @@ def _archive(path: Path, notes: Notes) -> Iterator[Export]:
     try:
         archive = zipfile.ZipFile(path)
     except _DAMAGED as error:
-        raise UnreadableFileError(
-            f"{path.name} is no sound zip archive ({type(error).__name__})"
-        ) from None
+        raise FileError(f"{path.name} is no sound zip archive ({type(error).__name__})") from None
     with archive:
         entries = [each for each in archive.infolist() if each.filename and not each.is_dir()]
         if len(entries) > MAX_FILES:
-            raise UnreadableFileError(f"{path.name} holds more than {MAX_FILES:,} files")
+            raise FileError(f"{path.name} holds more than {MAX_FILES:,} files")
         read: dict[str, zipfile.ZipInfo] = {}
         files: dict[str, File] = {}
         for entry in entries:
             name = PurePosixPath(entry.filename)
             if name.is_absolute() or ".." in name.parts or "\\" in entry.filename:
-                raise UnreadableFileError(f"{path.name} names a file outside itself")
+                raise FileError(f"{path.name} names a file outside itself")
             opening = partial(_member, archive, entry, path.name, read)
             files[entry.filename] = File(entry.filename, opening, notes)
         yield Export(path.stem, tuple(files[each] for each in sorted(files)))
@@ -163,17 +161,17 @@ def _member(
     total = {**read, entry.filename: entry}.values()
     packed = sum(each.compress_size for each in total)
     if sum(each.file_size for each in total) > max(_FREE, packed * _MAX_RATIO):
-        raise UnreadableFileError(
+        raise FileError(
             f"{name} has files over {_MAX_RATIO} times their compressed size; unpack it "
             "yourself if expected"
         )
     if entry.flag_bits & 1:
-        raise UnreadableFileError(f"{name} is encrypted; unpack it first")
+        raise FileError(f"{name} is encrypted; unpack it first")
     read[entry.filename] = entry
     try:
         return archive.open(entry)
     except _DAMAGED as error:
-        raise UnreadableFileError(f"{name} is damaged ({type(error).__name__})") from None
+        raise FileError(f"{name} is damaged ({type(error).__name__})") from None
 
 
 class _Text:
@@ -225,16 +223,14 @@ def text_stream(file: File) -> Generator[_Text]:
     try:
         with file.open() as start:
             head = start.read(512)
-    except UnreadableFileError:
+    except FileError:
         raise
     except _DAMAGED as error:
-        raise UnreadableFileError(
-            f"{file.name} cannot be opened ({type(error).__name__})"
-        ) from None
+        raise FileError(f"{file.name} cannot be opened ({type(error).__name__})") from None
     way = next((how for start, how in _PACKED if head.startswith(start)), "")
     if way or head[257:262] == b"ustar":
         way = way or "tar -xf"
-        raise UnreadableFileError(f"{file.name} is compressed; unpack it first: {way} FILE")
+        raise FileError(f"{file.name} is compressed; unpack it first: {way} FILE")
     with file.open() as raw:
         yield _Text(file, raw, _encoding(head))
 
@@ -289,7 +285,7 @@ class Head:
 
 
 def head_of(file: File) -> Head:
-    """Read the beginning of a file. Raises UnreadableFileError where it cannot be opened."""
+    """Read the beginning of a file. Raises FileError where it cannot be opened."""
     file = replace(file, notes=Notes())
     kind = kind_of(file)
     if kind == "text":
@@ -341,7 +337,7 @@ def values_of(file: File) -> Iterator[tuple[str, Any, bool]]:
     """
     kind = kind_of(file)
     if kind == "text":
-        raise UnreadableFileError(f"{file.name} is not JSON")
+        raise FileError(f"{file.name} is not JSON")
     with text_stream(file) as text:
         yield from _values(file, kind, text)
 

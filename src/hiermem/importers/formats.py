@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from hiermem.errors import InvalidMessageError, UnreadableFileError, UsageError
+from hiermem.errors import FileError, InvalidMessageError, UsageError
 from hiermem.importers import (
     chatgpt,
     claude,
@@ -108,7 +108,7 @@ def read_chats(
     of field names with dots between, such as ``{"sender": "author.name", "text": "content"}``.
 
     What is damaged or not understood is left out and counted in ``unread`` of the conversation
-    before it. Raises UsageError for a wrong argument at once, and UnreadableFileError where nothing
+    before it. Raises UsageError for a wrong argument at once, and FileError where nothing
     can be read. Every message has a key, so that it can be appended again without harm.
     """
     if format is not None and format not in _BY_NAME:
@@ -178,8 +178,8 @@ def _read(path: Path, named: Format | None, options: Options) -> Iterator[Conver
         return
     reasons = notes.reasons() or ["it holds no messages"]
     if len(reasons) == 1 and reasons[0].startswith(path.name):
-        raise UnreadableFileError(reasons[0])
-    raise UnreadableFileError(f"{path.name}: nothing can be read; {'; '.join(reasons[:3])}")
+        raise FileError(reasons[0])
+    raise FileError(f"{path.name}: nothing can be read; {'; '.join(reasons[:3])}")
 
 
 def _noted(conversation: Conversation, notes: Notes) -> Conversation:
@@ -273,7 +273,7 @@ def _conversations(
             notes.miss("files of which a fifth or more was not understood", name)
         if count > 3 and len(speakers) == 1:
             notes.miss("files in which one speaker says everything", name)
-    except (UnreadableFileError, InvalidMessageError) as error:
+    except (FileError, InvalidMessageError) as error:
         notes.miss("files that cannot be opened", str(error))
 
 

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from hiermem import Memory, Message, Session, SessionExistsError, UsageError
+from hiermem import ConflictError, Memory, Message, Session, UsageError
 
 __all__ = [
     "CUT", "FORK", "checked", "current", "fork", "go_on_in", "keep", "lock_of", "outcome_of",
@@ -104,7 +104,9 @@ def fork(memory: Memory, session_id: str, source: Session, at: int) -> Session:
         try:
             made = source.fork(f"{base}~{number}", at=at)
             break
-        except SessionExistsError:
+        except ConflictError as error:
+            if error.kind != "exists":
+                raise
             number += 1
     made.set_metadata(without_notes(made.get_metadata()))
     return session_of(memory, made.id)

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 from hiermem import arguments, errors
 from hiermem.config import HierarchyConfig
 from hiermem.convert import from_any
-from hiermem.errors import HistoryRewrittenError, SessionChangedError, SessionExistsError
+from hiermem.errors import BusyError, ConflictError
 from hiermem.handle import Handle, beginning, session_state
 from hiermem.log import fork_plan
 from hiermem.log.alignment import Said, SyncReport, align, parts_of, rewrite_id, said, said_in
@@ -123,8 +123,8 @@ async def append(
     A key that exists with the same content returns its index and writes nothing. With ``at``, the
     first message is to have that index.
 
-    Raises InvalidMessageError, InvalidTextError, MessageConflictError, SessionClosedError, and
-    SessionChangedError where the session does not have ``at`` messages; in each case nothing was
+    Raises InvalidMessageError, InvalidMessageError, ConflictError, ClosedError, and
+    BusyError where the session does not have ``at`` messages; in each case nothing was
     written.
     """
     given = flatten(messages)
@@ -281,12 +281,12 @@ class _Append:
         seen = self.about.last_state
         state = seen[1] if seen and seen[0] == record.state else session_state(record)
         if self.at is not None and self.at != state.next_index:
-            raise errors.SessionChangedError(record.id)
+            raise errors.BusyError(session_id=record.id)
         indices, fresh, claimed = self._place(snapshot, state.next_index)
         if not fresh:
             return Changes(indices)
         if record.closed:
-            raise errors.SessionClosedError(record.id)
+            raise errors.ClosedError(session_id=record.id)
         pairs = [numbered(index) for index, numbered in enumerate(fresh, state.next_index)]
         folded = fold.arrive(state, [arrived for _, arrived in pairs], self.config)
         return _changes(
@@ -315,7 +315,14 @@ class _Append:
                 indices.append(index)
                 fresh.append(numbered)
             elif key is not None and seen.fingerprint not in (None, fingerprint):
-                raise errors.MessageConflictError(self.about.id, key=key, index=seen.index)
+                raise errors.ConflictError(
+                    f"session {self.about.id!r}: this message key names message {seen.index} with "
+                    "other content; use a new key",
+                    kind="key",
+                    session_id=self.about.id,
+                    index=seen.index,
+                    key=key,
+                )
             else:
                 indices.append(seen.index)
         return indices, fresh, list(claimed.items())
@@ -406,7 +413,7 @@ async def happen(
         if record is None:
             raise errors.NotFoundError(f"session {session_id!r} was erased meanwhile")
         if closed is None and record.closed:
-            raise errors.SessionClosedError(session_id)
+            raise errors.ClosedError(session_id=session_id)
         if record.closed == closed:
             return Changes(None)
         state = session_state(record)
@@ -424,7 +431,7 @@ async def sync(
 
     If the session is longer than the history, only its beginning and its end are read.
 
-    Raises HistoryRewrittenError, SessionChangedError where the session was appended to all the
+    Raises ConflictError, BusyError where the session was appended to all the
     time, and what ``append`` and ``fork`` raise.
     """
     arguments.one_of(on_rewrite, "on_rewrite", _ON_REWRITE)
@@ -446,18 +453,24 @@ async def sync(
             if on_rewrite == "report":
                 return SyncReport(about.id, rewritten_at=at)
             if on_rewrite == "error":
-                raise HistoryRewrittenError(about.id, index=at)
+                raise ConflictError(
+                    f"the history differs from session {about.id!r} at message {at}; pass "
+                    'on_rewrite="fork" or "report"',
+                    kind="history",
+                    session_id=about.id,
+                    index=at,
+                )
             name = rewrite_id(about.id, at, str(list(history.values())[new]))
-            with suppress(SessionExistsError):  # then this rewrite was seen before
+            with suppress(ConflictError):  # then this rewrite was seen before
                 await fork(handle, about.id, name, at=at, title=about.title)
-        except SessionChangedError:
+        except BusyError:
             tries += 1
             continue
         # The fork may have been rewritten in its turn. A loop, because a client that rewrites with
         # every turn makes a fork of a fork of a fork.
         about, tries = about.of_fork(name), 0
         rewritten_at = at if rewritten_at is None else rewritten_at
-    raise SessionChangedError(about.id)
+    raise BusyError(session_id=about.id)
 
 
 async def _read(
@@ -499,7 +512,7 @@ async def fork(
 
     Returns their number.
 
-    Raises NotFoundError if the source does not have so many, and SessionExistsError.
+    Raises NotFoundError if the source does not have so many, and ConflictError.
     """
     check_name(new_id, what="session id")
     if at is not None:

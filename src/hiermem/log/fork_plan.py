@@ -18,7 +18,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
-from hiermem.errors import NotFoundError, SessionExistsError
+from hiermem.errors import ConflictError, NotFoundError
 from hiermem.log import events as logged
 from hiermem.log.rebuild import Refold
 from hiermem.needs import existing
@@ -60,7 +60,7 @@ def fork(
 
     ``first_epoch`` is the first number of the fork's epochs and of its trees.
 
-    Raises NotFoundError if the source does not have so many, and SessionExistsError.
+    Raises NotFoundError if the source does not have so many, and ConflictError.
     """
     answers: tuple[SessionRecord | None, SessionRecord | None, Sequence[LogEvent]]
     answers = yield (
@@ -75,7 +75,11 @@ def fork(
             f"session {source_id!r} cannot be forked at {stop}; it has {source.messages} messages"
         )
     if answers[0] is not None:
-        raise SessionExistsError(new_id)
+        raise ConflictError(
+            f"session {new_id!r} exists already; give the fork another id",
+            kind="exists",
+            session_id=new_id,
+        )
     state = SessionState.from_json(source.state)
     log, nodes = logged.before(events, stop), (yield from _sealed(source, state, stop))
     rest = Refold(config_from(source.config), state)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hiermem.config import ageless
-from hiermem.errors import MessageConflictError, SessionExistsError, UsageError
+from hiermem.errors import ConflictError, UsageError
 from hiermem.handle import Handle, every_session
 from hiermem.log.alignment import ImportReport, alike, base_of, lost_id, place, whole_of
 from hiermem.log.append import About, append, fork
@@ -113,7 +113,7 @@ class _Import:
         self._count(held=start)
         if forked is not None:
             source, at = forked
-            with suppress(SessionExistsError):
+            with suppress(ConflictError):
                 await fork(self._handle, source, session, at=at, title=conversation.title)
                 self._count(forks=1)
         before = await self._messages(session)
@@ -257,11 +257,13 @@ class _Import:
             batch = messages[start : start + _BATCH]
             try:
                 indices += await append(handle, about, batch)
-            except MessageConflictError:
+            except ConflictError:
                 for message in batch:
                     try:
                         indices += await append(handle, about, [message])
-                    except MessageConflictError as error:
+                    except ConflictError as error:
+                        if error.index is None:
+                            raise
                         indices.append(await self._alike(session_id, message, error.index))
         new = len({index for index in indices if index is not None and index >= before})
         changed = indices.count(None)

@@ -31,7 +31,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
-from hiermem.errors import SessionClosedError
+from hiermem.errors import ClosedError
 from hiermem.log.trees import Build, locate
 from hiermem.needs import existing_session, inside
 from hiermem.tree import fold
@@ -199,11 +199,11 @@ def reconfigure(
 
     ``backlog`` is what was folded before. Where it does not fit the session any more, nothing is
     changed and None returned; without ``wait`` the messages are read and folded here instead.
-    ``build_id`` is for a re-pack that restarts. Raises NotFoundError and SessionClosedError.
+    ``build_id`` is for a re-pack that restarts. Raises NotFoundError and ClosedError.
     """
     record = yield from existing_session(session_id)
     if record.closed:
-        raise SessionClosedError(session_id)
+        raise ClosedError(session_id=session_id)
     before, after = config_from(record.config), config_from(config)
     build = Build.from_json(record.build)
     overtaken = build if build is not None and config_from(build.config) != after else None

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from hiermem.calls.limits import Prices
-from hiermem.errors import ConfigError, TransientModelError, UsageError
+from hiermem.errors import ConfigError, ModelError, UsageError
 from hiermem.protocols import LLMRequest, LLMResponse
 
 __all__ = ["FunctionLLM"]
@@ -35,8 +35,8 @@ class FunctionLLM:
     which neither a deadline nor the end of the process waits for. ``name`` is part of every
     summary's strategy: change it when the function changes. With ``remote``, the safe default,
     calls are made under a claim, journalled beforehand and rate limited; a function that costs
-    nothing and calls nobody is faster without. The function should raise TransientModelError where
-    the same call may succeed later, and PermanentModelError where it will not. With ``prices``,
+    nothing and calls nobody is faster without. The function should raise ModelError where
+    the same call may succeed later, and ModelError where it will not. With ``prices``,
     calls are journalled with what they cost.
     """
 
@@ -95,7 +95,7 @@ class FunctionLLM:
         """Call the function.
 
         Raises what the function raises, UsageError where it answers something else, and
-        TransientModelError where the process can start no further thread, and where too many calls
+        ModelError where the process can start no further thread, and where too many calls
         that were given up have not returned.
         """
         answer = self._function(request) if self._waits else await self._on_a_thread(request)
@@ -113,15 +113,15 @@ class FunctionLLM:
     async def _on_a_thread(self, request: LLMRequest) -> FunctionAnswer | Awaitable[FunctionAnswer]:
         """Call the function on a new thread; if this is cancelled, leave the thread to itself."""
         if self.abandoned_calls >= _MOST_ABANDONED:
-            error = TransientModelError(
+            raise ModelError(
                 (
                     f"{_MOST_ABANDONED} timed-out calls of model {self._name!r} still run; let its "
                     "function return"
                 ),
                 charged=False,
+                kind="transient",
+                detail=f"{_MOST_ABANDONED} calls were given up and have not returned",
             )
-            error.detail = f"{_MOST_ABANDONED} calls were given up and have not returned"
-            raise error
         loop = asyncio.get_running_loop()
         future: asyncio.Future[FunctionAnswer | Awaitable[FunctionAnswer]] = loop.create_future()
         context = copy_context()
@@ -140,8 +140,10 @@ class FunctionLLM:
         try:
             thread.start()
         except RuntimeError as error:
-            raise TransientModelError(
-                f"no thread could start for model {self._name!r}; lower concurrency", charged=False
+            raise ModelError(
+                f"no thread could start for model {self._name!r}; lower concurrency",
+                charged=False,
+                kind="transient",
             ) from error
         try:
             return await future

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 from hiermem import arguments
 from hiermem.calls.failures import CallFailure, refused_field, to_error
 from hiermem.calls.limits import Prices, request_tokens
-from hiermem.errors import ConfigError, ModelError, ModelOverflowError
+from hiermem.errors import ConfigError, ModelError
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
 from hiermem.remote.object_storage import (
     Connection,
@@ -171,7 +171,7 @@ class RemoteChat(ABC):
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Ask the model.
 
-        Raises ModelOverflowError, before anything is sent, where prompt and answer do not fit the
+        Raises ModelError, before anything is sent, where prompt and answer do not fit the
         window; ConfigError where there is no key; otherwise the error that ``calls.failures``
         makes of the SDK's exception.
         """
@@ -312,12 +312,13 @@ class RemoteChat(ABC):
         needed = await asyncio.to_thread(weigh) if long else weigh()
         answer = self._limit(request)
         if needed + answer > self._window:
-            raise ModelOverflowError(
+            raise ModelError(
                 (
                     f"{self._name}: prompt {needed:,} + answer {answer:,} exceed context_window "
                     f"{self._window:,}; shorten one, or raise it"
                 ),
                 charged=False,
+                kind="overflow",
             )
 
 

@@ -36,7 +36,7 @@ from zlib import crc32
 
 from hiermem.bank.exchange import BankUrl
 from hiermem.bank.object_io import ObjectPlace, StoredObject
-from hiermem.errors import ConfigError, FolderError, UsageError
+from hiermem.errors import ConfigError, FileError, UsageError
 from hiermem.remote.responses import IDENTITY, AnsweredError, limited, read_object
 
 
@@ -497,23 +497,23 @@ class _Bucket:
         # Raised here, so that no context of it holds the package's own text.
         raise failed
 
-    def _error_of(self, what: str, error: Exception) -> FolderError:
+    def _error_of(self, what: str, error: Exception) -> FileError:
         """Return our error for one of the package's, by its kind and status alone."""
         status = int(match[1]) if (match := _STATUS.search(str(error))) else None
         if isinstance(error, FileNotFoundError) or status == 404:
-            return FolderError(f"{self._url} cannot be {what}: there is no such bucket")
+            return FileError(f"{self._url} cannot be {what}: there is no such bucket")
         if isinstance(error, self._errors.UnauthenticatedError) or status == 401:
-            return FolderError(f"{self._url} cannot be {what}: the credentials are not accepted")
+            return FileError(f"{self._url} cannot be {what}: the credentials are not accepted")
         if isinstance(error, self._errors.PermissionDeniedError) or status == 403:
-            return FolderError(f"{self._url} cannot be {what}: the credentials do not allow it")
+            return FileError(f"{self._url} cannot be {what}: the credentials do not allow it")
         if isinstance(error, self._errors.NotSupportedError | NotImplementedError):
-            return FolderError(f"{self._url} cannot be {what}: the storage does not support it")
+            return FileError(f"{self._url} cannot be {what}: the storage does not support it")
         if "builder error" in str(error):
-            return FolderError(
+            return FileError(
                 f"{self._url} cannot be {what}: no request can be made for this endpoint; for "
                 "http://, set allow_http or AWS_ALLOW_HTTP=true"
             )
         why = f"the server answered {status}" if status else "no answer from the server"
-        failed = FolderError(f"{self._url} cannot be {what}: {why} ({type(error).__name__})")
+        failed = FileError(f"{self._url} cannot be {what}: {why} ({type(error).__name__})")
         failed.retryable = status is None or status in _PASSING
         return failed

@@ -28,7 +28,7 @@ import numpy as np
 from hiermem.calls.report import with_current_outcome
 from hiermem.calls.run import JournalledRun
 from hiermem.config import LONGEST_LEASE
-from hiermem.errors import EmbedderMismatchError, HiermemError, SessionChangedError, UsageError
+from hiermem.errors import BusyError, ConflictError, HiermemError, UsageError
 from hiermem.handle import Handle
 from hiermem.search import vectors
 from hiermem.search.embedder_client import EmbedderClient
@@ -58,7 +58,7 @@ async def load_vectors(
 ) -> None:
     """Read the vectors of ``index``, or read them again if a pass may have made more since.
 
-    Call it under the index's lock. Raises EmbedderMismatchError.
+    Call it under the index's lock. Raises ConflictError.
     """
     mark = (index.messages, await journal_mark(handle, record), index.summary_index)
     if index.vectors_mark == mark:
@@ -111,12 +111,14 @@ async def embedded_state(handle: Handle, record: SessionRecord) -> str:
 
 
 def agree(session_id: str, stored: Identity | None, identity: Identity) -> None:
-    """Refuse to mix embedders. Raises EmbedderMismatchError."""
+    """Refuse to mix embedders. Raises ConflictError."""
     if stored is not None and stored != identity:
-        raise EmbedderMismatchError(
-            session_id,
-            made=f"{stored.name!r} ({stored.dimension} dimensions)",
-            given=f"{identity.name!r} ({identity.dimension} dimensions)",
+        raise ConflictError(
+            f"session {session_id!r} has vectors of {stored.name!r} ({stored.dimension} "
+            f"dimensions), not of {identity.name!r} ({identity.dimension} dimensions); call "
+            "memory.reembed(), or open it with that embedder",
+            kind="embedder",
+            session_id=session_id,
         )
 
 
@@ -220,7 +222,7 @@ async def embed(
     """Make the vectors that a session lacks, one pass at a time; return a report.
 
     ``stopped`` says whether to end early. Raises UsageError without an embedder,
-    EmbedderMismatchError, and the embedder's last error.
+    ConflictError, and the embedder's last error.
     """
     client = _client_of(handle)
     async with handle.indexes.lock(f"embedding/{session_id}"):
@@ -252,7 +254,7 @@ async def reembed(handle: Handle, session_id: str) -> EmbeddingReport:
             await handle.store.drop_blocks(session_id, kind)
         write = RecordWrite(EMBEDDER, session_id, "identity", identity.to_json())
         if not await handle.store.put_records([write], epochs={session_id: record.epoch}):
-            raise SessionChangedError(session_id)
+            raise BusyError(session_id=session_id)
         handle.forget(session_id)
     return await embed(handle, session_id)
 
@@ -266,7 +268,7 @@ def _client_of(handle: Handle) -> EmbedderClient:
 
 
 async def _claim(handle: Handle, record: SessionRecord, identity: Identity) -> None:
-    """Record the session's embedder, once. Raises EmbedderMismatchError, SessionChangedError."""
+    """Record the session's embedder, once. Raises ConflictError, BusyError."""
     stored = await identity_of(handle, record.id)
     if stored is None:
         write = RecordWrite(EMBEDDER, record.id, "identity", identity.to_json(), 0)
@@ -274,7 +276,7 @@ async def _claim(handle: Handle, record: SessionRecord, identity: Identity) -> N
             return
         stored = await identity_of(handle, record.id)
         if stored is None:
-            raise SessionChangedError(record.id)
+            raise BusyError(session_id=record.id)
     agree(record.id, stored, identity)
 
 
@@ -369,7 +371,7 @@ class _EmbeddingPass:
             if not states or states[0].body != reached:
                 write = RecordWrite(EMBEDDER, record.id, EMBEDDED_STATE, reached)
                 await store.put_records([write], epochs={record.id: record.epoch})
-        except SessionChangedError:
+        except BusyError:
             return False
         return True
 
@@ -479,4 +481,4 @@ class _EmbeddingPass:
         # The journal tells indexes in memory that there are more vectors.
         await self.run.begin()
         if not await self._handle.store.put_blocks(record.id, [block], epoch=record.epoch):
-            raise SessionChangedError(record.id)
+            raise BusyError(session_id=record.id)

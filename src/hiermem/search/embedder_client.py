@@ -77,7 +77,7 @@ class EmbedderClient:
             try:
                 tokens, until = count(clean), self._clock() + _QUESTION_WAIT
                 rows = await self._request([clean], tokens, "query", lambda: self._clock() > until)
-            except (errors.ModelError, errors.ModelDownError) as error:
+            except (errors.ModelError, errors.SpendLimitError) as error:
                 _log.warning("the embedder failed (%s): words alone are compared", error)
                 return None
             if rows is None:
@@ -94,7 +94,7 @@ class EmbedderClient:
     ) -> Array | None:
         """Return the vectors of texts, one a row; None if ``stopped`` before all were made.
 
-        Raises the embedder's last error, InvalidVectorError, and ModelDownError if the embedder
+        Raises the embedder's last error, ModelError, and SpendLimitError if the embedder
         kept failing.
         """
         import numpy as np
@@ -150,7 +150,9 @@ class EmbedderClient:
             return None
         try:
             rows = await self._send(texts, kind)
-        except errors.TransientModelError as error:
+        except errors.ModelError as error:
+            if not error.retryable:
+                raise
             self._rate_limiter.fail(hash(texts[0]), error.retry_after, reason=error.detail)
             raise
         self._rate_limiter.succeed()
@@ -168,8 +170,8 @@ class EmbedderClient:
                 if inspect.isawaitable(answer):
                     answer = await answer
         except TimeoutError:
-            raise errors.ModelTimeoutError(
-                f"embedder {self.identity.name!r} did not answer in time"
+            raise errors.ModelError(
+                f"embedder {self.identity.name!r} did not answer in time", kind="timeout"
             ) from None
         except errors.HiermemError:
             raise
@@ -181,11 +183,15 @@ class EmbedderClient:
             # Whatever the embedder's client raises for a dropped connection, a later call may
             # succeed. Raised outside the handler, because the original error may hold texts or a
             # key and must not become the context.
-            raise errors.TransientModelError(f"embedder {self.identity.name!r} ended in {raised}")
+            raise errors.ModelError(
+                f"embedder {self.identity.name!r} ended in {raised}", kind="transient"
+            )
         try:
             return vectors.check(answer, many=len(texts), dimension=self.identity.dimension)
         except ValueError as error:
-            raise errors.InvalidVectorError(f"embedder {self.identity.name!r}: {error}") from None
+            raise errors.ModelError(
+                f"embedder {self.identity.name!r}: {error}", kind="invalid"
+            ) from None
 
 
 def _clean(text: str) -> str:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
-from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
+from hiermem.errors import BusyError, StoreCorruptError, StoreError
 from hiermem.index_cache import IndexCache
 from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.search.index import Index, Postings, collect, join, pack, unpack
@@ -134,7 +134,7 @@ class Indexes:
     async def get(self, record: SessionRecord) -> SessionIndex:
         """Return the index of a session as its record shows it; call it under its lock.
 
-        Raises SessionChangedError if the session was changed meanwhile: read the record, and try
+        Raises BusyError if the session was changed meanwhile: read the record, and try
         again.
         """
         index = self._cache.get(self._store.tenant, record.id)
@@ -279,10 +279,10 @@ class Indexes:
             _log.info("an index was not kept: %s", type(error).__name__)
 
     async def _check(self, record: SessionRecord) -> None:
-        """Check that the session is still in the record's epoch. Raises SessionChangedError."""
+        """Check that the session is still in the record's epoch. Raises BusyError."""
         now = await self._store.session(record.id)
         if now is None or (now.created_at, now.epoch) != (record.created_at, record.epoch):
-            raise SessionChangedError(record.id)
+            raise BusyError(session_id=record.id)
 
 
 async def stored_blocks(

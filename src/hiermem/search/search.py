@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from hiermem import arguments
-from hiermem.errors import SessionChangedError, UsageError
+from hiermem.errors import BusyError, UsageError
 from hiermem.handle import Handle, every_session
 from hiermem.search import select
 from hiermem.search.embed import load_vectors
@@ -126,7 +126,7 @@ async def rebuild(handle: Handle) -> IndexReport:
             try:
                 built = await handle.indexes.get(record)
                 await refresh(handle, built, record)
-            except SessionChangedError:
+            except BusyError:
                 # The change has dropped the index; the next search builds it again.
                 continue
         sessions, messages = sessions + 1, messages + built.messages
@@ -154,7 +154,7 @@ async def _asked(
                             await read_texts(handle, index, record)
                         if handle.embedder_client is not None:
                             await load_vectors(handle, index, record, handle.embedder_client)
-                    except SessionChangedError:
+                    except BusyError:
                         continue
                     # Another search may update the cached index meanwhile.
                     index = replace(index)
@@ -168,7 +168,7 @@ async def _asked(
             if not record.messages or await handle.is_unchanged(record):
                 note(hits=len(result))
                 return result
-        raise SessionChangedError(question.session_id)
+        raise BusyError(session_id=question.session_id)
 
 
 def _ask(index: SessionIndex, text: str, vector: Array | None, weight: float) -> ScoredQuery:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from hiermem import arguments
-from hiermem.errors import SessionChangedError
+from hiermem.errors import BusyError
 from hiermem.handle import Handle, every_session
 from hiermem.search import select
 from hiermem.search.evidence import header
@@ -183,7 +183,7 @@ async def _asked(
         for _ in range(_TRIES):
             try:
                 ranked = await _ranked(handle, question, query, many, enough, admits=admits)
-            except SessionChangedError:
+            except BusyError:
                 continue
             result = await answer(ranked)
             used = sorted({hit.session_id for hit in result})
@@ -193,7 +193,7 @@ async def _asked(
             if all(unchanged):
                 note(hits=len(result))
                 return result
-        raise SessionChangedError(None)
+        raise BusyError
 
 
 async def _ranked(
@@ -207,7 +207,7 @@ async def _ranked(
 ) -> _Ranked:
     """Read ``many`` blocks, best first, and more until they hold enough.
 
-    Raises SessionChangedError if a session was changed meanwhile.
+    Raises BusyError if a session was changed meanwhile.
     """
     parts, in_memory = await consult(handle, query)
     sessions = await _selected(handle, question.sessions)

@@ -19,7 +19,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from hiermem.errors import ReadOnlyError, SessionChangedError
+from hiermem.errors import BusyError, ReadOnlyError
 from hiermem.handle import Handle
 from hiermem.search import segments
 from hiermem.search.index import Postings, pack
@@ -49,7 +49,7 @@ async def consult(handle: Handle, query: Query) -> tuple[tuple[Part, ...], HeldB
     """Index what is missing, then read the entries for a question, in one state of the store.
 
     Returns the parts of the index, and the blocks of the last one, which is in memory. Raises
-    SessionChangedError if a session was changed meanwhile: try again.
+    BusyError if a session was changed meanwhile: try again.
     """
     handle.indexes.kept_by_updates = True
     pages, writable = {HEAD, *segments.page_numbers(query)}, True
@@ -94,11 +94,11 @@ async def prepare(handle: Handle) -> None:
 async def placed_blocks(
     handle: Handle, in_memory: HeldBlocks, wanted: Sequence[tuple[Part, int]]
 ) -> list[tuple[SessionRecord, Member, Postings]]:
-    """Read blocks of the index, in the order given. Raises SessionChangedError if one changed."""
+    """Read blocks of the index, in the order given. Raises BusyError if one changed."""
     places = [(part.number, position) for part, position in wanted if part.number]
     read = await handle.store.segment_blocks(places) if places else []
     if len(read) < len(places):
-        raise SessionChangedError(None)
+        raise BusyError
     blocks: list[tuple[SessionRecord, Member, Postings]] = []
     stored = iter(read)
     for part, position in wanted:
@@ -228,7 +228,7 @@ async def _put(handle: Handle, record: SessionRecord, gaps: Sequence[tuple[int, 
     for start in sorted(strides)[:_STRIDES]:
         try:
             content = await handle.indexes.stride(record, start)
-        except SessionChangedError:
+        except BusyError:
             return
         stop = min(start + STRIDE, record.messages)
         blocks.append(Block(KIND, start, stop, pack(content)))

@@ -38,7 +38,7 @@ from functools import cache
 from typing import IO, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from hiermem.calls.claim import read_claim
-from hiermem.errors import HiermemError, NotFoundError, SecretMismatchError, StoreError, UsageError
+from hiermem.errors import ConflictError, HiermemError, NotFoundError, StoreError, UsageError
 from hiermem.stores import rows
 from hiermem.types import Message, Node, Revision, SessionRecord, StoredMessage
 from hiermem.types import transaction as tx
@@ -323,14 +323,23 @@ def missing(session_id: str) -> NotFoundError:
     return NotFoundError(f"session {session_id!r} does not exist")
 
 
+def exists(session_id: str) -> ConflictError:
+    """Return the error for a restore over a session of another version."""
+    return ConflictError(
+        f"session {session_id!r} exists already", kind="exists", session_id=session_id
+    )
+
+
 def check_secret(given: SessionDump | RowReader, secret: bytes, *, empty: bool) -> None:
     """Refuse a dump that cannot go into a store with this secret; ``empty`` if it holds nothing.
 
-    A store that holds nothing takes the dump's secret over. Raises SecretMismatchError.
+    A store that holds nothing takes the dump's secret over. Raises ConflictError.
     """
     if given.secret != secret and not empty:
-        raise SecretMismatchError(
-            "the target has data under another secret; use an empty store, or one with the source's"
+        raise ConflictError(
+            "the target has data under another secret; use an empty store, or one "
+            "with the source's",
+            kind="secret",
         )
 
 

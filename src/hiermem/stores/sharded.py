@@ -54,7 +54,7 @@ class ShardedStore:
         """Open the stores in the databases ``dsns``, by name, and create the missing stores.
 
         A new store gets the secret of the existing ones. ``settings`` are further arguments of
-        ``PostgresStore.open``. Raises SecretMismatchError where the secrets of two differ, and what
+        ``PostgresStore.open``. Raises ConflictError where the secrets of two differ, and what
         that call raises; then no store is left open.
         """
         from hiermem.stores.postgres import PostgresStore

@@ -25,7 +25,7 @@ from hiermem.calls.claim import ClaimLostError
 from hiermem.calls.failures import shown
 from hiermem.calls.retry import retry_store
 from hiermem.calls.run import CallState
-from hiermem.errors import ModelError, PermanentModelError, SpendLimitError
+from hiermem.errors import ModelError, SpendLimitError
 from hiermem.prompts.template import Length
 from hiermem.protocols import ChatMessage, LLMRequest, TokenCounter
 from hiermem.summaries import assess as retries
@@ -229,10 +229,10 @@ class _Asking:
             verdict = await ask_until_fit(run, state, request, first)
         except ModelError as error:
             # The original error's text may hold the prompt, or a key.
-            permanent = isinstance(error, PermanentModelError)
+            permanent = error.kind in ("permanent", "overflow", "refused")
             raise UnfitError(
                 "permanent" if permanent else "transient",
-                shown(error, kind=error.kind),
+                shown(error),
                 attempts=state.attempts,
             ) from None
         if isinstance(verdict, Rejected):

@@ -75,7 +75,7 @@ async def update(
     Without a ``config`` it is made under the handle's, anything else under the session's own.
 
     The callers check the arguments, such as a negative cap or a ``level`` with a full re-pack.
-    Raises NotFoundError for an unknown session, CounterMismatchError, and the store's errors;
+    Raises NotFoundError for an unknown session, ConflictError, and the store's errors;
     earlier commits stay.
     """
     store = handle.store
@@ -149,7 +149,7 @@ async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) 
     The messages of open windows are folded again under it. A full re-pack under way under another
     configuration is restarted under this one.
 
-    Raises NotFoundError and SessionClosedError.
+    Raises NotFoundError and ClosedError.
     """
     now, text, build_id = handle.clock(), config.to_json(), uuid.uuid4().hex
     weigher = Weigher(handle.counter)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeAlias, cast
 
-from hiermem.errors import StoreBusyError, StoreError
+from hiermem.errors import StoreError
 from hiermem.protocols import Store, TenantStore, TreeStore
 from hiermem.types.transaction import DueSession
 
@@ -45,7 +45,7 @@ class FaultPlan:
     """Which fault happens at which arrival at a site, counted from 0 over all sites.
 
     ``fail`` raises StoreError (with ``committed`` False before the operation and None after it),
-    ``busy`` StoreBusyError (before only; after it nothing happens), ``die`` raises DiedError, then
+    ``busy`` StoreError (before only; after it nothing happens), ``die`` raises DiedError, then
     and at every later call until ``revive``, and ``kill`` ends this very process with SIGKILL.
     ``only`` limits the plan to some sites; others are not counted. ``visits`` counts arrivals, so
     that a test can assert that a site was reached.
@@ -81,7 +81,7 @@ class FaultPlan:
             self.dead = True
             raise DiedError(site)
         if fault == "busy":
-            raise StoreBusyError(f"a planned fault: busy at {site}")
+            raise StoreError(f"a planned fault: busy at {site}", retryable=True)
         error = StoreError(f"a planned fault at {site}")
         error.committed = None if after else False
         raise error

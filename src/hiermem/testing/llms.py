@@ -17,13 +17,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from hiermem.calls.limits import Prices, request_tokens
-from hiermem.errors import (
-    ModelOverflowError,
-    ModelRefusedError,
-    ModelTimeoutError,
-    PermanentModelError,
-    TransientModelError,
-)
+from hiermem.errors import ModelError
 from hiermem.models.offline import graph
 from hiermem.models.offline import notes as offline
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, SourceText, Usage
@@ -106,7 +100,7 @@ class ScriptedLLM:
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Answer ``request`` after the latency.
 
-        Raises ModelOverflowError if prompt and answer do not fit the stated window.
+        Raises ModelError if prompt and answer do not fit the stated window.
         """
         self.calls += 1
         self.in_flight += 1
@@ -128,7 +122,7 @@ class ScriptedLLM:
         prompt = request_tokens(request.messages, count)
         self.input_tokens += prompt
         if self._window is not None and prompt + request.max_tokens > self._window:
-            raise ModelOverflowError("the request does not fit the window", charged=False)
+            raise ModelError("the request does not fit the window", charged=False, kind="overflow")
         scripted = self._script(request) if self._script else None
         if isinstance(scripted, LLMResponse):
             return scripted
@@ -210,12 +204,12 @@ def _reported(unit: Unit) -> str:
 
 
 _RAISED: Final[Mapping[str, Callable[[], Exception]]] = {
-    "timeout": lambda: ModelTimeoutError("timed out", charged=None),
-    "rate_limit": lambda: TransientModelError("429", charged=False, retry_after=0.01),
-    "rate_limit_bare": lambda: TransientModelError("429", charged=False),
-    "server_error": lambda: TransientModelError("503", charged=None),
-    "permanent": lambda: PermanentModelError("401", charged=False),
-    "overflow": lambda: ModelOverflowError("400", charged=False),
+    "timeout": lambda: ModelError("timed out", charged=None, kind="timeout"),
+    "rate_limit": lambda: ModelError("429", charged=False, retry_after=0.01, kind="transient"),
+    "rate_limit_bare": lambda: ModelError("429", charged=False, kind="transient"),
+    "server_error": lambda: ModelError("503", charged=None, kind="transient"),
+    "permanent": lambda: ModelError("401", charged=False),
+    "overflow": lambda: ModelError("400", charged=False, kind="overflow"),
     "crash": lambda: RuntimeError("a fault inside the adapter"),
 }
 
@@ -268,7 +262,7 @@ class FaultyLLM:
             error = _RAISED[fault]()
             raise error
         if fault == "refusal" and self.calls % 2:
-            raise ModelRefusedError("the provider declined")
+            raise ModelError("the provider declined", kind="refused")
         return spoil(fault, request, await self.inner.complete(request))
 
     def _next(self) -> Fault | BankFault | None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hiermem.calls.claim import Claim, write_claim
-from hiermem.errors import NotFoundError, SecretMismatchError, SessionExistsError, UsageError
+from hiermem.errors import ConflictError, NotFoundError, UsageError
 from hiermem.protocols import Store, TenantStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.samples import (
@@ -244,7 +244,7 @@ class DumpConditions(Conditions):
         async with self.opened(path) as target:
             tenant = target.tenant("t")
             await tenant.restore(_in_pages(rows))
-            async with refused(tenant, SessionExistsError):
+            async with refused(tenant, ConflictError):
                 await tenant.restore(_in_pages(rows))
             with pytest.raises(NotFoundError):
                 await tenant.dump("none")
@@ -275,13 +275,13 @@ class DumpConditions(Conditions):
             tenant = target.tenant("t")
             await tenant.restore(_in_pages(await _dumped(first)))
             await tenant.restore(_in_pages(await _dumped(first, "s2")))
-            async with refused(tenant, SecretMismatchError):
+            async with refused(tenant, ConflictError):
                 await tenant.restore(_in_pages(await _dumped(second, "s3")))
             assert await tenant.secret() == await first.secret()
         async with self.opened(path.with_name("other")) as target:
             secret = await target.tenant("t").secret()
             await target.tenant("another").put_view(tx.ViewRecord("s", "v", ""))
-            with pytest.raises(SecretMismatchError):
+            with pytest.raises(ConflictError):
                 await target.tenant("t").restore(_in_pages(await _dumped(first)))
             assert await target.tenant("t").secret() == secret
             assert await target.tenants() == ["another"]
@@ -324,7 +324,7 @@ class DumpConditions(Conditions):
         await tenant.restore(_in_pages(first))
         version = first[1]["value"]["version"]
         for wrong in (None, version - 1, version + 1):
-            async with refused(tenant, SessionExistsError):
+            async with refused(tenant, ConflictError):
                 await tenant.restore(_in_pages(later), replaces=wrong)
         await tenant.restore(_in_pages(later), replaces=version)
         assert await contents(tenant) == wanted

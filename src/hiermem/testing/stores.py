@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from hiermem.errors import HiermemError, MemoryClosedError, UsageError
+from hiermem.errors import ClosedError, HiermemError, UsageError
 from hiermem.protocols import Store, TenantStore, TreeStore, offers
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.change_conditions import ChangeConditions
@@ -142,7 +142,7 @@ class StoreConformance(
 
     @path_condition
     async def test_a_closed_store_says_so(self, path: Path) -> None:
-        """Closing twice is harmless, and every call after it raises MemoryClosedError."""
+        """Closing twice is harmless, and every call after it raises ClosedError."""
         store = await self.open_store(path)
         tenant = store.tenant("a")
         await write(tenant, "s", ["x"])
@@ -157,7 +157,7 @@ class StoreConformance(
             lambda: store.tenant("b").put_view(tx.ViewRecord("s", "v", "")),
         )
         for call in calls:
-            with pytest.raises(MemoryClosedError):
+            with pytest.raises(ClosedError):
                 await call()
 
     @path_condition

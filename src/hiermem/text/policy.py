@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.data import word_lists
-from hiermem.errors import InvalidMessageError, InvalidTextError
+from hiermem.errors import InvalidMessageError
 from hiermem.types import (
     Content,
     FilePart,
@@ -349,7 +349,7 @@ def check(text: str, *, what: str, cap: int, on_bad: OnBad = "refuse") -> str:
     """Return ``text`` as a plain str that any store can hold, or refuse it.
 
     ``what`` names the value in the error, which never holds any of the text. ``cap`` is in code
-    points. Raises InvalidTextError.
+    points. Raises InvalidMessageError.
 
     >>> check("plain", what="title", cap=10)
     'plain'
@@ -357,7 +357,9 @@ def check(text: str, *, what: str, cap: int, on_bad: OnBad = "refuse") -> str:
     if type(text) is not str:
         text = _plain(text, what=what)
     if len(text) > cap:
-        raise InvalidTextError(f"{what} has {len(text):,} characters; at most {cap:,} are allowed")
+        raise InvalidMessageError(
+            f"{what} has {len(text):,} characters; at most {cap:,} are allowed"
+        )
     # Both checks are passes in C, and the first recognises ASCII at once.
     if "\x00" in text or not (text.isascii() or _encodes(text)):
         return _mend(text, what=what, on_bad=on_bad)
@@ -367,7 +369,7 @@ def check(text: str, *, what: str, cap: int, on_bad: OnBad = "refuse") -> str:
 def _plain(text: object, *, what: str) -> str:
     """Turn a subclass of str into the str it holds; refuse any other type."""
     if not isinstance(text, str):
-        raise InvalidTextError(f"{what} is {type(text).__name__}; it must be text")
+        raise InvalidMessageError(f"{what} is {type(text).__name__}; it must be text")
     # A subclass may override any method, so its own methods are not called.
     return str.__str__(text)
 
@@ -386,7 +388,7 @@ def _mend(text: str, *, what: str, on_bad: OnBad) -> str:
         return text
     if on_bad == "refuse":
         kind = "a NUL" if found.group() == "\x00" else "a lone surrogate"
-        raise InvalidTextError(
+        raise InvalidMessageError(
             f"{what} has {kind} at character {found.start():,}; remove it, or open the session "
             'with on_bad_text="replace"'
         )
@@ -399,11 +401,11 @@ def _mend(text: str, *, what: str, on_bad: OnBad) -> str:
 def check_name(text: str, *, what: str, on_bad: OnBad = "refuse") -> str:
     """Return a name (tenant, session id, thread, key) of 1 to 512 code points, or refuse it.
 
-    Raises InvalidTextError.
+    Raises InvalidMessageError.
     """
     name = check(text, what=what, cap=MAX_NAME, on_bad=on_bad)
     if not name:
-        raise InvalidTextError(f"{what} is empty; it must have 1 to {MAX_NAME} characters")
+        raise InvalidMessageError(f"{what} is empty; it must have 1 to {MAX_NAME} characters")
     return name
 
 
@@ -421,7 +423,7 @@ def check_json(
 
     The weight is the code points of all texts and keys plus one for each value; ``cap`` bounds it.
     Mappings must have text keys, numbers must be finite, nesting is at most MAX_DEPTH; tuples
-    become lists, because JSON has no other sequence. Raises InvalidTextError for a bad text or
+    become lists, because JSON has no other sequence. Raises InvalidMessageError for a bad text or
     too much of it, InvalidMessageError for a value that is not JSON.
     """
     left = cap
@@ -430,7 +432,7 @@ def check_json(
         nonlocal left
         left -= weight
         if left < 0:
-            raise InvalidTextError(
+            raise InvalidMessageError(
                 f"{what} is too large; at most {cap:,} characters and values are allowed"
             )
 
@@ -482,7 +484,7 @@ def clean_message(message: Message, *, on_bad: OnBad = "refuse") -> Message:
     """Check every text inside a message; return the message itself where nothing had to change.
 
     The check covers content, parts, name, thread, key, tool calls and metadata, and leaves plain
-    types in all of them. Raises InvalidTextError for a bad or too long text and
+    types in all of them. Raises InvalidMessageError for a bad or too long text and
     InvalidMessageError for any other wrong shape.
     """
     if not isinstance(message, Message):

@@ -25,7 +25,7 @@ A node is generating within one run only: what is stored is what became of it. W
 session's texts, the claim on the session says.
 
 Every change of a status is made here; a change that is not in the table is an
-IllegalTransitionError. A change of status never removes the serving revision. ``write`` sets the
+UsageError. A change of status never removes the serving revision. ``write`` sets the
 version, once for each stored change.
 """
 
@@ -35,7 +35,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from hiermem.errors import IllegalTransitionError
+from hiermem.errors import UsageError
 from hiermem.types import Node, Revision, Status
 from hiermem.types.transaction import NodeTally, NodeWrite
 
@@ -75,7 +75,7 @@ def waiting(tally: NodeTally) -> int:
 def _move(node: Node, to: Status) -> Node:
     """Return ``node`` in the status ``to``."""
     if to not in _NEXT[node.status]:
-        raise IllegalTransitionError(
+        raise UsageError(
             f"summary {node.id} is {node.status}; it cannot become {to}, only "
             f"{' or '.join(sorted(_NEXT[node.status]))}"
         )
@@ -114,7 +114,7 @@ def fail(node: Node, *, error: str, attempts: int) -> Node:
 def keep(node: Node, *, error: str | None) -> Node:
     """Keep the text that a node has, after no new text resulted."""
     if not node.revision:
-        raise IllegalTransitionError(f"summary {node.id} has no text; update() makes one")
+        raise UsageError(f"summary {node.id} has no text; update() makes one")
     return replace(_move(node, "active"), error=error)
 
 
@@ -124,7 +124,7 @@ def clean(node: Node, *, flagged: bool = False) -> Node:
     The node stays ``flagged`` if a child's text still is.
     """
     if node.status != "active":
-        raise IllegalTransitionError(f"summary {node.id} is {node.status}; update() makes it first")
+        raise UsageError(f"summary {node.id} is {node.status}; update() makes it first")
     return replace(node, dirty=flagged, forced=False, since=None)
 
 

@@ -188,11 +188,11 @@ class _TenantCopy:
         await self._remove_erased()
 
     async def refuse_erased(self, session_id: str) -> None:
-        """Raise SessionDiffersError where the session was erased at the target."""
+        """Raise ConflictError where the session was erased at the target."""
         if await self.target.session(session_id) is None and await _erasures(
             self.target, session_id, unknown_to=self.source
         ):
-            raise errors.SessionDiffersError(session_id, erased=True)
+            raise copy_plan.differs(session_id, erased=True)
 
     async def _remove_erased(self) -> None:
         """Remove from the target what was erased in the source since an earlier copy."""
@@ -222,8 +222,10 @@ class _TenantCopy:
                 )
             except errors.NotFoundError:  # it was erased in the source just now
                 return
-            except errors.SessionExistsError:  # these rows came, and only the answer was lost
-                continue
+            except errors.ConflictError as error:
+                if error.kind != "exists":
+                    raise
+                continue  # these rows came, and only the answer was lost
         else:
             if session_id and (await self._step(session_id))[0] != "keep":
                 self.report = replace(self.report, changing=(*self.report.changing, session_id))

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from hiermem.bank.records import META, SEQUENCE, SPACE, subject_of
 from hiermem.changes.receipts import STORE_COPY
-from hiermem.errors import SessionDiffersError
+from hiermem.errors import ConflictError
 from hiermem.types import SessionRecord
 from hiermem.types.brief import Brief
 from hiermem.types.transaction import NO_SESSION, Record, RunRecord, StoredRow
@@ -72,7 +72,7 @@ def step(source: Head, target: Head | None, *, known: bool, erased: bool) -> Ste
     ``known``: the source has the target's newest run and newest message. ``erased``: the source
     erased a session of that id since the target has it.
 
-    Raises SessionDiffersError where the target's is another session, or was written to.
+    Raises ConflictError where the target's is another session, or was written to.
     """
     if target is None:
         return "copy"
@@ -82,21 +82,32 @@ def step(source: Head, target: Head | None, *, known: bool, erased: bool) -> Ste
     behind = theirs == ours or theirs.version < ours.version
     if erased or (behind and known and theirs.created_at == ours.created_at):
         return "replace"
-    raise SessionDiffersError(ours.id)
+    raise differs(ours.id)
 
 
 def is_removed(target: SessionRecord, erasures: Sequence[RunRecord]) -> bool:
     """Return whether the source erased a session that the target still has.
 
-    Raises SessionDiffersError where the target has messages that were not erased with it.
+    Raises ConflictError where the target has messages that were not erased with it.
     """
     if not erasures:
         return False
     last = max(erasures, key=lambda run: run.started_at)
     erased = last.detail.get("removed", {}).get("messages", 0)
     if target.messages > erased or target.last_activity > last.started_at:
-        raise SessionDiffersError(target.id)
+        raise differs(target.id)
     return True
+
+
+def differs(session_id: str, *, erased: bool = False) -> ConflictError:
+    """Return the error for a copy that would overwrite what is in the target."""
+    what = f"session {session_id!r}" if session_id else "what belongs to no session (spaces)"
+    why = (
+        "was erased in the target; erase it in the source too, or copy other sessions singly"
+        if erased
+        else "differs in the target; erase it there, or copy to another store"
+    )
+    return ConflictError(f"{what} {why}", kind="copy", session_id=session_id)
 
 
 def is_carried(row: StoredRow) -> bool:
@@ -130,7 +141,7 @@ def step_without_session(
 ) -> Step:
     """Return what is done with what belongs to no session, by its head rows in both stores.
 
-    Raises SessionDiffersError where the target has a space, a note, a bank or a run that the source
+    Raises ConflictError where the target has a space, a note, a bank or a run that the source
     never had.
     """
     if equal:
@@ -149,7 +160,7 @@ def step_without_session(
     for row in there:
         value = row["value"]
         if _owner(row) not in gone and known.get(_name(row), -1) < value.get("version", 0):
-            raise SessionDiffersError(NO_SESSION)
+            raise differs(NO_SESSION)
     return "replace"
 
 

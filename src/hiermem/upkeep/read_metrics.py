@@ -12,7 +12,7 @@ from typing import Any, Final
 from hiermem import arguments
 from hiermem.calls.limits import Prices
 from hiermem.context.view import SEEN, Seen
-from hiermem.errors import NotFoundError, StoreBusyError, UsageError
+from hiermem.errors import NotFoundError, StoreError, UsageError
 from hiermem.handle import Handle, session_state
 from hiermem.search.results import Hit
 from hiermem.summaries.metrics import Feedback, Metrics, Served, measure
@@ -111,7 +111,9 @@ async def give_feedback(
         # In a later epoch the text that was judged may be gone, so it is looked up again.
         if await handle.store.put_records([write], epochs={session_id: record.epoch}):
             return
-    raise StoreBusyError(f"too much concurrent feedback on session {session_id!r}; retry")
+    raise StoreError(
+        f"too much concurrent feedback on session {session_id!r}; retry", retryable=True
+    )
 
 
 async def _feedback(handle: Handle, session_id: str) -> Feedback:

@@ -26,13 +26,7 @@ from hiermem.calls.failures import TROUBLE, VECTORS, back_off
 from hiermem.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.calls.retry import shielded
 from hiermem.config import UpdatePolicy, UpdateStrategy
-from hiermem.errors import (
-    ClockMovedError,
-    HiermemError,
-    NotFoundError,
-    StoreCorruptError,
-    StoreError,
-)
+from hiermem.errors import HiermemError, NotFoundError, StoreCorruptError, StoreError
 from hiermem.handle import Handle, Handles, every_session, session_state
 from hiermem.log.append import tick_if_idle
 from hiermem.protocols import Store
@@ -165,7 +159,7 @@ class UpdatePool:
         """Update the session, or plan it; ``settings`` are those of ``summaries.update.update``.
 
         A full re-pack is made under this handle's configuration, anything else under the session's
-        own. Raises what the update raises, and CounterMismatchError.
+        own. Raises what the update raises, and ConflictError.
         """
         handle = session_update.handle
         record = await handle.record(session_update.session_id)
@@ -384,5 +378,4 @@ async def _has_outdated(pool: UpdatePool, handle: Handle, record: SessionRecord)
 
 def is_of_session(error: HiermemError) -> bool:
     """Return whether an error concerns one session, so that others can be worked on."""
-    of_session = isinstance(error, (StoreCorruptError, ClockMovedError))
-    return of_session or not isinstance(error, StoreError)
+    return isinstance(error, StoreCorruptError) or not isinstance(error, StoreError)

@@ -21,7 +21,7 @@ from hiermem.calls.budget import Budget
 from hiermem.calls.retry import shielded
 from hiermem.calls.run import JournalledRun, connect
 from hiermem.config import UpdateStrategy
-from hiermem.errors import HiermemError, NotFoundError
+from hiermem.errors import HiermemError, NotFoundError, name_of
 from hiermem.handle import Handle, every_session
 from hiermem.protocols import LLM, Store
 from hiermem.summaries import reports
@@ -215,7 +215,7 @@ class _Batch:
         except HiermemError as error:
             if not is_of_session(error):
                 raise
-            self._fail(session_id, type(error).__name__)
+            self._fail(session_id, name_of(error))
         if finished:
             self._done.add(session_id)
         self._report_progress(session_id, None)

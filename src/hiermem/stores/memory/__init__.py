@@ -15,7 +15,7 @@ from functools import partial
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from hiermem.errors import MemoryClosedError
+from hiermem.errors import ClosedError
 from hiermem.stores.contract import answer_to, named_after, run_decision, system_time
 from hiermem.stores.dump import SessionDump, check_secret, missing, pages, read
 from hiermem.stores.memory import changes as changing
@@ -52,7 +52,7 @@ class MemoryStore:
     async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Return up to ``limit`` names of tenants that have anything stored, in order."""
         if self._closed:
-            raise MemoryClosedError("the store is closed; open a new one")
+            raise ClosedError("the store is closed; open a new one")
         with self._lock:
             names = sorted(name for name, kept in self._tenants.items() if kept != TenantData())
         return [name for name in names if after is None or name > after][: max(limit, 0)]
@@ -92,10 +92,10 @@ class MemoryStore:
     def open_tenant(self, name: str) -> tuple[threading.RLock, TenantData]:
         """Return the data of tenant ``name`` and the lock that guards it, for the tenant's handle.
 
-        Raises MemoryClosedError after ``close``.
+        Raises ClosedError after ``close``.
         """
         if self._closed:
-            raise MemoryClosedError("the store is closed; open a new one")
+            raise ClosedError("the store is closed; open a new one")
         with self._lock:
             fresh = TenantData(clock=self._time)
             return self._lock, self._tenants.setdefault(name, fresh)

@@ -12,9 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from hiermem.changes.receipts import STORE_COPY
-from hiermem.errors import SessionExistsError
 from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
-from hiermem.stores.dump import Item, SessionDump, missing
+from hiermem.stores.dump import Item, SessionDump, exists, missing
 from hiermem.stores.memory import reads
 from hiermem.stores.memory.reads import (
     DueData,
@@ -407,11 +406,11 @@ def _named(kept: reads.TenantData, wanted: Callable[[str], bool]) -> list[Item]:
 def restored(kept: reads.TenantData, dump: SessionDump, replaces: int | None) -> reads.TenantData:
     """Return the tenant's data with the session in it, instead of one of version ``replaces``.
 
-    Raises SessionExistsError, and UsageError where a name is taken.
+    Raises ConflictError, and UsageError where a name is taken.
     """
     owner, draft = dump.session_id, kept.draft()
     if owner in kept.sessions and kept.sessions[owner].record.version != replaces:
-        raise SessionExistsError(owner)
+        raise exists(owner)
     if replaces is not None:
         _remove(draft, owner)
     if dump.record is not None:

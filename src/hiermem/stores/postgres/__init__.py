@@ -115,8 +115,8 @@ class PostgresStore:
 
         Raises ConfigError for a connection string, user or database that is refused, for a server
         older than PostgreSQL 16, and where ``row_security`` is not in force; NotFoundError if
-        ``create`` is off and there is no store; StoreNewerError if a newer hiermem wrote it;
-        SecretMismatchError where the store has another secret than ``secret``; StoreError where the
+        ``create`` is off and there is no store; StoreCorruptError if a newer hiermem wrote it;
+        ConflictError where the store has another secret than ``secret``; StoreError where the
         server cannot be reached or the store is of an older version.
         """
         if not isinstance(schema, str) or not _NAME.fullmatch(schema):
@@ -354,7 +354,7 @@ def _check_version(version: int | None, name: str, named: str) -> None:
     if version is None:
         raise errors.NotFoundError(f"there is no store in the schema {name} of {named}")
     if version > schema.VERSION:
-        raise errors.StoreNewerError(
+        raise errors.StoreCorruptError(
             f"schema {name} of {named} has version {version}, newer than {schema.VERSION}; "
             "upgrade hiermem"
         )
@@ -373,8 +373,10 @@ def _check_version(version: int | None, name: str, named: str) -> None:
 async def _check_secret(connection: Connection, name: str, secret: bytes) -> None:
     select = sql.SQL("SELECT secret FROM {}.store").format(sql.Identifier(name))
     if await (await connection.execute(select)).fetchone() != (secret,):
-        raise errors.SecretMismatchError(
-            f"the store in the schema {name} has another secret; stores that share tenants have one"
+        raise errors.ConflictError(
+            f"the store in the schema {name} has another secret; stores that share tenants "
+            "have one",
+            kind="secret",
         )
 
 

@@ -33,7 +33,7 @@ from psycopg.errors import Diagnostic
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from hiermem import errors
-from hiermem.errors import ConfigError, MemoryClosedError, StoreError, UsageError
+from hiermem.errors import ClosedError, ConfigError, StoreError, UsageError
 from hiermem.process import HomeProcess
 from hiermem.types.transaction import Scrubbed
 
@@ -120,11 +120,15 @@ def translate(error: Exception, shown: str, *, committing: bool = False) -> Exce
     it is unknown whether a write took effect whose connection was lost.
     """
     if isinstance(error, PoolClosed):
-        return errors.MemoryClosedError("the store is closed; open it again")
+        return errors.ClosedError("the store is closed; open it again")
     if isinstance(error, PoolTimeout):
-        return errors.StoreBusyError(f"no connection to {shown} was free in time; try again")
+        return errors.StoreError(
+            f"no connection to {shown} was free in time; try again", retryable=True
+        )
     if isinstance(error, UnicodeEncodeError):
-        return errors.InvalidTextError("a text holds a lone surrogate; replace it before storing")
+        return errors.InvalidMessageError(
+            "a text holds a lone surrogate; replace it before storing"
+        )
     if isinstance(error, OverflowError):
         return errors.UsageError(BEYOND)
     if isinstance(error, psycopg.Error):
@@ -137,7 +141,7 @@ def _of_server(error: psycopg.Error, shown: str, *, committing: bool) -> errors.
     where = f"PostgreSQL at {shown}"
     made: errors.HiermemError
     if state in _BUSY:
-        made = errors.StoreBusyError(f"{where}: {_BUSY[state]} ({state}); try again")
+        made = errors.StoreError(f"{where}: {_BUSY[state]} ({state}); try again", retryable=True)
     elif state.startswith("28"):
         made = errors.ConfigError(
             f"{where} refused the user or the password ({state}); check the connection string"
@@ -308,7 +312,7 @@ class Connections:
         """Lend a connection on which no transaction is open; roll back what is open at the end."""
         self._home.check()
         if self._closed:
-            raise MemoryClosedError("the store is closed; open it again")
+            raise ClosedError("the store is closed; open it again")
         self._using += 1
         self._unused.clear()
         try:

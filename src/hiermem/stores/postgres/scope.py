@@ -16,9 +16,9 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from hiermem.errors import ReadOnlyError, SessionExistsError, StoreError
+from hiermem.errors import ReadOnlyError, StoreError
 from hiermem.stores import rows
-from hiermem.stores.dump import Item, Pages, Received, check_secret, missing
+from hiermem.stores.dump import Item, Pages, Received, check_secret, exists, missing
 from hiermem.stores.postgres import due, reads, writes
 from hiermem.stores.postgres.connections import (
     BEGIN,
@@ -343,7 +343,7 @@ async def dump(scope: Scope, session_id: str) -> AsyncIterator[list[StoredRow]]:
 async def restore(scope: Scope, received: Received, replaces: int | None) -> None:
     """Write a session, or what belongs to none, instead of the one of version ``replaces``.
 
-    Raises SessionExistsError and SecretMismatchError.
+    Raises ConflictError and ConflictError.
     """
     if scope.read_only:
         raise ReadOnlyError
@@ -366,7 +366,7 @@ async def restore(scope: Scope, received: Received, replaces: int | None) -> Non
             one.read(found[place]) for place, one in enumerate(asked, len(begin))
         )
         if there is not None and there.version != replaces:
-            raise SessionExistsError(session_id)
+            raise exists(session_id)
         check_secret(reader, secret, empty=empty)
         # Blocks that are deleted may be in segments; those that are put are in none.
         locked = scope.index_lock(together=replaces is None)

@@ -102,7 +102,9 @@ def translate(
     if isinstance(error, errors.HiermemError):
         return error
     if isinstance(error, UnicodeEncodeError):
-        return errors.InvalidTextError("a text holds a lone surrogate; replace it before storing")
+        return errors.InvalidMessageError(
+            "a text holds a lone surrogate; replace it before storing"
+        )
     if isinstance(error, UnicodeDecodeError):
         return errors.StoreCorruptError(f"the store is damaged (its schema is no text); {DAMAGED}")
     if isinstance(error, OverflowError):
@@ -113,7 +115,7 @@ def translate(
     result: errors.HiermemError
     store = "the store" if opening is None else f"the store at {opening}"
     if code in _BUSY:
-        result = errors.StoreBusyError(f"another process holds {store}; try again")
+        result = errors.StoreError(f"another process holds {store}; try again", retryable=True)
     elif code in _CORRUPT or "decode to UTF-8" in str(error):
         result = errors.StoreCorruptError(f"{store} is damaged ({error}); {DAMAGED}")
     elif code == sqlite3.SQLITE_CONSTRAINT:

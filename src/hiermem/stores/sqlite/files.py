@@ -28,10 +28,8 @@ from hiermem import process
 from hiermem.errors import (
     HiermemError,
     NotFoundError,
-    StoreBusyError,
     StoreCorruptError,
     StoreError,
-    StoreNewerError,
     UsageError,
 )
 from hiermem.stores.sqlite import connections
@@ -97,7 +95,7 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
     """Make sure that ``path`` holds a sound store of this format: create it or migrate it.
 
     Raises NotFoundError if there is no file and ``create`` is off, StoreCorruptError if the file is
-    not a store, is of a development version or is damaged, StoreNewerError, StoreBusyError, or
+    not a store, is of a development version or is damaged, StoreCorruptError, StoreError, or
     StoreError.
     """
     with _opening(path):
@@ -244,7 +242,7 @@ def _identify(path: Path) -> str:
 def _look(path: Path, *, busy_timeout: float, schema: Schema) -> bool:
     """Check the version, soundness and schema of a store without changing anything.
 
-    Return whether the check was possible. Raises StoreNewerError or StoreCorruptError.
+    Return whether the check was possible. Raises StoreCorruptError or StoreCorruptError.
     """
     if _sibling(path, "-journal").exists():
         # A process was killed while it created the store; only a writer may undo that. The result
@@ -268,7 +266,7 @@ def _look(path: Path, *, busy_timeout: float, schema: Schema) -> bool:
 def _examine(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
     version = _pragma(connection, "user_version")
     if version > schema.version:
-        raise StoreNewerError(
+        raise StoreCorruptError(
             f"{path} has format {version}, newer than {schema.version}, and was left "
             "untouched; upgrade hiermem"
         )
@@ -491,6 +489,6 @@ def _reason(error: Exception) -> str:
     found = translate(error)
     if isinstance(found, StoreCorruptError):
         raise found from None
-    if isinstance(found, StoreBusyError):
+    if isinstance(found, StoreError) and found.retryable:
         return "another process is writing to the file"
     return f"the file cannot be written anew: {found}"

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
 from hiermem.atfork import at_fork, finish_before_fork
-from hiermem.errors import MemoryClosedError, ReadOnlyError, StoreError
+from hiermem.errors import ClosedError, ReadOnlyError, StoreError
 from hiermem.process import HomeProcess
 from hiermem.stores.contract import system_time, to_micros
 from hiermem.stores.sqlite import connections
@@ -256,7 +256,7 @@ class _Worker:
         job = _Job(work, future, durable=durable)
         with self._guard:
             if self._closed:
-                raise MemoryClosedError("the store is closed; open it again")
+                raise ClosedError("the store is closed; open it again")
             self._queue.put(job)
             self._hire()
         try:
@@ -362,7 +362,7 @@ class Writer(_Worker):
             return None
         try:
             if self._closed:
-                raise MemoryClosedError("the store is closed; open it again")
+                raise ClosedError("the store is closed; open it again")
             job = _Job(work)
             try:
                 self._commit([job])
@@ -385,12 +385,12 @@ class Writer(_Worker):
 
         Yields the connection, on which no transaction is open.
 
-        Raises MemoryClosedError after ``close``.
+        Raises ClosedError after ``close``.
         """
         self._home.check()
         with self._turn:
             if self._closed:
-                raise MemoryClosedError("the store is closed; open it again")
+                raise ClosedError("the store is closed; open it again")
             yield self._transaction.connection
 
     @finish_before_fork

@@ -19,7 +19,6 @@ from contextlib import closing
 from typing import Any, Final, TypeVar
 
 from hiermem.changes.receipts import STORE_COPY
-from hiermem.errors import SessionExistsError
 from hiermem.stores import rows
 from hiermem.stores.contract import (
     answer_to,
@@ -30,7 +29,7 @@ from hiermem.stores.contract import (
     run_decision,
     successive,
 )
-from hiermem.stores.dump import Item, Received, check_secret, missing, pages
+from hiermem.stores.dump import Item, Received, check_secret, exists, missing, pages
 from hiermem.stores.rows import INDEX_BITS
 from hiermem.stores.sqlite import reads, segments, trees
 from hiermem.stores.sqlite.reads import INSERT, Part, Tenant, insert, one_state
@@ -410,13 +409,13 @@ def _items(part: Tenant, session_id: str) -> Iterator[Item]:
 def restore(transaction: Transaction, received: Received, replaces: int | None) -> None:
     """Write a session, or what belongs to none, instead of the one of version ``replaces``.
 
-    Raises SessionExistsError and SecretMismatchError.
+    Raises ConflictError.
     """
     reader, connection = received.reader, transaction.connection
     tenant, session_id = reader.tenant, reader.session_id
     there = reads.find(transaction, tenant, session_id)
     if there is not None and there[1].version != replaces:
-        raise SessionExistsError(session_id)
+        raise exists(session_id)
     secret = reads.secret(connection)
     empty = not reads.tenants(connection, after=None, limit=1)
     check_secret(reader, secret, empty=empty)
