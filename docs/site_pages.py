@@ -35,6 +35,7 @@ SINGLE = (
     "hiermem.stores.postgres.PostgresStore", "hiermem.stores.sharded.ShardedStore",
     "hiermem.stores.memory.MemoryStore", "hiermem.integrations.openai_agents.HiermemSession",
     "hiermem.integrations.langchain.HiermemMiddleware",
+    "hiermem.integrations.langchain.HiermemRetriever",
     "hiermem.integrations.pydantic_ai.HiermemCapability", "hiermem.integrations.otel.instrument",
     "hiermem.integrations.otel.uninstrument", "hiermem.integrations.procrastinate.add_tasks",
     "hiermem.tracing.set_tracer",

@@ -8,6 +8,7 @@ if os.environ.get("HIERMEM_TEST_INTEGRATIONS"):
         "agents",
         "celery",
         "langchain",
+        "langchain_tests",
         "opentelemetry.sdk",
         "procrastinate",
         "pydantic_ai",

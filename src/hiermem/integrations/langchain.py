@@ -1,6 +1,7 @@
-"""LangChain: a middleware for its agents that keeps a whole conversation and bounds requests.
+"""LangChain: a middleware that keeps whole conversations and bounds requests, and a retriever.
 
     agent = create_agent(model, tools, middleware=[HiermemMiddleware(memory)], checkpointer=saver)
+    documents = HiermemRetriever(memory=memory).invoke("Which pump was loud?")
 
 Needs the extra ``langchain``.
 """
@@ -15,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
+from langchain_core.documents import Document
 from langchain_core.messages import (
     AIMessage,
     HumanMessage,
@@ -23,17 +25,49 @@ from langchain_core.messages import (
     convert_to_messages,
     convert_to_openai_messages,
 )
+from langchain_core.retrievers import BaseRetriever
 from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import Field
 
-from hiermem import Memory, Message, Session, UsageError
+from hiermem import Hit, Memory, Message, Session, UsageError
 from hiermem.integrations.branches import checked, keep, outcome_of
 
-__all__ = ["HiermemMiddleware"]
+__all__ = ["HiermemMiddleware", "HiermemRetriever"]
 
 #: Conversations whose newest state is remembered, so that only what is new of it is read.
 _REMEMBERED = 64
 #: The most characters of an id that is a message's key.
 _MOST_KEY = 512
+
+
+class HiermemRetriever(BaseRetriever):
+    """Returns the passages of all sessions that answer a query, as documents, by ``recall``.
+
+    They are word for word, in the order they were said, in ``max_tokens`` together; with ``k``, at
+    most the ``k`` best of them. ``filters`` are those of ``memory.recall``: ``space``,
+    ``metadata``, ``since`` and the others. A document's metadata name its session, index, speaker,
+    time and score.
+    """
+
+    memory: Memory
+    max_tokens: int = 1_000
+    k: int | None = None
+    filters: dict[str, Any] = Field(default_factory=dict)
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: Any, k: int | None = None
+    ) -> list[Document]:
+        passages = list(self.memory.recall(query, self.max_tokens, **self.filters))
+        best = sorted(passages, key=lambda passage: -passage.score)[: k or self.k]
+        return [_document(passage) for passage in passages if passage in best]
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: Any, k: int | None = None
+    ) -> list[Document]:
+        def found() -> list[Document]:
+            return self._get_relevant_documents(query, run_manager=run_manager, k=k)
+
+        return await outcome_of(found)
 
 
 class HiermemMiddleware(AgentMiddleware):
@@ -130,6 +164,21 @@ class HiermemMiddleware(AgentMiddleware):
             if len(self._seen) > _REMEMBERED:
                 del self._seen[next(iter(self._seen))]
         return session
+
+
+def _document(passage: Hit) -> Document:
+    """Return a passage as LangChain's document."""
+    said = passage.message
+    return Document(
+        passage.text,
+        metadata={
+            "session_id": passage.session_id,
+            "index": passage.span.start,
+            "speaker": said and (said.name or said.role),
+            "created_at": passage.time_range[0].isoformat(),
+            "score": passage.score,
+        },
+    )
 
 
 def _leading(messages: Sequence[Any]) -> int:
