@@ -1,7 +1,7 @@
 """The page in a headless Chromium: it shows what is stored, and does nothing else."""
 
-import os
 import json
+import os
 import random
 import re
 import threading
