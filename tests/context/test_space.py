@@ -298,3 +298,50 @@ def test_a_member_costs_no_more_than_other_sessions():
             costs[space] = appended, store.calls.total()
         assert costs["ada"][0] == costs[None][0]
         assert costs["ada"][1] <= costs[None][1] + 2
+
+
+def test_a_persons_wish_counts_among_others_and_nobody_elses(memory):
+    """Broken, the person of a space is not heard in a group, or a guest gives orders."""
+    memory.space("ada", person="Ada")
+    group = memory.session("group", space="ada")
+    group.append(
+        Message.user("Always answer in metric.", name="Ada"),
+        Message.user("Never answer in metric.", name="Bob"),
+        Message.assistant("I see."),
+    )
+    assert [(pin.index, pin.reason) for pin in group.pins()] == [(0, "wish")]
+    group.append([Message.user(f"Item {n}.", name="Bob") for n in range(60)])
+    assert "Always answer in metric." in (group.context(700)).to_text()
+    group.leave()
+    assert group.pins() == ()
+
+
+def test_a_wish_that_was_taken_back_stands_nowhere(memory):
+    memory.space("ada", person="Ada")
+    old, new = memory.session("old", space="ada"), memory.session("new", space="ada")
+    old.append(Message.user("Never use tables."))
+    old.unpin(0)
+    new.append(Message.user("Hello."))
+    assert "tables" not in (new.context(4_000)).to_text()
+
+
+def test_a_note_from_a_session_that_left_is_not_known_until_it_returns(memory):
+    """Broken, what somebody took out of a space is still told there."""
+    ada = memory.space("ada", person="Ada")
+    one, two = memory.session("one", space="ada"), memory.session("two", space="ada")
+    for session in (one, two):
+        session.append(Message.user("I work at the mill."))
+    ada.note("Works at the mill.", sources=[("one", 0)])
+    ada.note("Has a boss there.", sources=[("one", 0), ("two", 0)])
+    ada.note("Likes tea.")
+
+    def noted():
+        return {line.text for line in ada.about() if line.place == "note"}
+
+    everything = noted()
+    one.leave()
+    assert noted() == everything - {"Works at the mill."}
+    one.join("ada")
+    assert noted() == everything
+    ada.delete()
+    assert (memory.check()).ok

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, cast
 
 from hiermem import arguments
-from hiermem.bank.records import subject_of
+from hiermem.bank.records import kind_of, subject_of
 from hiermem.bank.space import ensure_exists
 from hiermem.changes import erase as erasing
 from hiermem.changes import propagate as change
@@ -40,8 +40,12 @@ from hiermem.tree.fold import config_from
 from hiermem.tree.weights import Weigher
 from hiermem.tree.windows import weight
 from hiermem.types import Content, SessionRecord, StoredMessage
-from hiermem.types.transaction import Changes, Deciding, Snapshot
+from hiermem.types.transaction import Changes, Deciding, RecordWrite, Snapshot
 from hiermem.types.tree import SessionFilter, member_of
+
+#: The kind of the record that a session left a space, with that space's name after it; its scope is
+#: the session. Notes from such sessions alone are not known until they join again.
+LEFT: Final = "left"
 
 _ALL: Final = 2**31 - 1
 
@@ -244,6 +248,7 @@ async def join(handle: Handle, session_id: str, space: str) -> None:
         return replace(record, space=space)
 
     await describe(handle, session_id, joined)
+    await handle.store.put_records([RecordWrite(kind_of(LEFT, space), session_id, "", None)])
 
 
 async def leave(handle: Handle, session_id: str, space: str | None = None) -> None:
@@ -257,8 +262,10 @@ async def leave(handle: Handle, session_id: str, space: str | None = None) -> No
         return replace(record, space=None)
 
     await describe(handle, session_id, left)
-    for one in before[-1:]:
+    for one in filter(None, before[-1:]):
         await _forget_shown(handle, session_id, one)
+        if space is None:  # of a space that is erased, nothing stays
+            await handle.store.put_records([RecordWrite(kind_of(LEFT, one), session_id, "", "")])
 
 
 async def erase_tenant(handle: Handle) -> Receipt:

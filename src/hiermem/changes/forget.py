@@ -60,7 +60,14 @@ async def about(space: SpaceContext, text: str | None = None) -> list[KnownLine]
         for name in state.texts
         for line in shared.file_lines(name, state.texts[name], state.meta.revision)
     ]
-    notes = [_of_note(note) for note in await space.with_sources(await space.live_notes())]
+    left = {
+        each.scope for each in await handle.store.records(records.kind_of(change.LEFT, space.name))
+    }
+    notes = [
+        _of_note(note)
+        for note in await space.with_sources(await space.live_notes())
+        if not note.sources or not left.issuperset(name for name, _ in note.sources)
+    ]
     lines = [*wishes, *files, *reversed(notes)]
     if text is None:
         members = [record async for record in every_session(handle.store, _members(space.name))]

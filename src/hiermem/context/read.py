@@ -16,6 +16,7 @@ from typing import Any, Final
 from hiermem import arguments
 from hiermem.calls.report import RunReport, report, with_current_outcome
 from hiermem.config import HierarchyConfig
+from hiermem.context.space import person_of
 from hiermem.context.zone import MOST, Pin, of_messages
 from hiermem.errors import BusyError, NotFoundError, StoreCorruptError, UsageError
 from hiermem.handle import Handle, session_state
@@ -185,7 +186,10 @@ async def pins(handle: Handle, session_id: str) -> tuple[Pin, ...]:
     flagged = [await handle.store.flagged(session_id, flag, limit=MOST) for flag in IN_SIGHT]
     messages = [stored for each in flagged for stored in each]
     return of_messages(
-        messages, handle.counter.count, among_people=session_state(record).among_people
+        messages,
+        handle.counter.count,
+        among_people=session_state(record).among_people,
+        person=await person_of(handle, record),
     )
 
 

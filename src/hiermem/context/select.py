@@ -548,6 +548,8 @@ async def _known(
         record = replace(record, space=request.space)
     held: tuple[Pin, ...] = ()
     if has_pins:
+        from hiermem.context.space import person_of
+
         pinned = {
             stored.index: stored
             for _ in range(len(wishes.IN_SIGHT) + len(own))
@@ -557,6 +559,7 @@ async def _known(
             pinned.values(),
             handle.counter.count,
             among_people=session_state(record).among_people,
+            person=await person_of(handle, record),
             also=own,
         )
     states = {view.name: view.state for views in found for view in views}

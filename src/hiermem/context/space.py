@@ -133,6 +133,16 @@ async def _lines_again(handle: Handle, state: SharedState) -> tuple[SharedState,
     return state, [*wishes, *filter(None, others)]
 
 
+async def person_of(handle: Handle, record: SessionRecord) -> str | None:
+    """Return the person of a space in whose session others speak too, else None."""
+    if record.space is None or not session_state(record).among_people:
+        return None
+    headers = await handle.store.records(
+        bank_records.SPACE, scope=bank_records.SPACE_SCOPE, key=record.space
+    )
+    return bank_records.read_space(headers[0])[0].person if headers else None
+
+
 def flag_needs(space: str, limit: int) -> list[SessionNeed]:
     """Return what the wishes of a space are read from: those stated, and those withdrawn."""
     return [("", NeedFlagged(flag, limit, space)) for flag in (WISH, WITHDRAWN)]
@@ -208,7 +218,9 @@ def _origin(
 
 def _speaks(stored: StoredMessage) -> bool:
     """Return whether a message may say what its conversation is about; wishes have own lines."""
-    is_own = stored.role == "user" and stored.state == "live" and WISH not in stored.flags
+    is_own = (
+        stored.role == "user" and stored.state == "live" and not {WISH, WITHDRAWN} & {*stored.flags}
+    )
     return is_own and bool(body(stored.message).strip())
 
 

@@ -20,6 +20,7 @@ from hiermem.context import pool
 from hiermem.context import render as lines
 from hiermem.context import view as cover
 from hiermem.context.render import Block, Frame, Kind, Shown, Writer, head_attributes
+from hiermem.context.shared import speaks_as
 from hiermem.context.view import Covered, Piece
 from hiermem.needs import Reading
 from hiermem.summaries import salience
@@ -67,16 +68,18 @@ def of_messages(
     count: Callable[[str], int],
     *,
     among_people: bool = False,
+    person: str | None = None,
     also: Collection[int] = (),
 ) -> tuple[Pin, ...]:
     """Return the pins of messages, newest first; ``also`` are indices pinned besides.
 
-    Among several people, nobody is known to be the one whose wishes count.
+    Among several people, only the wishes of the space's ``person`` count, if it has one.
     """
     found: dict[int, Pin] = {}
     for stored in sorted(messages, key=lambda stored: -stored.index):
         by_hand = stored.index in also or PIN in stored.flags or SYSTEM in stored.flags
-        if stored.state != "live" or not (by_hand or (WISH in stored.flags and not among_people)):
+        is_own = not among_people or (person is not None and speaks_as(stored, person))
+        if stored.state != "live" or not (by_hand or (WISH in stored.flags and is_own)):
             continue
         if by_hand:
             text = " ".join(excerpt(body(stored.message), _EXCERPT, count).split())
