@@ -60,6 +60,19 @@ def requests(context):
     return found
 
 
+@pytest.mark.parametrize("how", [{}, {"sticky": False}, {"strategy": "layered"}])
+async def test_equal_wishes_stand_once(memory, how):
+    """Broken, a user who asks for it in every tenth message fills the record with it."""
+    session = await told(memory, *chatter(900, 4), Message.user(METRIC.lower()))
+    for _ in range(2):
+        for number in range(0, 40, 10):
+            await session.append(Message.user(METRIC), *chatter(1_000 + number, 10))
+        await session.update()
+        context = await session.context(BUDGET, **how)
+        raw = sum(METRIC in str(each.content) for each in context.recent_messages)
+        assert len("\n".join(requests(context)).splitlines()) == (0 if raw else 1)
+
+
 @pytest.mark.parametrize("query", [None, "How tall is the tower?"])
 @pytest.mark.parametrize(
     "how",

@@ -55,7 +55,7 @@ async def test_the_evidence_stands_in_one_record_before_the_turn_and_repeats_not
     assert {"role": "user", "content": last.text} in found.to_openai()
     assert found.blocks.index(last) < len(found.blocks) - 1, "the newest message stands last"
     assert [fence.name for fence in read(last.text, key=await memory._handle.key())] == ["recall"]
-    assert found.evidence.text in read(last.text, key=await memory._handle.key())[0].body
+    assert all(hit.content in last.text for hit in found.evidence)
     assert found.total_tokens == sum(block.tokens for block in found.blocks) <= 2_000
     assert "recalled" in found.explain()
 
@@ -233,6 +233,10 @@ async def test_what_recall_leaves_is_filled_with_the_newest_messages_that_are_no
         if not answers:
             assert max(set(range(found.messages)) - raw) in beside, "the newest come first"
         stored = {index: (await session.messages(index, index + 1))[0] for index in beside}
+        told_at = [block.text.index(hit.content) for hit in told(found)]
+        places = {index: block.text.index(each.content) for index, each in stored.items()}
+        places |= {hit.index: at for hit, at in zip(told(found), told_at, strict=True)}
+        assert [places[index] for index in sorted(places)] == sorted(places.values()), "in time"
         assert all(each.content in block.text for each in stored.values())
         assert beside <= set(found.shown.messages)
         whole = [span.start for span in found.verbatim[: len(found.verbatim) - len(told(found))]]

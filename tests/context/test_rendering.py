@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem import AsyncMemory, HierarchyConfig, Memory, Message, ToolCall
+from hiermem import (
+    AsyncMemory,
+    BudgetTooSmallError,
+    HierarchyConfig,
+    Memory,
+    Message,
+    ToolCall,
+)
 from hiermem.convert import from_anthropic, from_openai
 from hiermem.stores.memory import MemoryStore
 from hiermem.text import fence
@@ -17,6 +24,17 @@ from hiermem.text.measure import FILE_OVERHEAD, IMAGE_HIGH, IMAGE_LOW, canonical
 from hiermem.tokens import default_counter
 
 LONG = "because " * 2_000
+
+
+class Letters:
+    """A counter for which nothing merges: a token is a character."""
+
+    name = "letters"
+
+    def count(self, text: str) -> int:
+        return len(text)
+
+
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
 RESULT = {"role": "tool", "content": "42", "tool_call_id": "c1"}
 MARK = {"type": "ephemeral", "note": LONG}
@@ -158,6 +176,38 @@ def test_no_rendering_costs_more_than_was_counted(messages):
         if not any("function_call" in str(block) for block in shown):
             assert anthropic_tokens(shown, len(context.blocks)) <= context.total_tokens
         assert LONG not in json.dumps([context.to_openai(), shown])
+
+
+@drawn(40)
+@given(
+    said=st.lists(
+        st.tuples(
+            st.sampled_from(["user", "assistant"]),
+            st.sampled_from(["", "Ada", "A name that takes more tokens than a role " * 2]),
+            st.lists(st.sampled_from(["", "x", "    y = 1;", "The pump hums."]), max_size=30),
+        ),
+        min_size=1,
+        max_size=40,
+    ),
+    budget=st.integers(300, 2_000),
+    system=st.sampled_from([None, "Be brief."]),
+    query=st.sampled_from([None, "pump"]),
+    counter=st.sampled_from([default_counter(), Letters()]),
+)
+def test_the_plain_text_stays_within_the_budget(said, budget, system, query, counter):
+    """Broken: indented lines took 4,044 tokens of 4,000, which a model with a limit refuses."""
+    with Memory.open(":memory:", token_counter=counter) as memory:
+        session = memory.session("s")
+        session.append(
+            Message(role, "\n".join(lines), name=name or None, created_at=AT)
+            for role, name, lines in said
+        )
+        session.update()
+        try:
+            context = session.context(budget, query=query, system=system)
+        except BudgetTooSmallError as error:
+            context = session.context(error.minimum, query=query, system=system)
+        assert counter.count(context.to_text()) <= context.total_tokens <= context.max_tokens
 
 
 def test_what_a_request_needs_is_kept():

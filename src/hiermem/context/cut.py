@@ -16,7 +16,7 @@ This module reads through ``needs`` and so never waits. It neither searches nor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
@@ -80,6 +80,8 @@ _LEAST_LONGER = 60
 MOST_LEADING = 4
 #: A new plan that is less full than this share of its limit is made again, with more messages.
 _FULL = 0.9
+#: A collapse sends again no more of the budget than this for the sake of a whole window.
+_EDGE = 1 / 16
 #: Number of windows per read when the planner walks back from the newest window.
 _STRIDE = 16
 #: Number of nodes above the windows that are read before a plan asks for them.
@@ -593,20 +595,34 @@ class Planner:
         return self.cost([item for piece in pieces[: len(pieces) - newest] for item in piece])
 
     def _part(self, windows: Sequence[Node], shown: Sequence[Shown], share: int) -> Part:
-        """Divide the messages of the newest windows; the newest, about ``share`` tokens, stay."""
-        pieces = self._staying(verbatim.pieces_of(shown), share)
-        stays = {item.message.index for piece in pieces for item in piece}
-        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
-        return self._divided(windows, shown, stays, allowed | {self.last})
+        """Divide the messages of the newest windows; the newest, about ``share`` tokens, stay.
+
+        They begin with a whole window, if that fits: of a window that is cut, only a few lines
+        would stand. Not where the caller says how much stays.
+        """
+        pieces = verbatim.pieces_of(shown)
+        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total) | {self.last}
+        found = self._divided(windows, shown, self._staying(pieces, share), allowed)
+        if not found.older or self.at.recent is not None or self.at.reserve is not None:
+            return found
+        most = max(share, int(_EDGE * self.at.budget))
+        latest = self._divided(windows, shown, self._staying(pieces, 0), allowed).boundary
+        for at in sorted((at for at in allowed if at <= latest), reverse=True):
+            part = self._divided(windows, shown, (), {at})
+            if self.cost(part.after) > most:
+                break
+            found = replace(part, raw=part.after, older=[])
+        return found
 
     def _divided(
         self,
         windows: Sequence[Node],
         shown: Sequence[Shown],
-        stays: Container[int],
+        staying: Sequence[list[Shown]],
         allowed: Iterable[int],
     ) -> Part:
         """Divide messages at the latest allowed boundary before all windows of those that stay."""
+        stays = {item.message.index for item in flat(staying)}
         ends = verbatim.window_of_each(windows, shown)
         held = [
             ordinal
@@ -711,18 +727,16 @@ class Planner:
         share = max(share, least)
         # The least counts more for the frame of a view than that takes.
         head = self._head(part.raw, share - least + VIEW_TOKENS // 4)
-        if below or not part.older:
-            pieces = yield from self.zone.pooled(
-                below,
-                share,
-                beside=part.older,
-                kept=kept,
-                raw=raw,
-                levels=self.at.levels,
-                head=head,
-            )
-        else:
-            pieces = (self.zone.of_messages(part.older, share, at=part.boundary, head=head),)
+        pieces = yield from self.zone.pooled(
+            below,
+            share,
+            beside=part.older,
+            kept=kept,
+            raw=raw,
+            levels=self.at.levels,
+            head=head,
+            at=part.boundary,
+        )
         return self._assemble(View(part.boundary, pieces), part.after)
 
     def _newest_windows(self, most: int, *, begin: int = 0) -> Reading[list[Node]]:
@@ -787,7 +801,7 @@ class Planner:
             beyond = left - head.tokens - VIEW_TOKENS - pool.PIECE * len(below)
             part = VIEW_TOKENS // 2 + beyond // 3 if below else left
             own = Head() if below else head
-            zone.append(self.zone.of_messages(viewed, part, at=self.last, head=own))
+            zone += yield from self.zone.pooled((), part, beside=viewed, head=own, at=self.last)
             left -= zone[0].tokens
         zone[:0] = yield from self.zone.pooled(below, left, levels=self.at.levels, head=head)
         cut = self._assemble(View(self.last, tuple(zone)), [*viewed, *raw])
@@ -883,8 +897,8 @@ def lead_of(messages: Sequence[StoredMessage]) -> tuple[Shown, ...]:
 
 def turn_of(found: Cut) -> int | None:
     """Return the index of the newest message of a user's that stands verbatim, None for none."""
-    said = [item.message.index for item in found.shown if item.message.role == "user"]
-    return said[-1] if said else None
+    said = (item.message for item in reversed(found.shown))
+    return next((message.index for message in said if message.role == "user"), None)
 
 
 def before_turn(found: Cut) -> int:

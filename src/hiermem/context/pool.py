@@ -5,9 +5,10 @@ the level whose nodes hold several times the share; each of its nodes keeps its 
 node keeps its second. The lines that a piece of the zone already shows, and messages that were
 verbatim until now, join the pool, because the nodes may have lost what they say.
 
-Lines that a model wrote are facts. Of them the finest level is shown that is whole in the share, or
-nearly: more than two thirds. What a level leaves of the share goes to the most telling lines of the
-finest level.
+Lines that a model wrote are facts. Of them the finest level is shown that is whole in the share: a
+text of which lines are left out says less than a coarser one. What is left goes to the most telling
+of those lines of the next level that say something new, all of which stand once that level fits. So
+a larger share shows no fewer facts.
 
 A view never waits for a model: where a summary is not made
 yet, its children replace it, and below them the first and the last message that it covers.
@@ -35,7 +36,7 @@ from hiermem.needs import Reading
 from hiermem.summaries import inputs, salience
 from hiermem.text import measure, units
 from hiermem.text.measure import day, speaker
-from hiermem.text.policy import lowest, trust_of, words
+from hiermem.text.policy import lowest, terms_of, trust_of, words
 from hiermem.types import Node, Revision, StoredMessage, Trust, Unit
 from hiermem.types.ranges import Ranges, ranges_of
 
@@ -46,6 +47,8 @@ _OVERVIEWS: Final = frozenset(("overview", "summary"))
 _DATE: Final = re.compile(r"[\[(]?(\d{4}-\d{2}-\d{2})[\])]?(?:\s*[:,–—-]\s*|\s+)(?=\S)")  # noqa: RUF001
 #: A line that is the day of the lines below it.
 _DAY: Final = re.compile(r"#*\s*[\[(]?(?:[^\W\d]{2,9},? )?(\d{4}-\d{2}-\d{2})[\])]?:?")
+#: A line that tells what the assistant said.
+_ASSISTANT: Final = re.compile(r"(?:\w{1,3}\W)?ass?ist[ae]n", re.IGNORECASE)
 _MARKS: Final = re.compile(r"\*\*(.+?)\*\*")
 
 
@@ -55,22 +58,22 @@ def span_of(days: tuple[str, str]) -> str:
 
 
 def facts_of(text: str, days: tuple[str, str]) -> list[Unit]:
-    r"""Return each fact of a model's text as a unit with its date, by day.
+    r"""Return each fact of a model's text as a unit with its date.
 
     ``days`` are the first and the last day that the text covers.
 
     >>> [(fact.date, fact.text) for fact in facts_of("## Overview\n- Pumps.\n## Key points\n"
     ...     "- 2024-03-02: Ada left.\n- It rained.", ("2024-03-01", "2024-03-02"))]
-    [('2024-03-01 to 2024-03-02', 'It rained.'), ('2024-03-02', 'Ada left.')]
+    [('2024-03-02', 'Ada left.'), ('2024-03-01 to 2024-03-02', 'It rained.')]
     """
     span = span_of(days)
     read = [*_read(text)]
     facts = [fact for fact in read if not fact[0]] or read
     # An ordinal of its own would join a fact to the line before it.
-    ordered = sorted(
-        ((date or span, said) for _, date, said in facts), key=lambda fact: fact[0][:10]
-    )
-    return [Unit(None, 0, "user", "", date, said) for date, said in ordered]
+    return [
+        Unit(None, 0, "assistant" if _ASSISTANT.match(said) else "user", "", date or span, said)
+        for _, date, said in facts
+    ]
 
 
 def first_line(text: str) -> str:
@@ -107,10 +110,10 @@ PIECE = 40
 #: The pooled level is the level whose nodes together hold this many times the share: one trim of
 #: more material keeps more.
 DEPTH = 4
-#: At least this share of a model's lines of a level stands in a view; else a coarser level does.
-_LEAST_SHOWN = 2 / 3
-#: One part of so many of a share is left for the frame when a level is held against it.
+#: One part of so many of a share is left for the frame when texts are held against it.
 _MARGIN = 20
+#: A line says something new if at least this share of its terms does not stand in the text above.
+_NEW = 1 / 3
 #: How many nodes below missing summaries a view reads before it quotes first and last messages.
 MOST_STAND_INS = 256
 #: Number of characters read of a first or last message; a unit of 40 tokens is far shorter.
@@ -155,9 +158,9 @@ class Pool:
     #: What stands beside the view of messages, None for all; the view does not show it again.
     said: Mapping[int | None, str | None] = field(default_factory=dict[int | None, str | None])
     standing: Collection[int] = ()
-    #: Whether the units come from the cover's own nodes; only then can a node be shown untrimmed.
-    whole: bool = True
-    #: The nodes whose texts are pooled in place of the cover's own, if only some levels may be.
+    #: The positions of lines of finer texts, beside those of the nodes.
+    added: Collection[int] = ()
+    #: The nodes whose own texts are pooled; others of the cover are shown by what is below them.
     nodes: Sequence[Covered] = ()
 
     @property
@@ -187,12 +190,16 @@ class Pool:
             known=self.known,
         ).units
         kept = {id(unit) for unit in picked}
-        own = self.standing or range(len(self.units))
+        own = {node.id for node in self.nodes}
         trimmed = tuple(
             name
             for name, part in self.parts
-            if not self.whole or any(id(rest[at]) not in kept for at in part if at in own)
+            if name not in own
+            or any(id(rest[at]) not in kept for at in part if at not in self.added)
         )
+        if any(unit.index is None for unit in picked):
+            # What a model wrote may tell of a day before those of the lines above it.
+            picked = tuple(sorted(picked, key=lambda unit: unit.date[:10]))
         return picked, trimmed
 
     def places_of(self, node: Covered) -> range:
@@ -262,81 +269,72 @@ def gather(
     Every node of the cover gets at least one unit.
     """
     steps = yield from refine(cover, DEPTH * share, levels)
-    found, at = (yield from _entries(steps[-1])), len(steps) - 1
-    if (yield from _is_written(steps, found)):
-        least = at
-        while least and (levels is None or _top(steps[least - 1]) in levels):
-            least -= 1
-        pool, at = yield from _gather_facts(
-            cover, steps, found, share, least=least, count=count, raw=raw
-        )
+    if _is_written((yield from _entries(steps[0]))):
+        allowed = [s for s in steps if not levels or max(node.level for node in s) in levels]
+        pool = yield from _gather_facts(cover, allowed or steps[-1:], share, count=count, raw=raw)
     else:
-        pool = _pooled(cover, found, _extra([*kept, *_units_of_all(raw)]), whole=len(steps) == 1)
+        extra = _extra([*kept, *_units_of_all(raw)])
+        pool = _pooled(cover, (yield from _entries(steps[-1])), extra)
         fine = next((step for step in reversed(steps) if 2 * PIECE * len(step) <= share), steps[0])
         pool.groups[:0] = [places for node in fine if (places := pool.places_of(node))]
+        pool.nodes = steps[-1]
     if levels is not None:
-        pool.nodes, pool.whole = steps[at], True
         pool.parts = [(node.id, pool.places_of(node)) for node in pool.nodes]
     return pool
-
-
-def _top(nodes: Iterable[Covered]) -> int:
-    return max((node.level for node in nodes), default=1)
 
 
 def _gather_facts(
     cover: Sequence[Covered],
     steps: Sequence[Sequence[Covered]],
-    found: list[_Entry],
     share: int,
     *,
-    least: int,
     count: Callable[[str], int],
     raw: Sequence[Shown],
-) -> Reading[tuple[Pool, int]]:
-    """Pool the lines that a model wrote, with the finest level whole that the share holds.
+) -> Reading[Pool]:
+    """Pool the texts that a model wrote, of the last of the ``steps`` that fits.
 
-    Lines that are left out thin a text that was written as a whole: a coarser text says more than
-    two thirds of a finer one. What a level leaves of the share goes to the most telling lines of
-    the finest level. The level is one of the ``steps``, from ``least`` on; return its place, too.
+    If not even the first does, what the assistant said goes first, then the least telling lines.
     """
-    finest, at = found, len(steps) - 1
-    room = share - share // _MARGIN
-    while at > least and _LEAST_SHOWN * _tokens(found, count) > room:
-        at -= 1
-        found = yield from _entries(steps[at])
-    own = {id(unit) for entry in found for unit in entry.units}
-    sources = _line_sources(found)
-    if is_whole := _tokens(found, count) <= room:
-        found = [_with_finer(entry, finest) for entry in found]
-    missing = {entry.item.id for entry in found if entry.revision is None}
-    extra = _extra(_units_of_all(raw)) if missing else {}
-    pool = _pooled(cover, found, extra, whole=at == 0)
-    if is_whole:
-        pool.standing = {place for place, unit in enumerate(pool.units) if id(unit) in own}
-    pool.line_sources = _line_sources(finest) | sources
-    pool.groups[:0] = [places for entry in found if (places := pool.places_of(entry.item))]
-    return pool, at
+    nodes, below, room = steps[0], list[_Entry](), share - share // _MARGIN
+    found = yield from _entries(nodes)
+    for step in steps[1:]:
+        below = yield from _entries(step)
+        if _tokens(below, count) > room:
+            break
+        nodes, found, below = step, below, []
+    roles = ("user",) if _tokens(found, count) > room else ("user", "assistant", "system", "tool")
+    words = [replace(e, units=[u for u in e.units if u.role in roles]) for e in found]
+    is_whole = _tokens(words, count) <= room
+    own, said = ({id(unit) for entry in each for unit in entry.units} for each in (found, words))
+    extra = _extra(_units_of_all(raw)) if any(entry.revision is None for entry in found) else {}
+    pool = _pooled(cover, [_with_new(each, below) for each in found] if is_whole else found, extra)
+    places = {id(unit): place for place, unit in enumerate(pool.units)}
+    pool.standing = {places[each] for each in said} if is_whole else ()
+    pool.added = {place for each, place in places.items() if each not in own}
+    pool.nodes = nodes
+    pool.line_sources = _line_sources(below) | pool.line_sources
+    pool.groups[:0] = [part for node in nodes if (part := pool.places_of(node))]
+    return pool
 
 
-def _with_finer(entry: _Entry, finest: Sequence[_Entry]) -> _Entry:
-    """Return a text with the lines of the finest texts below it, by day."""
-    below = [each for each in finest if within(each.item, entry.item.windows)]
-    if [each.item.id for each in below] == [entry.item.id]:
-        return entry
-    said = [*entry.units, *(unit for each in below for unit in each.units)]
-    return replace(entry, units=sorted(said, key=lambda unit: unit.date[:10]))
+def _with_new(entry: _Entry, below: Sequence[_Entry]) -> _Entry:
+    """Return a text with those lines of the texts below it that say something new beside it."""
+    above = set().union(*(terms_of(unit.text) for unit in entry.units))
+    new = [
+        unit
+        for each in below
+        if within(each.item, entry.item.windows)
+        for unit in each.units
+        if len((terms := terms_of(unit.text)).keys() - above) >= _NEW * len(terms) > 0
+    ]
+    return replace(entry, units=[*entry.units, *new])
 
 
 def _pooled(
-    cover: Sequence[Covered],
-    found: Sequence[_Entry],
-    extra: Mapping[int, list[Unit]],
-    *,
-    whole: bool,
+    cover: Sequence[Covered], found: Sequence[_Entry], extra: Mapping[int, list[Unit]]
 ) -> Pool:
     """Return a pool of the units of ``found``, and of ``extra`` ones of their messages."""
-    pool = Pool(whole=whole)
+    pool = Pool()
     at_hand = sorted(extra)
     for entry in found:
         begin = len(pool.units)
@@ -360,15 +358,10 @@ def _line_sources(entries: Iterable[_Entry]) -> dict[str, Covered]:
     return {unit.text: entry.item for entry in entries if entry.is_written for unit in entry.units}
 
 
-def _is_written(steps: Sequence[Sequence[Covered]], finest: Sequence[_Entry]) -> Reading[bool]:
+def _is_written(entries: Iterable[_Entry]) -> bool:
     """Return whether a model wrote the texts, as far as these are not copies of short windows."""
-    found = finest
-    for step in reversed(steps):
-        found = found if step is steps[-1] else (yield from _entries(step))
-        own = [entry for entry in found if entry.revision and not entry.is_copied]
-        if own:
-            return 2 * sum(entry.is_written for entry in own) >= len(own)
-    return False
+    own = [each.is_written for each in entries if each.revision and not each.is_copied]
+    return 2 * sum(own) >= len(own) > 0
 
 
 def _tokens(entries: Sequence[_Entry], count: Callable[[str], int]) -> int:
@@ -393,7 +386,7 @@ def fresh(
     read = yield from needs.revisions(own)
     if own and 2 * sum(bool(each.text and not each.provenance) for each in read) >= len(own):
         return (yield from gather(covers, share, count=count, kept=kept, raw=raw))
-    pool = Pool(units=list(kept))
+    pool = Pool(units=list(kept), nodes=list(map(covered, windows)))
     for node in covers if kept else ():
         own_lines = [at for at, unit in enumerate(kept) if unit.index in _messages_of(node)]
         pool.groups += [own_lines] if own_lines else []

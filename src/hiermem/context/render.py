@@ -28,8 +28,10 @@ summarised. The part that is still open is the exception, because the newest mes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from hiermem import needs
@@ -39,7 +41,7 @@ from hiermem.needs import Reading
 from hiermem.protocols import TokenCounter
 from hiermem.search.results import Evidence
 from hiermem.text import units
-from hiermem.text.fence import NOTICE, as_counted, fence, in_turn, unescape
+from hiermem.text.fence import NOTICE, as_counted, escape, fence, in_turn, unescape
 from hiermem.text.measure import MESSAGE_OVERHEAD, body, day, guarded, message_tokens, speaker
 from hiermem.text.policy import lowest, trust_of
 from hiermem.text.slices import excerpt
@@ -61,7 +63,7 @@ from hiermem.types.message import Content, part_text
 from hiermem.types.transaction import NeedMessages
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r10"
+RENDERER = "r11"
 
 #: What a record of several conversations says of itself.
 _ALL_CONVERSATIONS: Final = "all conversations"
@@ -205,10 +207,14 @@ class _Counting:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Renders what a tenant's context shows: ``key`` signs fences, ``count`` counts tokens."""
+    """Renders what a tenant's context shows: ``key`` signs fences, ``count`` counts tokens.
+
+    ``sizes`` are the tokens of messages in a plain text, by what is shown of them.
+    """
 
     key: bytes
     count: Callable[[str], int]
+    sizes: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
     def record(
         self, kind: Kind, frame: Frame, text: str, *, message: StoredMessage | None = None
@@ -245,6 +251,7 @@ class Writer:
                 tokens = self._tokens(stored, message) + self._seam_tokens(stored, seam)
                 # Where a shape has no names, a colon parts the speaker from the text.
                 tokens += self._renamed(message, ids) + bool(stored.name)
+                tokens = max(tokens, self._in_text(stored, seam))
                 kind: Kind = "excerpt" if item.is_excerpt else "message"
                 found.append(Block(kind, name, span, tokens, message=stored, seam=seam))
             elif not item.empty:
@@ -254,6 +261,13 @@ class Writer:
                 found.append(self.record(kind, frame, line, message=stored))
                 today = date
         return found
+
+    def _in_text(self, stored: StoredMessage, seam: str) -> int:
+        """Return what a message takes in a plain text, where its lines are indented."""
+        key = stored.hash if EXCERPT not in stored.flags else body(stored.message), seam
+        if key not in self.sizes:
+            self.sizes[key] = self.count(f"{in_text(stored.message, seam)}\n\n")
+        return self.sizes[key]
 
     def _seam_tokens(self, stored: StoredMessage, seam: str) -> int:
         """Return what a date adds to a message of the user's, or takes as a message of its own."""
@@ -296,6 +310,12 @@ def head_attributes(requests: int, pinned: int) -> dict[str, str]:
         lines = "line" if pinned == 1 else f"{pinned} lines"
         found["pinned"] = f"{'next' if requests else 'first'} {lines}"
     return found
+
+
+def in_text(message: Message, seam: str) -> str:
+    """Return a verbatim message as a paragraph, below the date that stands in front of it."""
+    said = escape(in_turn(speaker(message), body(message)))
+    return "\n".join(filter(None, (seam, said)))
 
 
 def name_of(index: int) -> str:
@@ -371,6 +391,9 @@ def body_of(record: str) -> str:
 
 #: The name of the record.
 NAME: Final = "recall"
+#: How the lines of messages are parted, and a line that is a date.
+_LINE: Final = re.compile(r"\n(?!\s)")
+_HEADER: Final = re.compile(r"\[\d{4}-\d\d-\d\d\]")
 #: A margin, because a tokenizer may merge tokens where the text meets its frame.
 _SEAMS: Final = 4
 
@@ -396,21 +419,32 @@ def frame_tokens(writer: Writer, messages: int) -> int:
 def record(writer: Writer, evidence: Evidence | None, beside: Sequence[Shown] = ()) -> Block:
     """Fence evidence and the messages ``beside`` it, of which there is at least one, as a record.
 
-    The messages are in order of index and none is evidence. They stand whole, under their dates.
+    None of the messages is evidence. They stand whole, in their places in time.
     """
     said = [Shown(message) for message in evidence.sources] if evidence else []
     # The text is escaped already, for callers who read it without a fence.
     lines = [unescape(evidence.text)] if evidence else []
-    today = ""
-    for item in beside:
-        date = day(item.message.created_at)
-        lines += [item.line] if date == today else [f"[{date}]", item.line]
-        today = date
+    if beside:
+        # Each message of the evidence is one line at the margin; its further lines are indented.
+        told = [line for line in _LINE.split("".join(lines)) if not _HEADER.fullmatch(line)]
+        lines = list(_in_time([*zip(said, told, strict=False), *((i, i.line) for i in beside)]))
     frame = frame_of(NAME, in_order([*said, *beside]))
     if evidence and evidence.session_id is None:
         # Indices of several sessions say nothing; the headers name the sessions.
         frame = replace(frame, span=Span(0, 0), whose=_ALL_CONVERSATIONS)
     return writer.record("recall", frame, "\n".join(lines))
+
+
+def _in_time(said: Iterable[tuple[Shown, str]]) -> Iterator[str]:
+    """Yield messages in order of index under their dates, with a mark where some are left out."""
+    ordered = sorted(said, key=lambda each: each[0].message.index)
+    today = ""
+    for (item, line), after in zip_longest(ordered, ordered[1:]):
+        if (date := day(item.message.created_at)) != today:
+            yield f"[{date}]"
+            today = date
+        is_parted = after is not None and after[0].message.index > item.message.index + 1
+        yield f"{line}{GAP}" if is_parted and not line.endswith(LEFT_OUT) else line
 
 
 def may_stand_beside(stored: StoredMessage, said: Container[int]) -> bool:
@@ -432,7 +466,9 @@ def filled(
     for stored in reversed(messages):
         item, date = Shown(stored), day(stored.created_at)
         dated = not chosen or day(chosen[0].message.created_at) != date
-        cost = writer.count(f"[{date}]\n{item.line}\n" if dated else f"{item.line}\n")
+        if stored.tokens > left + _SEAMS:
+            continue  # A long message need not be counted.
+        cost = writer.count(f"[{date}]\n{item.line}{GAP}\n" if dated else f"{item.line}{GAP}\n")
         if cost <= left:
             chosen.insert(0, item)
             left -= cost

@@ -59,9 +59,8 @@ _NEWEST_SHARE: Final = 3
 _MOST_RECALLED: Final = 64
 #: The most characters of excerpts of tool results that are kept.
 _MOST_EXCERPTS: Final = 2_000_000
-#: The messages of one read of older ones, to fill the room of recall, and the most such reads.
-_STRIDE: Final = 64
-_MOST_FILLING: Final = 8
+#: The most messages that are read to fill the room of recall.
+_MOST_FILLING: Final = 256
 #: The kinds of the blocks before the verbatim zone.
 _RECORDS: Final = ("summary", "view")
 
@@ -475,22 +474,11 @@ async def _filled(handle: Handle, decided: Decided, found: Recalled, room: int) 
     writer, evidence = decided.situation.writer, found.evidence
     said = {item.message.index for item in decided.cut.shown}
     said |= {message.index for message in (evidence.sources if evidence else ())}
-    end = decided.record.messages
-    beside: tuple[Shown, ...] = ()
-    messages: list[StoredMessage] = []
-    for _ in range(_MOST_FILLING):
-        while end and end - 1 in said:
-            end -= 1
-        if not end:
-            break
-        start = max(0, end - _STRIDE)
-        read = await handle.messages(decided.record.id, start, end)
-        messages[:0] = [each for each in read if recalled.may_stand_beside(each, said)]
-        end = start
-        more = recalled.filled(writer, evidence, messages, room)
-        if len(more) == len(beside) and len(messages) >= _STRIDE:
-            break
-        beside = more
+    end = next((at for at in range(decided.record.messages, 0, -1) if at - 1 not in said), 0)
+    start = max(0, end - min(_MOST_FILLING, max(0, room) // MESSAGE_OVERHEAD))
+    read = await handle.messages(decided.record.id, start, end) if start < end else []
+    messages = [each for each in read if recalled.may_stand_beside(each, said)]
+    beside = recalled.filled(writer, evidence, messages, room)
     if not beside:
         return found
     return Recalled(recalled.record(writer, evidence, beside), evidence, beside)

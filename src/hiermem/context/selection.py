@@ -18,12 +18,10 @@ from typing import Any, Final, Self
 
 from hiermem import arguments
 from hiermem.context.cut import Omitted
-from hiermem.context.render import Block
+from hiermem.context.render import Block, in_text
 from hiermem.convert import request
 from hiermem.errors import UsageError
 from hiermem.search.results import Evidence
-from hiermem.text.fence import escape, in_turn
-from hiermem.text.measure import body, speaker
 from hiermem.types import Message, Span, StoredMessage
 from hiermem.types.brief import Bar, Brief
 from hiermem.types.ranges import Ranges, each_of, ranges_of
@@ -299,13 +297,10 @@ class ContextSelection(Brief):
         The further lines of a message are indented, so that none begins a turn or a record.
         """
         found = [] if self.system is None else [self.system]
-        for block in self.blocks:
-            if block.text or block.message is None:
-                found.append(block.text)
-            else:
-                message = block.message.message
-                said = escape(in_turn(speaker(message), body(message)))
-                found.append("\n".join(filter(None, (block.seam, said))))
+        found += [
+            block.text or (in_text(block.message.message, block.seam) if block.message else "")
+            for block in self.blocks
+        ]
         return "\n\n".join(found)
 
     def explain(self) -> str:
@@ -352,11 +347,8 @@ def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
         if block.message is not None:
             continue
         if block.kind == "recall":
-            of = (
-                ""
-                if block.span.stop <= block.span.start
-                else (f"of messages {block.span.start}-{block.span.stop - 1}, ")
-            )
+            first, last = block.span.start, block.span.stop - 1
+            of = f"of messages {first}-{last}, " if first <= last else ""
             recalled.append(f"  recalled: {of}{block.tokens:,} tokens")
             continue
         if block.kind == "space":

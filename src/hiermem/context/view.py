@@ -146,7 +146,6 @@ def children(parents: Sequence[Covered]) -> Reading[list[Covered]]:
 SEEN = "/seen"
 
 _FORMAT = 6
-_STORED_KINDS = ("summary", "view")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +185,6 @@ class Piece:
         windows: tuple[int, int],
         *,
         covers: tuple[Covered, ...] = (),
-        excerpted: Ranges = (),
-        kept: str = "",
         trust: Trust = "conversation",
     ) -> Piece:
         """Return a piece that renders as ``block``."""
@@ -200,8 +197,6 @@ class Piece:
             text=block.text,
             level=block.level,
             covers=covers,
-            excerpted=excerpted,
-            kept=kept,
             trust=trust,
         )
 
@@ -283,8 +278,7 @@ class View:
                 _check_row([item.windows for item in piece.covers], *piece.windows)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
-        known = all(piece.kind in _STORED_KINDS for piece in view.pieces)
-        return view if known else None
+        return view if all(piece.kind in ("summary", "view") for piece in view.pieces) else None
 
 
 @dataclass(frozen=True, slots=True)

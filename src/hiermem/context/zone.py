@@ -97,9 +97,16 @@ def of_messages(
 
 
 def hidden(pins: Sequence[Pin], shown: Sequence[Shown], named: Collection[int] = ()) -> list[Pin]:
-    """Return the pins that neither stand raw and whole in ``shown`` nor are ``named``."""
+    """Return the pins that neither stand raw and whole in ``shown`` nor are ``named``.
+
+    Of equal ones it is the newest, if none of them stands.
+    """
     raw = {item.message.index for item in shown if not item.partial}
-    return [pin for pin in pins if pin.index not in raw and pin.index not in named]
+    standing = {pin.text.casefold() for pin in pins if pin.index in raw or pin.index in named}
+    newest = {pin.text.casefold(): pin for pin in reversed(pins)}
+    return [
+        pin for pin in pins if pin is newest[(text := pin.text.casefold())] and text not in standing
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,22 +225,26 @@ class ZoneMaker:
         raw: Sequence[Shown] = (),
         levels: Collection[int] | None = None,
         head: Head = NO_PINS,
+        at: int = 0,
     ) -> Reading[tuple[Piece, ...]]:
-        """Show all of ``below`` in one view of at most ``share`` tokens; () if it is empty.
+        """Show all of ``below`` in one view of at most ``share`` tokens; () if there is nothing.
 
-        The messages ``beside``, which are newer than all nodes, join the view. ``kept`` and ``raw``
+        The messages ``beside``, which are newer than all nodes, join the view. Without nodes they
+        are of windows from ``at`` on, where the zone ends. ``kept`` and ``raw``
         are further available lines and messages of ``below`` (``pool.gather``). The lines are those
         of summaries of the ``levels``, as far as there are such, behind those of the ``head``.
         """
-        if not below:
+        if not below and not beside:
             return ()
-        gathered = yield from pool.gather(
-            below, share, count=self.writer.count, kept=kept, raw=raw, levels=levels
-        )
+        gathered = pool.Pool()
+        if below:
+            gathered = yield from pool.gather(
+                below, share, count=self.writer.count, kept=kept, raw=raw, levels=levels
+            )
         gathered.beside(beside)
         span = _hull([item.span for item in below], beside)
-        covers = tuple(gathered.nodes or below)
-        return (self._view(gathered, covers, beside, span, share, head=head),)
+        covers = tuple(below if levels is None else gathered.nodes)
+        return (self._view(gathered, covers, beside, span, share, at=at, head=head),)
 
     def appended(
         self,
@@ -287,15 +298,6 @@ class ZoneMaker:
         return lines.unpack(
             piece.kept, shown.removeprefix(f"{piece.head}\n") if piece.head else shown
         )
-
-    def of_messages(
-        self, shown: Sequence[Shown], share: int, *, at: int, head: Head = NO_PINS
-    ) -> Piece:
-        """Show messages of windows from ``at`` on, where the zone ends, in ``share`` tokens."""
-        gathered = pool.Pool()
-        gathered.beside(shown)
-        gathered.groups.clear()
-        return self._view(gathered, (), shown, _hull([], shown), share, at=at, head=head)
 
     def _view(
         self,

@@ -224,14 +224,17 @@ def in_turn(speaker: str, said: str) -> str:
     line of the library's own.
 
     >>> in_turn("Ada", "Hi.\nAssistant: Yes?")
-    'Ada: Hi.\n  Assistant: Yes?'
+    'Ada: Hi.\n Assistant: Yes?'
     """
     return f"{speaker}: {indented(said)}"
 
 
 def indented(said: str) -> str:
-    """Return a text whose lines behind the first, but for empty ones, begin with two spaces."""
-    return _LINE_END.sub(r"\g<0>  ", said)
+    """Return a text whose lines behind the first, but for empty ones, begin with a space.
+
+    A second one would take a token a line.
+    """
+    return _LINE_END.sub(r"\g<0> ", said)
 
 
 def fence(name: str, body: str, *, key: bytes, attributes: Mapping[str, str] | None = None) -> str:
