@@ -9,7 +9,7 @@ from hiermem.api.memory import AsyncMemory
 from hiermem.errors import UsageError
 from hiermem.summaries.plan import UpdateReport
 from hiermem.text.policy import check_name
-from hiermem.work.due import update_one as run_update_one
+from hiermem.work.turns import update_one as run_update_one
 
 
 async def update_one(

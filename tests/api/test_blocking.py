@@ -142,8 +142,6 @@ SPACE: dict[str, Call] = {
 WORKER: dict[str, Call] = {
     "start": (lambda w: w.start(), NoneType),
     "wake": (lambda w: w.wake(), NoneType),
-    "pause": (lambda w: w.pause(), NoneType),
-    "resume": (lambda w: w.resume(), NoneType),
     "drain": (lambda w: w.drain(60), bool),
     "stop": (lambda w: w.stop(), NoneType),
 }
@@ -182,7 +180,6 @@ MEMORY: dict[str, Call] = {
     "update_all": (lambda m: m.update_all(), BatchReport),
     "worker": (lambda m: m.worker(poll=0.1), Worker),
     "list_due": (lambda m: m.list_due(), list),
-    "sweep_due": (lambda m: m.sweep_due(), int),
     "rebuild_index": (lambda m: m.rebuild_index(), IndexReport),
     "reembed": (lambda m: m.reembed(), list),
     "check": (lambda m: m.check(), CheckReport),

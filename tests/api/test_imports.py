@@ -25,7 +25,7 @@ OTHERS = (
     "hiermem.stores.memory", "hiermem.stores.postgres", "hiermem.summaries.checks",
     "hiermem.summaries.metrics", "hiermem.summaries.plan", "hiermem.summaries.update",
     "hiermem.testing", "hiermem.text.facts", "hiermem.text.terms",
-    "hiermem.types.bank", "hiermem.upkeep", "hiermem.view", "hiermem.work.due",
+    "hiermem.types.bank", "hiermem.upkeep", "hiermem.view", "hiermem.work.turns",
     "aiolimiter", "numpy", "psycopg", "pytest", "regex", "rich", "snowballstemmer", "tenacity",
     "tiktoken", "typer",
 )  # fmt: skip

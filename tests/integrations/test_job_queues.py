@@ -103,8 +103,7 @@ async def test_procrastinate_makes_what_is_due():
         await app.run_worker_async(wait=False, install_signal_handlers=False, listen_notify=False)
     assert not await behind(memory)
     assert set((await asked(memory)).values()) == {1}
-    assert set(app.tasks) >= {"hiermem.update_session", "hiermem.dispatch", "hiermem.sweep"}
-    await app.tasks["hiermem.sweep"](timestamp=0)
+    assert set(app.tasks) >= {"hiermem.update_session", "hiermem.dispatch"}
     await memory.close()
 
 

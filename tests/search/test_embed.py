@@ -504,7 +504,7 @@ async def test_a_worker_embeds_what_it_has_summarised():
 
 
 async def test_a_worker_embeds_where_vectors_alone_are_missing():
-    """Sessions too short for a summary, or whose pass was cut off, are in no backlog."""
+    """Sessions too short for a summary, or whose pass was cut off, are due after a check."""
     store = MemoryStore()
     await filled(store, None)
     memory, cut = await filled(store, Meanings(break_at=STRIDE), 0)
@@ -515,6 +515,7 @@ async def test_a_worker_embeds_where_vectors_alone_are_missing():
     embedder = Meanings()
     again = memory_over(store, embedder)
     before = {s: len(await again.session(s).runs()) for s in ("s", "cut")}
+    await again.check()
     async with again.worker(poll=0.02) as worker:
         assert await worker.drain(120)
         assert worker.status.active == 0

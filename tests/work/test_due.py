@@ -18,9 +18,6 @@ from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.tokens import FunctionCounter
-from hiermem.work import due
-from hiermem.work import worker as worker_module
-from hiermem.work.due import sweep
 
 LEVELS = HierarchyConfig.by_tokens()
 POLICY = UpdatePolicy(batch_delay=0, concurrency=3)
@@ -109,7 +106,7 @@ WRITERS = (seal, edit, erase, fork, reconfigure, failure, silence)
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-async def test_every_writer_enters_the_session_and_the_sweep_finds_it_without(writer):
+async def test_every_writer_enters_the_session_and_a_check_does_without(writer):
     """Without its entry, what a session lacks would wait for somebody who looks at everything."""
     clock = a_day_later()
     store = MemoryStore(clock=clock)
@@ -119,7 +116,7 @@ async def test_every_writer_enters_the_session_and_the_sweep_finds_it_without(wr
     clock.at += timedelta(hours=1)
     await emptied(store)
     assert await listed(store) == set()
-    assert await sweep(store, memory._resources.handles, share=1.0) >= 1
+    await memory.check()
     assert ("default", "s") in await listed(store)
 
 
@@ -374,29 +371,8 @@ async def test_a_session_that_cannot_be_read_stops_no_other():
     await memory.close()
 
 
-async def test_a_sweep_that_fails_is_not_the_last(monkeypatch):
-    """Whatever no writer entered would never be made, and nobody would notice."""
-    swept = []
-
-    async def sweep(*_):
-        swept.append(1)
-        raise KeyError
-
-    monkeypatch.setattr(due, "sweep", sweep)
-    monkeypatch.setattr(worker_module, "_SWEEP", (0.02, 0.02))
-    memory = memory_over(MemoryStore(), a_day_later())
-    async with memory.worker(all_tenants=True):
-        await until(lambda: len(swept) > 1)
-    await memory.close()
-
-
-async def test_a_limit_of_time_closes_a_window_at_its_time(monkeypatch):
-    """Broken once: a limit of two seconds took effect at the next sweep, a minute later."""
-
-    async def no_sweep(*_):
-        return 0
-
-    monkeypatch.setattr(due, "sweep_tenant", no_sweep)
+async def test_a_limit_of_time_closes_a_window_at_its_time():
+    """Broken once: a limit of two seconds took effect a minute later."""
     clock = a_day_later()
     store = MemoryStore(clock=clock)
     limits = HierarchyConfig.by_tokens(max_age=timedelta(seconds=2))

@@ -19,7 +19,7 @@ from hiermem.stores.memory import MemoryStore
 from hiermem.summaries.run import Shared
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
-from hiermem.work.due import sessions_to_update
+from hiermem.work.turns import sessions_to_update
 from hiermem.work.worker import background_worker
 
 LEVELS = HierarchyConfig.by_tokens()
@@ -323,28 +323,6 @@ async def texts(office, session):
 # -- pause, stop, drain
 
 
-async def test_after_a_pause_nothing_is_called_until_it_goes_on():
-    office = Office(concurrency=3)
-    for n in range(5):
-        await office.say(f"s{n}", 50)
-    llm = ScriptedLLM(remote=True, latency=0.01)
-    async with office.worker(llm) as worker:
-        await until(lambda: llm.calls >= 10)
-        await worker.pause()
-        called = llm.calls
-        assert worker.status.state == "paused"
-        assert worker.status.in_flight == 0
-        statuses = {n.status for i in range(5) for n in await office.nodes(f"s{i}")}
-        assert statuses <= {"active", "pending"}
-        assert not await worker.drain(1)
-        await asyncio.sleep(0.2)
-        assert llm.calls == called
-        worker.resume()
-        assert await worker.drain(120)
-    assert llm.calls == 5 * 6
-    assert {each.outcome for each in await office.tenant.attempts()} == {"ok"}
-
-
 async def test_stopping_waits_for_calls_in_flight_and_commits_them():
     office = Office(concurrency=3, drain=60)
     await office.say("s", 150)
@@ -413,7 +391,7 @@ async def test_a_worker_is_used_in_order():
     await worker.stop()
     await worker.stop()
     with pytest.raises(UsageError):
-        worker.resume()
+        await worker.drain(1)
 
 
 # -- caps

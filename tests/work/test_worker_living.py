@@ -43,7 +43,7 @@ async def test_what_is_changed_under_a_worker_is_made_again_and_nothing_erased_r
                 await asyncio.sleep(draw.uniform(0, 0.03))
                 session = draw.choice(sessions)
                 index = draw.randrange(60)
-                step = draw.choice(["edit", "erase", "append", "pause"])
+                step = draw.choice(["edit", "erase", "append", "wake"])
                 if step == "edit" and (await session.messages(index, index + 1))[0].state == "live":
                     await regenerating(session).edit(index, f"Changed to {draw.random()}.")
                 elif step == "erase":
@@ -51,8 +51,7 @@ async def test_what_is_changed_under_a_worker_is_made_again_and_nothing_erased_r
                 elif step == "append":
                     await session.append(messages(10, start=draw.randrange(9) * 100))
                 else:
-                    await worker.pause()
-                    worker.resume()
+                    worker.wake()
             for n, session in enumerate(sessions):
                 await session.erase([5 * n + 3])
             assert await worker.drain(60)

@@ -31,7 +31,7 @@ from hiermem.config import (
     for_model,
 )
 from hiermem.context import read
-from hiermem.errors import ForkedProcessError, UsageError
+from hiermem.errors import ForkedProcessError, ReadOnlyError, UsageError
 from hiermem.extraction.tenant_graph import AsyncGraph
 from hiermem.log import append as ingest
 from hiermem.log.alignment import ImportReport
@@ -397,19 +397,18 @@ class AsyncMemory(Brief):
     ) -> types.BatchReport | types.UpdatePlan:
         """Update every session that needs it; with ``strategy="full"`` re-pack every session.
 
-        Several sessions are updated at once, level 1 first. ``max_calls``, ``max_tokens`` and
-        ``deadline`` (seconds) are caps on all sessions together. A run that is killed or hits a cap
-        is resumed by the next call with the same strategy, model and configuration. An error that
-        ends one session's update is listed in the report and does not end the others. With
-        ``search_index`` the index over all sessions is made ready too, which the first search over
-        them would do. With ``dry_run`` the call returns the sum of the sessions' plans and writes
-        nothing.
+        Several sessions are updated at once, the longest due first. ``max_calls``, ``max_tokens``
+        and ``deadline`` (seconds) are caps on all sessions together. What a call that was killed,
+        or met a cap, has left is made by the next. An error that ends one session's update is
+        listed in the report and does not end the others. With ``search_index`` the index over all
+        sessions is made ready too, which the first search over them would do. With ``dry_run`` the
+        call returns the sum of the sessions' plans and writes nothing.
 
         ``on_progress`` is called after every commit and at the end of every session, on the event
         loop's thread. In the blocking API that is a thread of the memory's own, from which any call
         of the memory raises UsageError.
         """
-        from hiermem.work.update_all import update_all
+        from hiermem.work.turns import update_all
 
         arguments.one_of(strategy, "strategy", ("incremental", "full"))
         arguments.run(
@@ -486,17 +485,6 @@ class AsyncMemory(Brief):
         arguments.whole(limit, "limit", least=1)
         store = self._whole_store("lists sessions of other tenants")
         return [one for one in await store.claim_due(limit, lease=0.0) if not one.claimed]
-
-    async def sweep_due(self) -> int:
-        """Look at every session of every tenant, and have ``list_due`` find what it missed.
-
-        It should have missed nothing: a daily call is enough, and a worker for all tenants makes
-        one each hour. Returns the number of sessions that have something to make. It takes its
-        time, and a memory that opened its store; otherwise it raises UsageError.
-        """
-        from hiermem.work.due import sweep
-
-        return await sweep(self._whole_store("looks at other tenants"), self._resources.handles)
 
     def _whole_store(self, what: str) -> protocols.Store:
         """Return the store of all tenants. Raises UsageError in a memory that is bound to one."""
@@ -685,12 +673,18 @@ class AsyncMemory(Brief):
     async def check(self) -> types.CheckReport:
         """Read everything that is kept for this tenant, and return the promises it breaks, if any.
 
-        Nothing is written. ``not_shown`` in the report names the promises that stored data cannot
-        show.
+        Nothing is written, but every session is entered in the due queue, so that a worker looks
+        at it once, also if its entry was lost. ``not_shown`` in the report names the promises that
+        stored data cannot show.
         """
         from hiermem.upkeep.run_check import check as check_tenant
+        from hiermem.work.turns import enter_all
 
-        return await check_tenant(self._resources.opened())
+        handle = self._resources.opened()
+        report = await check_tenant(handle)
+        with suppress(ReadOnlyError):
+            await enter_all(handle)
+        return report
 
     async def to_html(self, *, text: bool = True, query: str | None = None) -> str:
         """Return a page that shows all sessions and spaces of this tenant in a browser.

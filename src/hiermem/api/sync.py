@@ -413,12 +413,6 @@ class Worker(BlockingFacade[AsyncWorker]):
         """Look for work now rather than at the next poll."""
         self._thread.call(_called(self._inner.wake))
 
-    pause = blocking(AsyncWorker.pause)
-
-    def resume(self) -> None:
-        """Continue after ``pause``. Raises UsageError where the worker is not running or paused."""
-        self._thread.call(_called(self._inner.resume))
-
     drain = blocking(AsyncWorker.drain)
     stop = blocking(AsyncWorker.stop)
 
@@ -548,7 +542,6 @@ class Memory(BlockingFacade[AsyncMemory]):
 
     worker = blocking_as(AsyncMemory.worker, Worker)
     list_due = blocking(AsyncMemory.list_due)
-    sweep_due = blocking(AsyncMemory.sweep_due)
     erase_session = blocking(AsyncMemory.erase_session)
     erase_tenant = blocking(AsyncMemory.erase_tenant)
     rebuild_index = blocking(AsyncMemory.rebuild_index)

@@ -349,8 +349,13 @@ class Run(JournalledRun, Generic[N]):
         """Start a task of the run; the run does not end before it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # the first error ends the run, and no other is told
 
     @property
     def is_deterministic(self) -> bool:
@@ -391,7 +396,6 @@ class Run(JournalledRun, Generic[N]):
         """
         failed = isinstance(error, Exception)
         self.budget.close("error" if failed else "cancellation")
-        tasks = list(self._tasks)
         if self._tasks and failed and self.drain_time:
             await asyncio.wait(self._tasks, timeout=self.drain_time)
         self.is_cutting_off = True
@@ -401,8 +405,8 @@ class Run(JournalledRun, Generic[N]):
             await asyncio.wait(self._tasks, timeout=_FINISHING)
         for task in self._tasks:
             task.cancel()
-        # ``error`` ended the run; what the tasks met after it is not raised.
-        await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 @dataclass(slots=True)

@@ -37,13 +37,13 @@ def add_tasks(
     every: str = "* * * * * */5",
     most: int = 1000,
 ) -> None:
-    """Add the tasks to ``app``: two that it runs from time to time, and one for each session.
+    """Add the tasks to ``app``: one that it runs from time to time, and one for each session.
 
     ``update_session`` makes what a session lacks, in about ``deadline`` seconds, and sends itself
     again where there is more. ``dispatch`` sends a job for each session that is due, at the times
-    ``every`` (cron, with seconds last), up to ``most`` at a time. ``sweep`` looks at all sessions
-    once a day. Their names in the app begin with "hiermem.". All jobs are in ``queue``; of each
-    session, and of each of the two others, no more than one waits there.
+    ``every`` (cron, with seconds last), up to ``most`` at a time. Their names in the app begin with
+    "hiermem.". All jobs are in ``queue``; of each session, and of ``dispatch``, no more than one
+    waits there.
 
     ``memory`` is that which opened the store. It must be open while the app's worker runs, in the
     same event loop, and it is left open.
@@ -77,12 +77,7 @@ def add_tasks(
         due = await memory.list_due(most)
         await _send([{"tenant": one.tenant, "session": one.session_id} for one in due])
 
-    @app.periodic(cron="17 3 * * *")
-    @app.task(name="hiermem.sweep", queue=queue, queueing_lock="hiermem.sweep")
-    async def sweep(timestamp: int) -> None:  # noqa: ARG001 - as above
-        await memory.sweep_due()
-
-    del dispatch, sweep  # the app has them
+    del dispatch  # the app has it
 
 
 def queueing_lock(tenant: str, session: str) -> str:

@@ -11,7 +11,7 @@ A store writes the entry in the transaction of the change. A session becomes due
     a new configuration, another tree       at once: a worker looks
     an open window with a time limit        when it times out, if nothing is appended by then
 
-A needless entry costs a look, and a sweep finds sessions missing from the queue.
+A needless entry costs a look, and ``memory.check()`` enters every session.
 """
 
 from __future__ import annotations

@@ -1,31 +1,26 @@
 """Decides what an update of all of a tenant's sessions reports: progress, work done, work planned.
 
-It only adds up the reports of sessions. ``resume`` decides where an interrupted update of all
-sessions continues.
+It only adds up the reports of sessions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from hiermem.summaries.plan import UpdateCounts, UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.types.brief import Brief
-from hiermem.types.transaction import RunRecord
 
-#: The subject of a run over all sessions; no session can bear this name.
-BATCH_SUBJECT = ""
-
-WorkerState: TypeAlias = Literal["new", "running", "paused", "stopping", "stopped"]
+WorkerState: TypeAlias = Literal["new", "running", "stopping", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress(Brief):
     """The progress of an update of all sessions.
 
-    ``done`` of ``total`` sessions are finished, including those of an earlier, interrupted run.
-    ``session_id`` is the session reported on and ``nodes`` its progress; None when it ended.
+    ``done`` of ``total`` sessions are finished. ``session_id`` is the session reported on and
+    ``nodes`` its progress; None when it ended.
     """
 
     done: int
@@ -39,18 +34,14 @@ class BatchReport(UpdateCounts):
     """The work that an update of all sessions did.
 
     ``sessions`` is the number of sessions to update. ``updated`` of them are now as complete as
-    possible, ``resumed`` were finished by the full re-pack that this run continues, and
-    ``failures`` names the errors that ended a session's update. Any other session was not reached:
-    ``stopped`` names the cap, or is "model_down" where the provider kept failing; it may be asked
-    again in ``retry_after`` seconds, and ``last_error`` says why its last call failed. The other
-    figures are sums of the sessions' reports. Where no session needed anything there was no run,
-    and ``run_id`` is None.
+    possible, and ``failures`` names the errors that ended a session's update. Any other session was
+    not reached: ``stopped`` names the cap, or is "model_down" where the provider kept failing; it
+    may be asked again in ``retry_after`` seconds, and ``last_error`` says why its last call failed.
+    The other figures are sums of the sessions' reports.
     """
 
-    run_id: str | None = None
     sessions: int = 0
     updated: int = 0
-    resumed: int = 0
     by_level: Mapping[int, int] = field(default_factory=dict[int, int])
     failures: Mapping[str, str] = field(default_factory=dict[str, str])
     retry_after: float | None = None
@@ -107,22 +98,3 @@ def _sum_of(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, in
         level: first.get(level, 0) + second.get(level, 0)
         for level in sorted(first.keys() | second.keys())
     }
-
-
-def resume(runs: Sequence[RunRecord], *, purpose: str, marks: Sequence[str]) -> int:
-    """Return how many sessions the newest run of the same ``purpose`` had finished.
-
-    ``runs`` are those over all sessions, newest first; ``purpose`` names strategy, model and
-    configuration; ``marks`` stand for the sessions, as the journal must not name an erased one. The
-    number is 0 where that run reached its end: then every session is checked again. A run finishes
-    its sessions in any order; the number counts the sessions up to the last one before which none
-    was open.
-    """
-    for run in runs:
-        if run.detail.get("purpose") != purpose:
-            continue
-        through = run.detail.get("through")
-        if run.outcome == "ok" or run.detail.get("whole") or through not in marks:
-            return 0
-        return marks.index(through) + 1
-    return 0

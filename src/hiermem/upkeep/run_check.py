@@ -23,7 +23,6 @@ from hiermem.log import trees
 from hiermem.log.events import configs_of, edits_of
 from hiermem.log.trees import Build
 from hiermem.summaries import inputs
-from hiermem.summaries.reports import BATCH_SUBJECT
 from hiermem.text.measure import message_tokens
 from hiermem.tokens import in_thread_if_long
 from hiermem.tree.fold import SessionState, config_from
@@ -355,7 +354,7 @@ async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
     erased = {run.subject for run in runs if run.detail.get("kind") == "erase_space"}
     scopes = {tried.session_id: "a journalled call" for tried in attempts if tried.session_id}
     for run in runs:
-        if run.kind in ("update", "extraction", "embedding") and run.subject != BATCH_SUBJECT:
+        if run.kind in ("update", "extraction", "embedding") and run.subject:
             scopes.setdefault(run.subject, "a journalled run")
     scopes = {scope: what for scope, what in scopes.items() if scope not in erased}
     for kind in _SCOPED:

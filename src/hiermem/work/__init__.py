@@ -1,5 +1,5 @@
 """Decides nothing of a summary: runs the updates of many sessions, each with its own claim.
 
-``worker`` starts in the background, ``update_all`` at a call; ``due`` is one session's turn.
+``turns`` starts: one session's turn, and ``update_all``; ``worker`` takes turns in the background.
 Imports ``summaries``, ``search``, ``calls``, ``handle`` and below.
 """
