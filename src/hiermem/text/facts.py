@@ -24,7 +24,7 @@ from hiermem.data import word_lists
 from hiermem.text import language
 from hiermem.text.policy import either, stands_in, words_of
 from hiermem.text.terms import stem
-from hiermem.text.units import leaves_open, prose
+from hiermem.text.units import prose
 
 #: The longest anchor, in code points. Longer matches are cut, because an index stores anchors.
 ANCHOR_CAP: Final = 120
@@ -47,34 +47,44 @@ _FIGURE: Final = (
     rf"|\d+(?:[.,]\d+)?)(?![{_LETTER}]+\d|\d|:\d)"
 )
 _NUMBER: Final = re.compile(rf"{_FIGURE}|[一二两三四五六七八九十百千万亿]{{2,}}")
-_ISO_DATE: Final = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)")
-_URL: Final = re.compile(r"\b(?:https?|ftp|wss?)://[^\s<>\"'`)\]}]{1,500}")
+_DATE: Final = r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)"
+_ISO_DATE: Final = re.compile(_DATE)
 _QUOTED: Final = re.compile(
     r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|`([^`\n]{2,80})`"
     r"|«([^»\n]{2,80})»|「([^」\n]{1,80})」"
 )
+#: What stands between white space, with numbers whose groups are parted by it, and if there is one.
+_PIECE: Final = re.compile(r"(?:\S|(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d)))+")
+_GROUPED: Final = re.compile(r"\d[ \u00a0\u202f]\d{3}(?!\d)")
+_OPENING: Final = "([{<\"'*"
+_CLOSING: Final = ",.;:!?)]}>\"'*"
 _TOKEN: Final = re.compile(
-    rf"[$€£¥]?{_FIGURE}%?(?![\w/@:+]|[-.,'’]\w)"
+    rf"(?P<date>{_DATE})|(?P<url>\b(?:https?|ftp|wss?)://[^\s<>\"'`)\]}}]{{1,500}})"
+    rf"|[$€£¥]?{_FIGURE}%?(?![\w/@:+]|[-.,'’]\w)"
     r"|(?:(?<![\w/])(?:~|\.{1,2})?/)?"  # the root of a path
     r"[$€£¥#@]?\w+(?:[-.:@/'’+]\w+|,\d{3}(?!\d))*(?:\(\)|%)?"
 )
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+_LISTS: Final = word_lists("lexicon_words")
+
+
+def _cased(words: Iterable[str]) -> str:
+    """Return a pattern of words that may begin a sentence, found faster than without case."""
+    return either({*words, *map(str.capitalize, words)})
+
+
 _DENIAL: Final = re.compile(
-    r"\b(?:(?:do|does|must|should|shall|may|can|will|would|is|are) not|never|cannot|without|avoid"
-    r"|no longer|no more than|not allowed|(?:must|should|do|does|ca|wo|is|are)n['’]t)"
-    r"((?: +(?:[^\s.,;:!?()]|[.,:](?=\w)){1,40}){1,6})",
-    re.IGNORECASE,
+    rf"(?:{_cased(_LISTS['denials'])}|(?:[Mm]ust|[Ss]hould|[Dd]o|[Dd]oes|[Cc]a|[Ww]o|[Ii]s|[Aa]re)n['’]t)"
+    r"((?: +(?:[^\s.,;:!?()]|[.,:](?=\w)){1,40}){1,6})"
 )
 #: What contractions deny is seldom forbidden.
-_CONTRACTION: Final = re.compile(r"\w+n['’]t", re.IGNORECASE)
-_LISTS: Final = word_lists("lexicon_words")
+_CONTRACTION: Final = re.compile(r"\w+n['’]t")
 #: A title, which the text under it says again; the mark of an item; the number of a step.
 _TITLE: Final = re.compile(
     r"(?m)^[ \t]*(?:#{1,6} [^\n]*|(?:\d{1,2}[.)] )?\*\*[^*\n]{1,80}\*\*:?|[^\n:]{1,60}:)[ \t]*$"
 )
-_MARK: Final = re.compile(
-    rf"(?m)^[ \t]*(?:\d{{1,3}}[.)]|[-*•])[ \t]+|\b(?i:{either(_LISTS['steps'])}s?) \d{{1,3}}\b"
-)
+_MARK: Final = re.compile(r"(?m)^[ \t]*(?:\d{1,3}[.)]|[-*•])[ \t]+")
+_STEP: Final = re.compile(rf"{_cased(_LISTS['steps'])}s? \d{{1,3}}\b")
 _CAPITAL_INSIDE: Final = re.compile(r"[A-ZÀ-Þ](?<=[a-z0-9,;] .)[\w'’-]{2,60}")
 _WORD: Final = re.compile(r"\w+")
 
@@ -149,23 +159,9 @@ class Source:
         return "\n".join((*self._inputs, *self._beside))
 
     @cached_property
-    def _shown(self) -> str:
-        """Return what the writer saw, with the digests of its code."""
-        if "```" not in self._seen:
-            return self._seen
-        open_ended = any(map(leaves_open, self._inputs))
-        digests = [prose(self._seen)] if open_ended else self.prose_of_inputs
-        return "\n".join((self._seen, *digests))
-
-    @cached_property
     def _numbers(self) -> frozenset[str]:
         """Return the keys of the numbers and dates that the writer saw, and of the dates' parts."""
-        return _keys(self._shown)
-
-    @cached_property
-    def _is_han(self) -> bool:
-        """Return whether the texts have numbers in Chinese signs, which are not read."""
-        return not all(map(str.isascii, self._numbers))
+        return _keys(self._seen)
 
     @cached_property
     def _days(self) -> list[int]:
@@ -179,11 +175,11 @@ class Source:
 
     @cached_property
     def _words(self) -> frozenset[str]:
-        return frozenset(words_of(self._shown.casefold()))
+        return frozenset(words_of(self._seen.casefold()))
 
     def fidelity(self, output: str) -> Fidelity:
         """Return which of the weightiest anchors ``output`` keeps, and what it adds."""
-        body = _MARK.sub(" ", _TITLE.sub("", prose(output)))[:_MOST_READ]
+        body = _untitled(output)[:_MOST_READ]
         own = list(_anchors(output))
         keys = {anchor.key for anchor in own} | _keys(output)
         folded = " ".join(output.casefold().split())
@@ -208,14 +204,14 @@ class Source:
 
     def _supports(self, key: str, written: str) -> bool:
         """Return whether the texts have a number, or a date or its parts, or a day near it."""
-        if key in self._numbers or (key.isascii() and self._is_han):
+        # Numbers in Chinese signs are not read.
+        if key in self._numbers or (key.isascii() and not all(map(str.isascii, self._numbers))):
             return True
-        parts = _ISO_DATE.fullmatch(written)
-        if parts is None:
+        if not _ISO_DATE.fullmatch(written):
             return False
-        day = _day(parts.groups())
+        day, (year, _, number) = _day(written), written.split("-")
         near = day is not None and any(abs(day - each) <= _NEAR_DAYS for each in self._days)
-        return near or _numbers(f"{parts[1]} {int(parts[3])}").keys() <= self._numbers
+        return near or _numbers(f"{year} {int(number)}").keys() <= self._numbers
 
     def _names(self, body: str) -> tuple[int, tuple[str, ...]]:
         """Return how many names of ``body`` the texts have, and those that they do not have.
@@ -240,10 +236,10 @@ class Source:
         return len(names) - len(strangers), strangers
 
 
-def _day(parts: Sequence[str]) -> int | None:
+def _day(written: str) -> int | None:
     """Return the ordinal of a day; None if there is no such day."""
     try:
-        return date(*map(int, parts)).toordinal()
+        return date.fromisoformat(written).toordinal()
     except ValueError:
         return None
 
@@ -288,32 +284,44 @@ def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
     )[: max(0, limit)]
 
 
+def _untitled(text: str) -> str:
+    """Return the prose of ``text`` without titles, marks of items and numbers of steps."""
+    text = prose(text)
+    if "#" in text or "**" in text or ":\n" in text:
+        text = _TITLE.sub("", text)
+    return _STEP.sub(" ", _MARK.sub(" ", text))
+
+
 def _anchors(text: str) -> Iterator[_Anchor]:
     """Yield the anchors of ``text``, one family after the other, each in order."""
-    whole = text = _MARK.sub(" ", _TITLE.sub("", prose(text)))
-    for match in _ISO_DATE.finditer(text):
-        yield _Anchor(match.group(), 4.0, match.group())
-    # A mark at the end says that the address was cut: it is none.
-    for match in _URL.finditer(text):
-        if not match.group().rstrip("]'\"").endswith("…"):
-            url = match.group().rstrip(".,;:!?")[:ANCHOR_CAP]
-            yield _Anchor(url, 3.0, url.casefold())
-    for match in _TOKEN.finditer(_UNSPACED.sub(" ", _URL.sub(" ", _ISO_DATE.sub(" ", text)))):
-        if (anchor := _read_token(match.group())) is not None:
-            yield anchor
-    for match in _QUOTED.finditer(whole):
+    text = _untitled(text)
+    for piece in _PIECE.findall(text) if _GROUPED.search(text) else text.split():
+        bare = piece.lstrip(_OPENING).rstrip(_CLOSING)
+        # Most words are plain.
+        if not (bare.isalpha() and bare.isascii() and bare[1:] == bare[1:].lower()):
+            for match in _TOKEN.finditer(piece if bare.isascii() else _UNSPACED.sub(" ", piece)):
+                if (anchor := _read_token(match)) is not None:
+                    yield anchor
+    for match in _QUOTED.finditer(text):
         if quote := " ".join("".join(filter(None, match.groups())).split()).rstrip(",;:"):
             yield _Anchor(quote, 3.0, quote.casefold())
-    for match in _DENIAL.finditer(whole):
+    for match in _DENIAL.finditer(text):
         denied = _stems(match.group(1))
         constrains = not (len(denied) < 3 and set(denied[:1]) <= _LISTS["no constraint"])
-        if constrains and not _CONTRACTION.match(match.group()):
+        begins = not text[max(0, match.start() - 1) : match.start()].isalnum()
+        if constrains and begins and not _CONTRACTION.match(match.group()):
             yield _Anchor(match.group()[:ANCHOR_CAP], 3.0, " ".join(("not", *denied)))
 
 
-def _read_token(token: str) -> _Anchor | None:
-    """Return the anchor that one token is, or None for an ordinary word."""
-    token = token[:ANCHOR_CAP]
+def _read_token(match: re.Match[str]) -> _Anchor | None:
+    """Return the anchor that a token is, or None for an ordinary word."""
+    token = match.group()[:ANCHOR_CAP]
+    if match["date"]:
+        return _Anchor(token, 4.0, token)
+    if match["url"]:
+        # A mark at the end says that the address was cut: it is none.
+        is_cut = match["url"].rstrip("]'\"").endswith("…")
+        return None if is_cut else _Anchor(token := token.rstrip(".,;:!?"), 3.0, token.casefold())
     if token.isalpha() and token[1:] == token[1:].lower():
         return None
     bare = token.strip("$€£¥#%")

@@ -125,11 +125,6 @@ def prose(text: str) -> str:
     )
 
 
-def leaves_open(text: str) -> bool:
-    """Return whether ``text`` ends inside a code block."""
-    return text.count(_FENCE) % 2 == 1
-
-
 def _label(speaker: str) -> str:
     """Return ``speaker`` as one short line, so that a name cannot imitate other text."""
     label = " ".join(speaker[: 4 * LABEL_CAP].split())
