@@ -469,6 +469,7 @@ def test_a_space_stands_in_the_page(page, tmp_path):
     page.open(path)
     shown = page.run("$('banks').innerText")
     assert "Known in the space “ada”" in shown
+    assert "last on " in shown.partition("Conversations")[2], "a conversation is not since its end"
     assert shown.count("Always answer in metric units.") == 1, "equal wishes stand once"
     assert "In march, 4" in shown
     page.run(

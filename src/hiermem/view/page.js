@@ -542,7 +542,7 @@ function block(at) {
   if (kind === "message") return h("div", {}, message(a, false), until);
   const what = { summary: "Summary", view: "View of older messages", pins: "Pinned messages and standing wishes", space: "From the space", recall: "Recalled for the question", quote: "Quoted", excerpt: "Excerpt" }[kind] || kind;
   return h("div", {}, h("div", { class: "record", c: kind === "recall" ? "recalled" : "summarised" }, h("h4", {}, what),
-    h("span", { class: "dim" }, `messages ${span([a, b])} · ${many(tokens, "token")}`), h("div", { class: "words" }, readable(lines, [a, b]))), until);
+    h("span", { class: "dim" }, `${kind === "space" ? "" : `messages ${span([a, b])} · `}${many(tokens, "token")}`), h("div", { class: "words" }, readable(lines, [a, b]))), until);
 }
 
 /** Return the lines of a summary or a record; a wish that was said several times stands once. */
@@ -721,7 +721,7 @@ function once(lines) {
 }
 
 const known = (line) => h("li", {}, rich(line.text),
-  h("span", { class: "dim" }, [line.since !== undefined && `since ${day(line.since)}`, line.was !== undefined && ["was: ", said(line.was)]].filter(Boolean).flatMap((one) => [" · ", one])), sources(line.sources, line.place === "conversation"));
+  h("span", { class: "dim" }, [line.since !== undefined && `${line.place === "conversation" ? "last on" : "since"} ${day(line.since)}`, line.was !== undefined && ["was: ", said(line.was)]].filter(Boolean).flatMap((one) => [" · ", one])), sources(line.sources, line.place === "conversation"));
 
 /** Return the messages that a line is of, to be clicked where the page holds their session. */
 const sources = (all, named = false) => all && h("span", { class: "chips" }, all.length > CHIPS && h("span", { class: "dim" }, `${num(all.length)} times:`), all.slice(0, CHIPS).map(([id, at]) => {
