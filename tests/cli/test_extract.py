@@ -61,7 +61,16 @@ def test_json_is_the_whole_result_and_a_second_run_makes_no_call(db):
 
 def test_a_long_session_is_chunked_with_a_limit(db):
     found = json.loads(
-        run("extract", "--db", db, "--limit", 3400, "--answer", 512, "--json").stdout
+        run(
+            "extract",
+            "--db",
+            db,
+            "--safe-processing-tokens",
+            3400,
+            "--output-tokens",
+            512,
+            "--json",
+        ).stdout
     )
     assert found["chunked"]
     assert [c["id"] for c in found["chunks"]] == [
@@ -80,15 +89,13 @@ def test_what_ended_it_goes_to_standard_error_and_a_stop_is_code_3(db):
 
 
 def test_what_is_refused_is_called_by_its_flag(db):
-    """Nobody who types --limit knows what safe_processing_tokens is."""
-    refused = run("extract", "--db", db, "--limit", 100, code=2)
+    limited = ("extract", "--db", db, "--safe-processing-tokens")
+    refused = run(*limited, 100, code=2)
     assert refused.stdout == ""
-    assert "--limit is 100" in refused.stderr
-    assert "--answer" in refused.stderr
-    assert "_tokens" not in refused.stderr
-    failed = run("extract", "--db", db, "--limit", 2960, "--answer", 1000, code=1)
-    assert "oversized" in failed.stderr
-    assert "--oversized slice" in failed.stderr
+    assert "safe_processing_tokens is 100" in refused.stderr
+    assert "output_tokens" in refused.stderr
+    failed = run(*limited, 2960, "--output-tokens", 1000, code=1)
+    assert "oversized='slice'" in failed.stderr
 
 
 def test_many_failures_do_not_flood_the_terminal(db, monkeypatch):

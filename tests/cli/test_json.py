@@ -23,7 +23,6 @@ CALLS = {
     "import": ["import", "{chat}", "--db", "{new}"],
     "update": ["update", "-s", "talk"],
     "update, all": ["update"],
-    "update --all-tenants": ["update", "--all-tenants"],
     "work": ["work", "--once"],
     "update --dry-run": ["update", "--dry-run"],
     "context": ["context", "-s", "talk"],

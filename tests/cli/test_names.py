@@ -15,7 +15,6 @@ from hiermem.cli.options import (
     holds,
     session_of,
     sessions_of,
-    short_ids,
     spelled,
 )
 from hiermem.types import SessionRecord
@@ -85,11 +84,15 @@ def test_a_name_is_found_in_every_normal_form(title, stored, given_, part, by_id
         (
             "9a",
             UsageError,
-            "2 sessions begin with '9a': Conversation 4 (9a2ef80f), Conversation 44 (9a77",
+            "2 sessions begin with '9a': Conversation 4 (9a2ef80f-58ee), Conversation 44 (9a77",
         ),
         ("twins", UsageError, "2 sessions begin with 'twins': Twins (y), Twins (z); write more"),
         ("boiler", NotFoundError, "no session 'boiler'; there is the Boiler in spring (x)"),
-        ("Conversatoin 44", NotFoundError, "there is Conversation 44 (9a77c0de), Conversation 4 ("),
+        (
+            "Conversatoin 44",
+            NotFoundError,
+            "there is Conversation 44 (9a77c0de-0000), Conversation 4",
+        ),
         ("quartz", NotFoundError, "no session 'quartz'; 'hiermem sessions' lists them"),
         (" ", NotFoundError, "no session ' '"),
     ],
@@ -115,9 +118,8 @@ def test_each_session_is_reached_by_what_is_printed_of_its_id(data, ids):
         record(name, source=data.draw(st.sampled_from([None, *ids[:number]])))
         for number, name in enumerate(ids)
     ]
-    short = short_ids(records)
     for each in records:
-        assert chosen(short.get(each.id, each.id), records) == each
+        assert chosen(each.id, records) == each
     grouped = families(records, records)
     assert sorted(each.id for group in grouped for each in group) == sorted(ids)
     assert [group[0].forked_from for group in grouped] == [None] * len(grouped)

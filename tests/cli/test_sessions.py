@@ -160,7 +160,7 @@ def test_an_export_replaces_no_file_and_leaves_no_half(db, tmp_path, monkeypatch
     assert str(missing) in run(
         "export", missing, "--db", db, "--session", "talk", code=2
     ).stderr.replace("\n", "")
-    monkeypatch.setattr("hiermem.cli.sessions._line", lambda stored: 1 / 0)
+    monkeypatch.setattr("hiermem.cli.sessions._line", lambda *_: 1 / 0)
     before = sorted(tmp_path.iterdir())
     assert runner.invoke(
         app, ["export", str(tmp_path / "new.jsonl"), "--db", str(db), "-s", "talk"]

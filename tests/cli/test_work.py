@@ -64,31 +64,14 @@ def test_it_works_for_all_tenants_until_it_is_ended(db):
     assert left(db) == []
 
 
-def test_an_update_of_all_tenants_is_resumed_by_name(db):
-    """A cap ends it; what it prints is where the next one begins."""
+def test_work_that_a_cap_stops_is_continued_by_the_same_command(db):
     runner = CliRunner()
-    first = runner.invoke(app, ["update", "--all-tenants", "--db", str(db), "--max-calls", "0"])
-    assert first.exit_code == 3
-    assert "hiermem update --all-tenants" in first.output
-    rest = runner.invoke(
-        app, ["update", "--all-tenants", "--db", str(db), "--after", "a", "--json"]
-    )
-    assert rest.exit_code == 0
-    found = json.loads(rest.stdout)["tenants"]
-    assert [one["tenant"] for one in found] == ["b", "c"]
-    assert all(one["made"] for one in found)
-    assert left(db) == ["a"]
-    for words in (["--after", "a"], ["--all-tenants", "-s", "s"]):
-        assert runner.invoke(app, ["update", "--db", str(db), *words]).exit_code == 2
-
-
-def test_what_resumes_an_update_can_be_pasted(db):
-    """Broken, it would be about another memory, or read a tenant's name as several words."""
-    words = ["--all-tenants", "--db", str(db), "--max-calls", "0", "--after", "Bell & Sons"]
-    stopped = CliRunner().invoke(app, ["update", *words])
-    assert stopped.exit_code == 3
-    resumes = f"hiermem update --all-tenants --db {db} --after 'Bell & Sons'"
-    assert resumes in stopped.stderr
+    command = ["work", "--once", "--db", str(db), "--json"]
+    first = runner.invoke(app, [*command, "--max-calls", "0"])
+    assert (first.exit_code, json.loads(first.stdout)["stopped"]) == (3, "max_calls")
+    assert left(db) == ["a", "b", "c"]
+    assert runner.invoke(app, command).exit_code == 0
+    assert left(db) == []
 
 
 def test_work_that_fails_ends_as_an_update_does(db, monkeypatch):

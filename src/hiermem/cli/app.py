@@ -59,18 +59,19 @@ _PAGE = re.compile(
 def view(
     one: options.OneSession,
     *,
-    target: Annotated[Path, Option("--output", "-o", help="The page.")] = Path("memory.html"),
-    query: Annotated[
-        str | None, Option("--query", "-q", help="Show the contexts for this question.")
-    ] = None,
-    text: Annotated[
-        bool, Option("--text/--no-text", help="No text: only structure, times and sizes.")
-    ] = True,
-    overwrite: Annotated[
-        bool, Option("--overwrite", help="Replace a file that is no page of this command.")
-    ] = False,
+    target: Annotated[Path, Option("--output", "-o")] = Path("memory.html"),
+    query: Annotated[str | None, Option("--query", "-q")] = None,
+    text: Annotated[bool, Option("--text/--no-text")] = True,
+    overwrite: bool = False,
 ) -> None:
-    """Write a page for a browser, of all sessions or one. It needs no server and no network."""
+    """Write a page for a browser, of all sessions or one. It needs no server and no network.
+
+    Args:
+        target: The page.
+        query: Show the contexts for this question.
+        text: No text: only structure, times and sizes.
+        overwrite: Replace a file that is no page of this command.
+    """
     if target.is_dir():
         raise hiermem.UsageError(f"{target} is a folder; name a file")
     if target.exists() and not overwrite and not _PAGE.match(_beginning(target)):
@@ -105,45 +106,33 @@ _PACKAGE: Final = "mcp"
 def mcp(
     place: Place,
     *,
-    http: Annotated[
-        bool,
-        Option(
-            "--http",
-            help=f"Serve over HTTP, not standard input and output; {VARIABLE} in the environment "
-            "holds the token that clients must bear.",
-        ),
-    ] = False,
-    host: Annotated[str, Option(help="The address to listen on, with --http.")] = "127.0.0.1",
-    port: Annotated[int, Option(min=1, max=65_535, help="The port, with --http.")] = 8000,
-    allow_host: Annotated[
-        list[str] | None, Option(help="A further name that clients reach it by; may be repeated.")
-    ] = None,
-    read_only: Annotated[
-        bool, Option("--read-only", help="Offer no tool that changes the memory.")
-    ] = False,
-    tools: Annotated[
-        str, Option(metavar="core|all|NAMES", help="The tools; names are separated by commas.")
-    ] = "core",
-    space: Annotated[
-        str, Option(metavar="NAME", help="The space that is served; its first use makes it.")
-    ] = "me",
-    person: Annotated[
-        str | None,
-        Option(metavar="NAME", help="The name under which the person of a new space speaks."),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help='Sizes of new sessions, as JSON with published names: {"windowChars": 6000}.',
-        ),
-    ] = None,
+    http: bool = False,
+    host: str = "127.0.0.1",
+    port: Annotated[int, Option(min=1, max=65535)] = 8000,
+    allow_host: list[str] | None = None,
+    read_only: bool = False,
+    tools: Annotated[str, Option(metavar="core|all|NAMES")] = "core",
+    space: Annotated[str, Option(metavar="NAME")] = "me",
+    person: Annotated[str | None, Option(metavar="NAME")] = None,
+    config: Annotated[Path | None, Option(metavar="FILE")] = None,
     model: Model,
     caps: Caps,
 ) -> None:
     """Serve the memory to an MCP client: tools to remember, search, read and note.
 
     The server makes the summaries itself; --max-calls and --max-tokens cap what that may take.
+
+    Args:
+        http: Serve over HTTP, not standard input and output; HIERMEM_MCP_TOKEN in the environment
+            holds the token that clients must bear.
+        host: The address to listen on, with --http.
+        port: The port, with --http.
+        allow_host: A further name that clients reach it by; may be repeated.
+        read_only: Offer no tool that changes the memory.
+        tools: The tools; names are separated by commas.
+        space: The space that is served; its first use makes it.
+        person: The name under which the person of a new space speaks.
+        config: Sizes of new sessions, as JSON with published names: {"windowChars": 6000}.
     """
     try:
         from hiermem.mcp import Http, serve_http, serve_stdio
@@ -389,10 +378,7 @@ def _version(wanted: bool) -> None:  # noqa: FBT001 - the shape of a typer callb
 def start(
     *,
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version", "-v", callback=_version, is_eager=True, help="Print the version."
-        ),
+        bool, Option("--version", "-v", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Unbounded conversation memory: messages, a tree of summaries, contexts that fit."""

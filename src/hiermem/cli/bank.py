@@ -13,31 +13,9 @@ import typer
 from typer import Argument, Option
 
 import hiermem
-from hiermem.cli.options import (
-    ME,
-    Caps,
-    InSpace,
-    MadeSpace,
-    Model,
-    Place,
-    Yes,
-    named_values,
-    session_of,
-    sessions_of,
-    spelled,
-)
-from hiermem.cli.output import (
-    Code,
-    clean,
-    confirm,
-    echo,
-    facts,
-    named,
-    plural,
-    result,
-    say,
-    wants_json,
-)
+from hiermem.cli import options
+from hiermem.cli.options import ME, Caps, InSpace, MadeSpace, Model, Place, Yes
+from hiermem.cli.output import Code, clean, confirm, facts, named, plural, result, say, wants_json
 from hiermem.cli.sessions import print_receipt
 
 #: The most characters read from a file or the input, which may never end: more than are allowed.
@@ -85,7 +63,7 @@ class OneSpace(Place):
                 raise hiermem.UsageError(f"{rules} is not UTF-8 text") from None
         names = memory.spaces()
         if self.space is not None:
-            return memory.space(spelled(self.space, names), rules=text)
+            return memory.space(options.spelled(self.space, names), rules=text)
         if len(names) == 1 or ME in names:
             return memory.space(ME if ME in names else names[0], rules=text)
         if not names:
@@ -100,11 +78,13 @@ class OneSpace(Place):
 
 def about(
     place: InSpace,
-    words: Annotated[
-        list[str] | None, Argument(metavar="TEXT", help="What it is about; all by default.")
-    ] = None,
+    words: Annotated[list[str] | None, Argument(metavar="TEXT")] = None,
 ) -> None:
-    """Print what is known: wishes, notes, lines of the bank, and a line for each conversation."""
+    """Print what is known: wishes, notes, lines of the bank, and a line for each conversation.
+
+    Args:
+        words: What it is about; all by default.
+    """
     with place.open() as memory:
         lines = place.space_of(memory).about(" ".join(words) if words else None)
     result({"known": lines}, _known(lines), empty="nothing is known")
@@ -116,14 +96,17 @@ def _known(lines: Any) -> list[dict[str, Any]]:
 
 def forget(
     place: InSpace,
-    words: Annotated[list[str], Argument(metavar="TEXT", help="The words, in any form.")],
+    words: Annotated[list[str], Argument(metavar="TEXT")],
     *,
-    everyone: Annotated[
-        bool, Option("--everyone", help="Forget also what other people and assistants said.")
-    ] = False,
+    everyone: bool = False,
     yes: Yes = False,
 ) -> None:
-    """Erase each message, note and line of a space that holds all words; it is shown first."""
+    """Erase each message, note and line of a space that holds all words; it is shown first.
+
+    Args:
+        words: The words, in any form.
+        everyone: Forget also what other people and assistants said.
+    """
     text = " ".join(words)
     authors: Literal["person", "all"] = "all" if everyone else "person"
     with place.open() as memory:
@@ -141,18 +124,21 @@ def forget(
 
 def join(
     place: MadeSpace,
-    names: Annotated[
-        list[str] | None, Argument(metavar="SESSION", help="The sessions, by title or id.")
-    ] = None,
+    names: Annotated[list[str] | None, Argument(metavar="SESSION")] = None,
     *,
-    every: Annotated[bool, Option("--all", help="Each session that is in no space.")] = False,
+    every: Annotated[bool, Option("--all")] = False,
 ) -> None:
-    """Make sessions members of a space, which share what is known."""
+    """Make sessions members of a space, which share what is known.
+
+    Args:
+        names: The sessions, by title or id.
+        every: Each session that is in no space.
+    """
     if every == bool(names):
         raise hiermem.UsageError("name the sessions that join, or pass --all")
     with place.open() as memory:
-        joining = [session_of(memory, name).id for name in names or ()]
-        joining += [record.id for record in sessions_of(memory, space=None) if every]
+        joining = [options.session_of(memory, name).id for name in names or ()]
+        joining += [record.id for record in options.sessions_of(memory, space=None) if every]
         if (space := place.made_space(memory)) is None:
             raise hiermem.UsageError("--no-space names no space to join; pass --space")
         memory.join(space, joining)
@@ -160,15 +146,22 @@ def join(
 
 
 def note(
-    text: Annotated[str, Argument(help="The text of the note; - reads standard input.")],
+    text: str,
     place: OneSpace,
     *,
     rules: Rules = None,
-    agent: Annotated[str, Option(help="The author of the note.")] = "",
-    category: Annotated[str, Option(help="The kind of note.")] = "",
-    tag: Annotated[list[str] | None, Option(help="A tag; may be repeated.")] = None,
+    agent: str = "",
+    category: str = "",
+    tag: list[str] | None = None,
 ) -> None:
-    """Write a live note."""
+    """Write a live note.
+
+    Args:
+        text: The text of the note; - reads standard input.
+        agent: The author of the note.
+        category: The kind of note.
+        tag: A tag; may be repeated.
+    """
     said = sys.stdin.read(_MOST_READ) if text == "-" else text
     with place.made(create=rules is not None) as memory:
         space = place.of(memory, rules)
@@ -180,13 +173,15 @@ def consolidate(
     place: OneSpace,
     *,
     rules: Rules = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Ask the model and show the diff, but write nothing.")
-    ] = False,
+    dry_run: bool = False,
     caps: Caps,
     model: Model,
 ) -> None:
-    """Merge the live notes into the bank's files."""
+    """Merge the live notes into the bank's files.
+
+    Args:
+        dry_run: Ask the model and show the diff, but write nothing.
+    """
     policies = {
         "update_policy": model.policy(hiermem.UpdatePolicy),
         "bank_policy": model.policy(hiermem.BankPolicy),
@@ -199,7 +194,7 @@ def consolidate(
         )  # fmt: skip
         result({**facts(done), "diff": done.diff}, view)
         if dry_run and not wants_json():
-            echo(clean(done.diff))
+            say(clean(done.diff))
         # The notes that are left are taken in by the next consolidation.
         if done.status not in ("ok", "nothing_to_do"):
             raise typer.Exit(Code.INCOMPLETE)
@@ -208,17 +203,25 @@ def consolidate(
 def show(
     place: OneSpace,
     *,
-    file: Annotated[str | None, Argument(help="Print this file of the bank.")] = None,
-    revision: Annotated[int | None, Option(min=0, help="The file as of this revision.")] = None,
-    synthesis: Annotated[bool, Option("--synthesis", help="Print the synthesis.")] = False,
-    notes: Annotated[bool, Option("--notes", help="List the live notes.")] = False,
-    dropped: Annotated[
-        bool, Option("--dropped", help="List the notes that a model dropped, and why.")
-    ] = False,
-    rules: Annotated[bool, Option("--rules", help="Print the space's rules.")] = False,
-    list_all: Annotated[bool, Option("--list", help="List the spaces.")] = False,
+    file: Annotated[str | None, Argument()] = None,
+    revision: Annotated[int | None, Option(min=0)] = None,
+    synthesis: bool = False,
+    notes: bool = False,
+    dropped: bool = False,
+    rules: bool = False,
+    list_all: Annotated[bool, Option("--list")] = False,
 ) -> None:
-    """Show a bank: its files and figures, or one file, the synthesis, the notes, the rules."""
+    """Show a bank: its files and figures, or one file, the synthesis, the notes, the rules.
+
+    Args:
+        file: Print this file of the bank.
+        revision: The file as of this revision.
+        synthesis: Print the synthesis.
+        notes: List the live notes.
+        dropped: List the notes that a model dropped, and why.
+        rules: Print the space's rules.
+        list_all: List the spaces.
+    """
     if list_all:
         with place.open() as memory:
             names = memory.spaces()
@@ -257,9 +260,13 @@ def show(
 def history(
     place: OneSpace,
     *,
-    limit: Annotated[int, Option(min=1, help="The number of revisions, newest first.")] = 20,
+    limit: Annotated[int, Option(min=1)] = 20,
 ) -> None:
-    """List the revisions of a bank."""
+    """List the revisions of a bank.
+
+    Args:
+        limit: The number of revisions, newest first.
+    """
     with place.opened() as space:
         found = space.history(limit=limit)
         view = [
@@ -271,48 +278,53 @@ def history(
 def diff(
     place: OneSpace,
     *,
-    since: Annotated[int | None, Argument(min=0, help="From this revision.")] = None,
-    until: Annotated[int | None, Argument(min=0, help="To this revision.")] = None,
+    since: Annotated[int | None, Argument(min=0)] = None,
+    until: Annotated[int | None, Argument(min=0)] = None,
 ) -> None:
-    """Show the changes of the newest revision, or between two revisions."""
+    """Show the changes of the newest revision, or between two revisions.
+
+    Args:
+        since: From this revision.
+        until: To this revision.
+    """
     with place.opened() as space:
         text = space.diff(since, until)
         result({"space": space.name, "diff": text}, text, empty="nothing has changed")
 
 
 def rollback(
-    to: Annotated[int, Argument(min=0, help="The revision to restore; 0 is the empty bank.")],
+    to: Annotated[int, Argument(min=0)],
     place: OneSpace,
     *,
-    restore_notes: Annotated[
-        bool, Option("--restore-notes", help="Make the notes consumed since live again.")
-    ] = False,
+    restore_notes: bool = False,
 ) -> None:
-    """Restore an earlier revision of a bank, as a new revision."""
+    """Restore an earlier revision of a bank, as a new revision.
+
+    Args:
+        to: The revision to restore; 0 is the empty bank.
+        restore_notes: Make the notes consumed since live again.
+    """
     with place.opened() as space:
         now = space.rollback(to, restore_notes=restore_notes)
         result({"space": space.name, **facts(now)}, facts(now, "number kind to files restored"))
 
 
 def export(
-    folder: Annotated[
-        str,
-        Argument(
-            help="The folder, created if needed; or object storage: s3://BUCKET/PREFIX, gs://, "
-            "az://."
-        ),
-    ],
+    folder: str,
     place: OneSpace,
     *,
-    overwrite: Annotated[
-        bool, Option("--overwrite", help="Overwrite files that were changed there.")
-    ] = False,
+    overwrite: bool = False,
     option: StorageOption = None,
 ) -> None:
-    """Write the bank into a plain folder, or into object storage."""
-    options = named_values(option, "--option NAME=VALUE") or None
+    """Write the bank into a plain folder, or into object storage.
+
+    Args:
+        folder: The folder, created if needed; or object storage: s3://BUCKET/PREFIX, gs://, az://.
+        overwrite: Overwrite files that were changed there.
+    """
+    given = options.named_values(option, "--option NAME=VALUE") or None
     with place.opened() as space:
-        done = space.export(folder, overwrite=overwrite, options=options)
+        done = space.export(folder, overwrite=overwrite, options=given)
         result({"space": space.name, **facts(done)})
         if done.superseded_by is not None:
             raise hiermem.FileError(
@@ -322,24 +334,25 @@ def export(
 
 
 def load(
-    folder: Annotated[
-        str, Argument(help="The folder; or object storage: s3://BUCKET/PREFIX, gs://, az://.")
-    ],
+    folder: str,
     place: OneSpace,
     *,
     rules: Rules = None,
-    overwrite: Annotated[
-        bool, Option("--overwrite", help="For files changed on both sides, take the one there.")
-    ] = False,
+    overwrite: bool = False,
     option: StorageOption = None,
 ) -> None:
-    """Import the files of a folder or object storage, or the changed ones, into the bank."""
+    """Import the files of a folder or object storage, or the changed ones, into the bank.
+
+    Args:
+        folder: The folder; or object storage: s3://BUCKET/PREFIX, gs://, az://.
+        overwrite: For files changed on both sides, take the one there.
+    """
     if "://" not in folder and not Path(folder).is_dir():
         raise typer.BadParameter(f"{folder} is no folder", param_hint="folder")
-    options = named_values(option, "--option NAME=VALUE") or None
+    given = options.named_values(option, "--option NAME=VALUE") or None
     with place.made(create=rules is not None) as memory:
         space = place.of(memory, rules)
-        done = space.load(folder, overwrite=overwrite, options=options)
+        done = space.load(folder, overwrite=overwrite, options=given)
         data = {"space": space.name, **facts(done)}
         result(data, {**data, "diff": ""})
 

@@ -77,12 +77,15 @@ def bundled() -> list[hiermem.Message]:
 
 def demo(
     *,
-    budget: Annotated[int, Option(min=1_500, help="The token budget of the context.")] = 8_000,
-    db: Annotated[
-        str | None, Option(help="Keep the memory in this file; without it, nothing is kept.")
-    ] = None,
+    budget: Annotated[int, Option(min=1500)] = 8_000,
+    db: str | None = None,
 ) -> None:
-    """Show append, update, context and search on a bundled conversation."""
+    """Show append, update, context and search on a bundled conversation.
+
+    Args:
+        budget: The token budget of the context.
+        db: Keep the memory in this file; without it, nothing is kept.
+    """
     console = out()
     console.quiet = wants_json()
     script = bundled()

@@ -5,8 +5,7 @@ Only the result goes to standard output, so that it can be piped; failures go to
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import typer
@@ -19,63 +18,39 @@ from hiermem.cli.output import Code, clean, echo, facts, hint, progress, result,
 
 #: The number of failures listed one by one.
 _FAILURES: Final = 20
-#: The library's names of options, and their flags on the command line.
-_FLAGS: Final = (
-    ("safe_processing_tokens", "--limit"),
-    ("output_tokens", "--answer"),
-    ("oversized='slice'", "--oversized slice"),
-)
-
-
-@contextmanager
-def errors_in_flags() -> Generator[None]:
-    """Replace the names of options by their flags in an error, which is one of usage then."""
-    try:
-        yield
-    except hiermem.ConfigError as error:
-        said = _by_flags(str(error))
-        raise (hiermem.ConfigError if said == str(error) else hiermem.UsageError)(said) from None
-
-
-def _by_flags(text: str) -> str:
-    for name, flag in _FLAGS:
-        text = text.replace(name, flag)
-    return text
 
 
 def extract(
     one: OneSession,
     *,
-    graph: Annotated[
-        Literal["mermaid"] | None,
-        Option(help="Write the graph instead, in this notation."),
-    ] = None,
-    most: Annotated[
-        int, Option(min=1, help="The number of items of each kind that are shown or drawn.")
-    ] = 20,
-    limit: Annotated[int | None, counted(1, "The limit of one request.")] = None,
-    answer: Annotated[int | None, counted(256, "Reserved for each answer.")] = None,
-    on_failure: Annotated[
-        Literal["abort", "partial"],
-        Option(help="If a chunk fails: no result, or a partial one."),
-    ] = "abort",
-    oversized: Annotated[
-        Literal["fail", "slice"],
-        Option(help="A turn that alone exceeds the limit fails, or is sliced."),
-    ] = "fail",
+    graph: Literal["mermaid"] | None = None,
+    most: Annotated[int, Option(min=1)] = 20,
+    safe_processing_tokens: Annotated[int | None, counted(1)] = None,
+    output_tokens: Annotated[int | None, counted(256)] = None,
+    on_chunk_failure: Literal["abort", "partial"] = "abort",
+    oversized: Literal["fail", "slice"] = "fail",
     caps: Caps,
     model: Model,
 ) -> None:
-    """Extract a session: a graph of entities, open items, and decisions."""
+    """Extract a session: a graph of entities, open items, and decisions.
+
+    Args:
+        graph: Write the graph instead, in this notation.
+        most: The number of items of each kind that are shown or drawn.
+        safe_processing_tokens: The limit of one request.
+        output_tokens: Reserved for each answer.
+        on_chunk_failure: If a chunk fails: no result, or a partial one.
+        oversized: A turn that alone exceeds the limit fails, or is sliced.
+    """
     if wants_json() and graph is not None:
         raise typer.BadParameter("--graph has a notation of its own; omit --json")
     llm, policy = model.llm(), model.policy(hiermem.UpdatePolicy)
-    with errors_in_flags(), one.opened(llm, update_policy=policy) as session:
+    with one.opened(llm, update_policy=policy) as session:
         options = model.policy(
             hiermem.ExtractionOptions,
-            safe_processing_tokens=limit,
-            output_tokens=answer,
-            on_chunk_failure=on_failure,
+            safe_processing_tokens=safe_processing_tokens,
+            output_tokens=output_tokens,
+            on_chunk_failure=on_chunk_failure,
             oversized=oversized,
         )
         with progress(session.id, "requests", slow=llm is not None) as show:
@@ -87,7 +62,7 @@ def extract(
 
             report = session.extract(options, on_progress=draw, **vars(caps))
     for failure in report.failures[:_FAILURES]:
-        hint(f"failed: {_by_flags(shown(failure))}")
+        hint(f"failed: {shown(failure)}")
     if len(report.failures) > _FAILURES:
         hint(f"failed: {len(report.failures) - _FAILURES:,} more; --json lists all of them")
     vector = report.tri_vector

@@ -41,12 +41,17 @@ def _there(file: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """A file of chats, and how it is read."""
+    """A file of chats, and how it is read.
 
-    file: Annotated[
-        Path,
-        Argument(metavar="FILE", help="The file, folder or zip archive.", callback=_there),
-    ]
+    Args:
+        file: The file, folder or zip archive.
+        assistant: A speaker who is the assistant; may be repeated.
+        speaker: A speaker of a plain transcript; name all or none.
+        timezone: The zone of times that name none, such as Europe/Berlin; UTC by default.
+        fields: Where any other JSON or CSV holds them: sender=author.name,text=content,time=at.
+    """
+
+    file: Annotated[Path, Argument(metavar="FILE", callback=_there)]
     form: Annotated[
         str | None,
         Option(
@@ -54,24 +59,11 @@ class File:
             help=f"The file's format, recognised by default: {_FORMATS}.",
         ),
     ] = None  # fmt: skip
-    assistant: Annotated[
-        list[str] | None, Option(help="A speaker who is the assistant; may be repeated.")
-    ] = None
-    speaker: Annotated[
-        list[str] | None, Option(help="A speaker of a plain transcript; name all or none.")
-    ] = None
-    timezone: Annotated[
-        str | None,
-        Option(help="The zone of times that name none, such as Europe/Berlin; UTC by default."),
-    ] = None
+    assistant: list[str] | None = None
+    speaker: list[str] | None = None
+    timezone: str | None = None
 
-    fields: Annotated[
-        str | None,
-        Option(
-            "--map", metavar="FIELDS",
-            help="Where any other JSON or CSV holds them: sender=author.name,text=content,time=at.",
-        ),
-    ] = None  # fmt: skip
+    fields: Annotated[str | None, Option('--map', metavar='FIELDS')] = None  # fmt: skip
 
     def read(
         self, branches: Literal["forks", "skip"], dates: Literal["dmy", "mdy", "ymd"] | None = None
@@ -94,24 +86,21 @@ def import_(
     source: File,
     place: MadeSpace,
     *,
-    session: Annotated[
-        str | None,
-        Option("--session", "-s", help="The id of its session; the file holds one conversation."),
-    ] = None,
-    title: Annotated[str | None, Option(help="The title of that session.")] = None,
-    branches: Annotated[
-        Literal["forks", "skip"],
-        Option(help="Make forks of branches that are not current, or skip them."),
-    ] = "forks",
-    dates: Annotated[
-        Literal["dmy", "mdy", "ymd"] | None,
-        Option(help="The order of day and month in a WhatsApp chat; guessed by default."),
-    ] = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Say what the file holds; write nothing.")
-    ] = False,
+    session: Annotated[str | None, Option("--session", "-s")] = None,
+    title: str | None = None,
+    branches: Literal["forks", "skip"] = "forks",
+    dates: Literal["dmy", "mdy", "ymd"] | None = None,
+    dry_run: bool = False,
 ) -> None:
-    """Import chats: a session for each conversation. A newer export adds what is new."""
+    """Import chats: a session for each conversation. A newer export adds what is new.
+
+    Args:
+        session: The id of its session; the file holds one conversation.
+        title: The title of that session.
+        branches: Make forks of branches that are not current, or skip them.
+        dates: The order of day and month in a WhatsApp chat; guessed by default.
+        dry_run: Say what the file holds; write nothing.
+    """
     if title is not None and session is None:
         raise UsageError("--title goes with --session")
 

@@ -17,10 +17,10 @@ from datetime import datetime
 from difflib import get_close_matches
 from functools import wraps
 from heapq import heappop, heappush
-from inspect import Parameter, signature
-from itertools import islice, pairwise
+from inspect import Parameter, getdoc, signature
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 from unicodedata import normalize
 
 import typer
@@ -45,6 +45,8 @@ Forks = Literal["all", "keep"]
 KEY: Final = "HIERMEM_MODEL_KEY"
 #: A number of tokens, and its unit.
 _TOKENS = re.compile(r"(\d+(?:[,_]\d{3})*|\d+(?:\.\d+)?(?=[kKmM]))([kKmM]?)")
+#: A parameter in the part "Args" of a docstring.
+_ARGUMENT = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 #: The most files of a folder that are looked at.
 _LOOKED = 1_000
 #: The name of the session with the newest message.
@@ -52,8 +54,8 @@ LAST = "@last"
 #: How many sessions an error names.
 NAMED = 3
 LISTED = "'hiermem sessions' lists them"
-#: The least length of a shortened id, and the most characters that are shown of a title.
-_SHORT, _TITLE = 8, 40
+#: The most characters that are shown of a title.
+_TITLE = 40
 #: The number of sessions, and of messages, that are read at once.
 _SESSIONS, _MESSAGES = 500, 1_000
 
@@ -74,9 +76,9 @@ def tokens(least: int) -> Callable[[str | int], int]:
     return read
 
 
-def counted(least: int, said: str, **more: Any) -> Any:
+def counted(least: int, **more: Any) -> Any:
     """Return the option of a number of tokens."""
-    return Option(parser=tokens(least), metavar="TOKENS", help=said, **more)
+    return Option(parser=tokens(least), metavar="TOKENS", **more)
 
 
 def named_values(given: Iterable[str] | None, form: str) -> dict[str, str]:
@@ -100,26 +102,29 @@ def beside(path: Path) -> str:
 
 
 def declared(command: Callable[..., None], *, as_json: bool = True) -> Callable[..., None]:
-    """Return a command whose groups of options are single options, in their places.
+    """Return a command whose parameters, and those of its groups, are options and arguments.
 
-    With ``as_json`` it has the option ``--json``, too, which ``output`` obeys.
+    What stands before ``*`` is an argument. The part "Args" of a docstring has the help. With
+    ``as_json`` it has the option ``--json``, too, which ``output`` obeys.
     """
     groups: dict[str, type[Any]] = {}
     options: list[Parameter] = []
     hints: dict[str, Any] = get_type_hints(command, include_extras=True)
+    about, words = _described(command)
     for one in signature(command).parameters.values():
         kind = hints[one.name]
         if not (isinstance(kind, type) and is_dataclass(kind)):
+            kind = _shaped(one.name, kind, words, argument=one.kind is not Parameter.KEYWORD_ONLY)
             options.append(one.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
             continue
         groups[one.name] = kind
-        kinds = get_type_hints(kind, include_extras=True)
+        kinds, more = get_type_hints(kind, include_extras=True), _described(kind)[1]
         options += [
             Parameter(
                 each.name,
                 Parameter.KEYWORD_ONLY,
                 default=Parameter.empty if each.default is MISSING else each.default,
-                annotation=kinds[each.name],
+                annotation=_shaped(each.name, kinds[each.name], more, argument=False),
             )
             for each in fields(kind)
         ]
@@ -133,9 +138,28 @@ def declared(command: Callable[..., None], *, as_json: bool = True) -> Callable[
             given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
         command(**given)
 
+    run.__doc__ = about
     run.__annotations__ = {one.name: one.annotation for one in options}
     run.__dict__["__signature__"] = signature(command).replace(parameters=options)
     return run
+
+
+def _described(documented: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """Return what a command does, and the help of its parameters."""
+    classes = [each for each in getattr(documented, "__mro__", [documented])[::-1] if each.__doc__]
+    texts = [(getdoc(each) or "").partition("\n\nArgs:\n") for each in classes]
+    found = [pair for _, _, listed in texts for pair in _ARGUMENT.findall(listed)]
+    return texts[-1][0], {name: " ".join(said.split()) for name, said in found}
+
+
+def _shaped(name: str, kind: Any, words: Mapping[str, str], *, argument: bool) -> Any:
+    """Return a parameter's type with its look on the command line, and with its help."""
+    info: Any = get_args(kind)[-1] if get_origin(kind) is Annotated else None
+    if info is None:
+        info = Argument() if argument else Option(f"--{name.replace('_', '-')}")
+        kind = Annotated[kind, info]
+    info.help = words.get(name, info.help)
+    return kind
 
 
 def shown_db(db: str) -> str:
@@ -147,9 +171,8 @@ def open_existing(db: str, llm: hiermem.LLM | None = None, **settings: Any) -> h
     """Open an existing memory; ``settings`` are further arguments of ``Memory.open``."""
     file = Path(db)
     missing = not file.exists() or (file.is_file() and not file.stat().st_size)
-    if missing and not any(
-        mark in db for mark in ("://", "=", "@")
-    ):  # which may be a database's, with a password
+    is_url = any(mark in db for mark in ("://", "=", "@"))  # it may hold a password
+    if missing and not is_url:
         raise hiermem.NotFoundError(
             f"there is no memory at {db}{beside(file)}; 'hiermem import FILE --db {db}' makes one"
         )
@@ -158,12 +181,14 @@ def open_existing(db: str, llm: hiermem.LLM | None = None, **settings: Any) -> h
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A memory: its place and its tenant."""
+    """A memory: its place and its tenant.
+
+    Args:
+        tenant: The tenant whose memory is opened.
+    """
 
     db: Db = DB
-    tenant: Annotated[str, Option("--tenant", help="The tenant whose memory is opened.")] = (
-        "default"
-    )
+    tenant: str = "default"
 
     def open(self, llm: hiermem.LLM | None = None, **settings: Any) -> hiermem.Memory:
         """Open the memory, which must exist."""
@@ -181,14 +206,16 @@ _PERSON: Final = "the user"
 
 @dataclass(frozen=True, kw_only=True)
 class InSpace(Place):
-    """A memory, and the space whose conversations a command is about."""
+    """A memory, and the space whose conversations a command is about.
+
+    Args:
+        no_space: The conversations that are in no space.
+    """
 
     space: Annotated[
         str | None, Option("--space", metavar="NAME", help=f"The space; {ME} by default.")
     ] = None
-    no_space: Annotated[
-        bool, Option("--no-space", help="The conversations that are in no space.")
-    ] = False
+    no_space: bool = False
 
     def __post_init__(self) -> None:
         if self.no_space and self.space is not None:
@@ -228,12 +255,13 @@ class InSpace(Place):
 
 @dataclass(frozen=True, kw_only=True)
 class MadeSpace(InSpace):
-    """A memory, and a space that is made if it does not exist."""
+    """A memory, and a space that is made if it does not exist.
 
-    person: Annotated[
-        str | None,
-        Option(metavar="NAME", help="The name under which the person of a new space speaks."),
-    ] = None
+    Args:
+        person: The name under which the person of a new space speaks.
+    """
+
+    person: Annotated[str | None, Option(metavar="NAME")] = None
 
     def made_space(self, memory: hiermem.Memory) -> str | None:
         """Return the name of the space, and make it if it does not exist; None with --no-space."""
@@ -254,17 +282,16 @@ Session = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class OneSession(Place):
-    """A session of a memory, named as the first word or with ``--session``."""
+    """A session of a memory, named as the first word or with ``--session``.
 
-    name: Annotated[
-        str | None,
-        Argument(
-            metavar="SESSION", show_default=False,
-            help="The session: its title, its id, the beginning of one, or @last for the one with "
-            "the newest message. It may be left out if there is only one.",
-        ),
-    ] = None  # fmt: skip
-    session: Annotated[str | None, Option("--session", "-s", help="The same as SESSION.")] = None
+    Args:
+        name: The session: its title, its id, the beginning of one, or @last for the one with the
+            newest message. It may be left out if there is only one.
+        session: The same as SESSION.
+    """
+
+    name: Annotated[str | None, Argument(metavar="SESSION", show_default=False)] = None
+    session: Annotated[str | None, Option("--session", "-s")] = None
 
     def chosen(self) -> str | None:
         """Return the session's name, which is given once."""
@@ -385,12 +412,13 @@ def chosen(
     if len(found) == 1:
         return found[0]
     if found:
+        listed = named([*map(labelled, found)], NAMED)
         raise hiermem.UsageError(
-            f"{len(found):,} sessions begin with {name!r}: {described(found, records)}; write more "
-            "of the title or of the id"
+            f"{len(found):,} sessions begin with {name!r}: {listed}; write more of the title or of "
+            "the id"
         )
     near = _nearest(name, records)
-    there = f"there is {described(near, records)}" if near else LISTED
+    there = f"there is {', '.join(map(labelled, near))}" if near else LISTED
     raise hiermem.NotFoundError(
         f"there is no session {name!r}{' by its whole title or id' if whole else ''}; {there}"
     )
@@ -422,37 +450,15 @@ def holds(record: types.SessionRecord, words: Iterable[str]) -> bool:
     return all(_plain(word) in title or name.startswith(_plain(word)) for word in words)
 
 
-def short_ids(records: Iterable[types.SessionRecord]) -> dict[str, str]:
-    """Return a beginning of each id that means the session; of a fork, the whole id."""
-    ids = sorted(each.id for each in records if each.forked_from is None)
-    least = dict.fromkeys(ids, _SHORT)
-    for one, two in pairwise(ids):
-        apart = (
-            next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
-            + 1
-        )
-        least[one], least[two] = max(least[one], apart), max(least[two], apart)
-    return {each: each[: least[each]] for each in ids}
-
-
 def title_of(session: types.SessionRecord | types.SessionStatus) -> str:
     """Return the beginning of a session's title on one line, or its id if it has none."""
     return one_line(session.title, _TITLE) if session.title else clean(session.id)
 
 
-def labelled(
-    session: types.SessionRecord | types.SessionStatus, short: Mapping[str, str] | None = None
-) -> str:
-    """Return a session's title and its id, or the beginning of that: ``Plans (9a2ef80f)``."""
-    name = clean((short or {}).get(session.id, session.id))
-    return f"{title_of(session)} ({name})" if session.title else clean(session.id)
-
-
-def described(found: Sequence[types.SessionRecord], records: Iterable[types.SessionRecord]) -> str:
-    """Name the first sessions, and count the rest."""
-    short = short_ids(records)
-    more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
-    return ", ".join(labelled(each, short) for each in found[:NAMED]) + more
+def labelled(session: types.SessionRecord | types.SessionStatus) -> str:
+    """Return a session's title and its id: ``Plans (9a2ef80f-58ee)``."""
+    name = clean(session.id)
+    return f"{title_of(session)} ({name})" if session.title else name
 
 
 def _nearest(name: str, records: Sequence[types.SessionRecord]) -> list[types.SessionRecord]:
@@ -484,62 +490,40 @@ def spelled(name: str, known: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Caps:
-    """The most calls and tokens of one command."""
+    """The most calls and tokens of one command.
 
-    max_calls: Annotated[int | None, Option(min=0, help="Stop before more calls.")] = None
-    max_tokens: Annotated[int | None, counted(0, "Stop before more tokens.")] = None
+    Args:
+        max_calls: Stop before more calls.
+        max_tokens: Stop before more tokens.
+    """
 
-    def less(self, calls: int, tokens: int) -> Caps:
-        """Return what is left of them after so many calls and tokens."""
-        return Caps(
-            max_calls=None if self.max_calls is None else max(0, self.max_calls - calls),
-            max_tokens=None if self.max_tokens is None else max(0, self.max_tokens - tokens),
-        )
+    max_calls: Annotated[int | None, Option(min=0)] = None
+    max_tokens: Annotated[int | None, counted(0)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model, and how it is called."""
+    """A model, and how it is called.
+
+    Args:
+        model: Use openai:, anthropic:, ollama: or litellm:NAME instead of the offline model.
+        model_url: The address of its server; HIERMEM_MODEL_KEY in the environment holds the key.
+        model_window: Its context window in tokens, if it is not known.
+        concurrency: Calls in flight: 3 by default, 1 for a server on this machine.
+        timeout: Seconds that one call may take; 600 by default for a server on this machine.
+        retries: How often a call that failed for a moment is repeated.
+        temperature: The model's temperature for all requests.
+    """
 
     model: Annotated[
-        str | None,
-        Option(
-            "--model", envvar="HIERMEM_MODEL", metavar="PROVIDER:MODEL",
-            help="Use openai:, anthropic:, ollama: or litellm:NAME instead of the offline model.",
-        ),
-    ] = None  # fmt: skip
-    model_url: Annotated[
-        str | None,
-        Option(
-            envvar="HIERMEM_MODEL_URL",
-            help="The address of its server; HIERMEM_MODEL_KEY in the environment holds the key.",
-        ),
+        str | None, Option("--model", envvar="HIERMEM_MODEL", metavar="PROVIDER:MODEL")
     ] = None
-    model_window: Annotated[
-        int | None,
-        counted(
-            1, "Its context window in tokens, if it is not known.", envvar="HIERMEM_MODEL_WINDOW"
-        ),
-    ] = None
-    concurrency: Annotated[
-        int | None,
-        Option(
-            min=1, max=256, help="Calls in flight: 3 by default, 1 for a server on this machine."
-        ),
-    ] = None
-    timeout: Annotated[
-        float | None,
-        Option(
-            min=0.1,
-            help="Seconds that one call may take; 600 by default for a server on this machine.",
-        ),
-    ] = None
-    retries: Annotated[
-        int | None, Option(min=0, help="How often a call that failed for a moment is repeated.")
-    ] = None
-    temperature: Annotated[
-        float | None, Option(min=0, max=2, help="The model's temperature for all requests.")
-    ] = None
+    model_url: Annotated[str | None, Option(envvar="HIERMEM_MODEL_URL")] = None
+    model_window: Annotated[int | None, counted(1, envvar="HIERMEM_MODEL_WINDOW")] = None
+    concurrency: Annotated[int | None, Option(min=1, max=256)] = None
+    timeout: Annotated[float | None, Option(min=0.1)] = None
+    retries: Annotated[int | None, Option(min=0)] = None
+    temperature: Annotated[float | None, Option(min=0, max=2)] = None
 
     def llm(self) -> hiermem.LLM | None:
         """Return the model that the options name; None if they name none.

@@ -55,33 +55,29 @@ class Role(StrEnum):
 def context(
     one: OneSession,
     *,
-    max_tokens: Annotated[int, counted(1, "The budget: 8000, 8,000 or 8k.")] = 8_000,
-    query: Annotated[
-        str | None, Option("--query", "-q", help="Append what answers this question.")
-    ] = None,
-    recall_tokens: Annotated[
-        int | None, counted(0, "For the answer; 0.4 of the budget by default.")
-    ] = None,
-    profile: Annotated[
-        Literal["code-reviewer", "documentation"] | None,
-        Option(help="The kind of agent that the context is for."),
-    ] = None,
-    form: Annotated[
-        Literal["text", "openai", "anthropic"],
-        Option("--format", help="Plain text, or a provider's JSON."),
-    ] = "text",
-    strategy: Annotated[
-        Literal["cut", "layered"], Option(help="How the context is selected.")
-    ] = "cut",
-    system: Annotated[str | None, Option(help="A system prompt that precedes the context.")] = None,
-    allow_omission: Annotated[
-        bool, Option("--allow-omission", help="List what does not fit instead of failing.")
-    ] = False,
-    explain: Annotated[
-        bool, Option("--explain", help="Describe the context instead of printing it.")
-    ] = False,
+    max_tokens: Annotated[int, counted(1)] = 8_000,
+    query: Annotated[str | None, Option("--query", "-q")] = None,
+    recall_tokens: Annotated[int | None, counted(0)] = None,
+    profile: Literal["code-reviewer", "documentation"] | None = None,
+    form: Annotated[Literal["text", "openai", "anthropic"], Option("--format")] = "text",
+    strategy: Literal["cut", "layered"] = "cut",
+    system: str | None = None,
+    allow_omission: bool = False,
+    explain: bool = False,
 ) -> None:
-    """Print a context of the whole session that fits a token budget."""
+    """Print a context of the whole session that fits a token budget.
+
+    Args:
+        max_tokens: The budget: 8000, 8,000 or 8k.
+        query: Append what answers this question.
+        recall_tokens: For the answer; 0.4 of the budget by default.
+        profile: The kind of agent that the context is for.
+        form: Plain text, or a provider's JSON.
+        strategy: How the context is selected.
+        system: A system prompt that precedes the context.
+        allow_omission: List what does not fit instead of failing.
+        explain: Describe the context instead of printing it.
+    """
     with one.opened() as session:
         selection = session.context(
             max_tokens,
@@ -127,33 +123,34 @@ def shown_data(selection: ContextSelection) -> dict[str, Any]:
 
 
 def search(
-    question: Annotated[
-        list[str], Argument(metavar="QUESTION", help="The question, in plain words.")
-    ],
+    question: Annotated[list[str], Argument(metavar="QUESTION")],
     place: InSpace,
     *,
     session: Session = None,
-    limit: Annotated[int, Option("--limit", "-n", min=1, help="The number of hits.")] = 10,
-    level: Annotated[
-        list[int] | None, Option(min=0, help="Only this level, 0 for messages; may be repeated.")
-    ] = None,
-    role: Annotated[
-        list[Role] | None, Option(help="Only messages of this role; may be repeated.")
-    ] = None,
-    thread: Annotated[list[str] | None, Option(help="Only this thread; may be repeated.")] = None,
-    tag: Annotated[
-        list[str] | None, Option(help="Only what has this tag; may be repeated.")
-    ] = None,
-    entity: Annotated[
-        list[str] | None, Option(help="Only what names this entity; may be repeated.")
-    ] = None,
-    since: Annotated[datetime | None, Option(help="Only from this day or time, in UTC.")] = None,
-    until: Annotated[datetime | None, Option(help="Only before this day or time, in UTC.")] = None,
-    tokens: Annotated[
-        int | None, counted(1, "Print verbatim messages that fit this many tokens instead.")
-    ] = None,
+    limit: Annotated[int, Option("--limit", "-n", min=1)] = 10,
+    level: Annotated[list[int] | None, Option(min=0)] = None,
+    role: list[Role] | None = None,
+    thread: list[str] | None = None,
+    tag: list[str] | None = None,
+    entity: list[str] | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    tokens: Annotated[int | None, counted(1)] = None,
 ) -> None:
-    """Find messages of a space's sessions that answer a question; of one session, summaries too."""
+    """Find messages of a space's sessions that answer a question; of one session, summaries too.
+
+    Args:
+        question: The question, in plain words.
+        limit: The number of hits.
+        level: Only this level, 0 for messages; may be repeated.
+        role: Only messages of this role; may be repeated.
+        thread: Only this thread; may be repeated.
+        tag: Only what has this tag; may be repeated.
+        entity: Only what names this entity; may be repeated.
+        since: Only from this day or time, in UTC.
+        until: Only before this day or time, in UTC.
+        tokens: Print verbatim messages that fit this many tokens instead.
+    """
     query = " ".join(question)
     if tokens is not None and level:
         raise typer.BadParameter("--tokens returns messages only; omit --level")

@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -18,26 +17,8 @@ from typer import Argument, Option
 
 import hiermem
 from hiermem import types
-from hiermem.cli import output
-from hiermem.cli.options import (
-    Forks,
-    InSpace,
-    OneSession,
-    Place,
-    Yes,
-    by_newest,
-    families,
-    holds,
-    labelled,
-    messages_of,
-    named_values,
-    session_of,
-    sessions_of,
-    short_ids,
-    spelled,
-    time_of,
-    title_of,
-)
+from hiermem.cli import options, output
+from hiermem.cli.options import Forks, OneSession, Place, Yes, session_of
 from hiermem.cli.output import Code, clean, confirm, date_range, facts, hint, out, plural, result
 from hiermem.importers import LIKE_OWN
 
@@ -48,7 +29,8 @@ _FIELDS = """id title participants messages created_at last_activity closed fork
 _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
 #: The largest range of messages.
 _MOST = 1_000_000
-
+#: The characters of an id on a terminal, most of which are made at random.
+_SHORT = 8
 #: Where a line of a text looks like one of an export. What is printed has no other line ends.
 _LIKE_OWN = re.compile(LIKE_OWN, re.MULTILINE)
 #: A mark behind a backslash.
@@ -60,46 +42,45 @@ SessionName = Annotated[str, Argument(metavar="SESSION", help="The session.")]
 
 
 def sessions(
-    text: Annotated[
-        list[str] | None,
-        Argument(metavar="TEXT", help="Only those whose title or id holds these words."),
-    ] = None,
+    text: Annotated[list[str] | None, Argument(metavar="TEXT")] = None,
     *,
-    place: InSpace,
-    metadata: Annotated[
-        list[str] | None, Option(metavar="KEY=VALUE", help="Only sessions labelled so.")
-    ] = None,
-    source: Annotated[
-        str | None, Option(metavar="FORMAT", help="Only imported ones, such as from whatsapp.")
-    ] = None,
-    forks: Annotated[
-        bool, Option("--forks", help="List each fork, not the session alone that it stems from.")
-    ] = False,
-    limit: Annotated[
-        int | None, Option("--limit", "-n", min=1, help="The number of sessions; all by default.")
-    ] = None,
+    place: options.InSpace,
+    metadata: Annotated[list[str] | None, Option(metavar="KEY=VALUE")] = None,
+    source: Annotated[str | None, Option(metavar="FORMAT")] = None,
+    forks: bool = False,
+    limit: Annotated[int | None, Option("--limit", "-n", min=1)] = None,
 ) -> None:
-    """List the sessions, of all spaces if none is named, that with the newest message first."""
-    labels = named_values(metadata, "--metadata KEY=VALUE") | ({"source": source} if source else {})
+    """List the sessions, of all spaces if none is named, that with the newest message first.
+
+    Args:
+        text: Only those whose title or id holds these words.
+        metadata: Only sessions labelled so.
+        source: Only imported ones, such as from whatsapp.
+        forks: List each fork, not the session alone that it stems from.
+        limit: The number of sessions; all by default.
+    """
+    labels = options.named_values(metadata, "--metadata KEY=VALUE") | (
+        {"source": source} if source else {}
+    )
     which: dict[str, Any] = {"metadata": labels or None, "order_by": "last_activity"}
     with place.open() as memory:
         if place.is_named:
             which["space"] = place.chosen(memory)
-        every = list(sessions_of(memory, **which))
-        found = [each for each in every if holds(each, text or ())]
-        groups = [[each] for each in found] if forks else families(found, every)
+        every = list(options.sessions_of(memory, **which))
+        found = [each for each in every if options.holds(each, text or ())]
+        groups = [[each] for each in found] if forks else options.families(found, every)
         listed = list(islice(_dated(memory, found, groups), limit))
-    short = short_ids(every) if out().is_terminal else {}
+    width = _SHORT if out().is_terminal else None
     several = len({each.space for each in every}) > 1
     view = [
         {
-            "session": title_of(root),
+            "session": options.title_of(root),
             "messages": root.messages,
             "when": days and date_range(*days),
             "source": root.metadata.get("source"),
             "space": several and root.space,
             "forks": more,
-            "id": short.get(root.id, root.id) if root.title else "",
+            "id": root.id[:width] if root.title else "",
         }
         for root, more, days in listed
     ]
@@ -123,24 +104,29 @@ def _dated(
 ) -> Iterator[tuple[types.SessionRecord, int, tuple[datetime, datetime] | None]]:
     """Yield the source of each group, its forks, its first and its newest time; newest first."""
     group_of = {each.id: group for group in groups for each in group}
-    for each, last in by_newest(memory, found):
+    for each, last in options.by_newest(memory, found):
         if each.id in group_of:
             group = group_of[each.id]
             for member in group:
                 del group_of[member.id]
             days = None
             if last is not None:
-                days = min(last, time_of(memory, group[0], 0)), last
+                days = min(last, options.time_of(memory, group[0], 0)), last
             yield group[0], len(group) - 1, days
 
 
 def pin(
     one: OneSession,
     *,
-    add: Annotated[int | None, Option(metavar="INDEX", help="Pin this message.")] = None,
-    remove: Annotated[int | None, Option(metavar="INDEX", help="Unpin this message.")] = None,
+    add: Annotated[int | None, Option(metavar="INDEX")] = None,
+    remove: Annotated[int | None, Option(metavar="INDEX")] = None,
 ) -> None:
-    """List the pinned messages and standing wishes of a session; pin one or take its pin off."""
+    """List the pinned messages and standing wishes of a session; pin one or take its pin off.
+
+    Args:
+        add: Pin this message.
+        remove: Unpin this message.
+    """
     with one.opened() as session:
         if add is not None:
             session.pin(add)
@@ -150,12 +136,12 @@ def pin(
     result({"pins": found}, found, empty="no pinned messages")
 
 
-def rename(
-    name: SessionName,
-    title: Annotated[str, Argument(help="Its new title; an empty one removes it.")],
-    place: Place,
-) -> None:
-    """Give a session another title. Its id stays, because forks, runs and notes refer to it."""
+def rename(name: SessionName, title: str, place: Place) -> None:
+    """Give a session another title. Its id stays, because forks, runs and notes refer to it.
+
+    Args:
+        title: Its new title; an empty one removes it.
+    """
     with place.open() as memory:
         session = session_of(memory, name)
         before = session.status().title
@@ -166,20 +152,17 @@ def rename(
 def export(
     one: OneSession,
     *,
-    place: Annotated[
-        str | None,
-        Argument(metavar="FILE", help="The new file; without it, or as -, it is printed."),
-    ] = None,
-    form: Annotated[
-        Literal["jsonl", "markdown"] | None,
-        Option("--format", help="JSON lines, or text to be read; by default as FILE ends."),
-    ] = None,
-    space: Annotated[
-        str | None,
-        Option(metavar="NAME", help="Write this space and its members to a new folder FILE."),
-    ] = None,
+    place: Annotated[str | None, Argument(metavar="FILE")] = None,
+    form: Annotated[Literal["jsonl", "markdown"] | None, Option("--format")] = None,
+    space: Annotated[str | None, Option(metavar="NAME")] = None,
 ) -> None:
-    """Write all messages of a session, or a space; 'hiermem import' reads JSON lines again."""
+    """Write all messages of a session, or a space; 'hiermem import' reads JSON lines again.
+
+    Args:
+        place: The new file; without it, or as -, it is printed.
+        form: JSON lines, or text to be read; by default as FILE ends.
+        space: Write this space and its members to a new folder FILE.
+    """
     if space is not None:
         _export_space(one, space, [*filter(None, (one.name, place))], form or "jsonl")
         return
@@ -212,23 +195,21 @@ def _export_space(place: Place, name: str, words: list[str], form: str) -> None:
         raise hiermem.UsageError("--space takes one word, the new folder that it is written to")
     folder, count = Path(words[0]), 0
     with place.open() as memory:
-        space = memory.space(spelled(name, memory.spaces()))
+        space = memory.space(options.spelled(name, memory.spaces()))
         rules, notes = space.rules(), space.notes()
         try:
             folder.mkdir()
         except OSError as error:
             raise hiermem.UsageError(f"{folder} cannot be made: {error.strerror}") from None
-        for count, record in enumerate(sessions_of(memory, space=space.name), 1):
+        for count, record in enumerate(options.sessions_of(memory, space=space.name), 1):
             title = re.sub(r"[^\w.-]+", " ", record.title or record.id)[:60].strip(" .")
             suffix = "md" if form == "markdown" else "jsonl"
             with new_file(folder / f"{count:03} {title}.{suffix}") as file:
                 file.writelines(_exported(memory.session(record.id), form))
-        for file_name, text in (
-            ("rules.md", rules),
-            ("notes.jsonl", "".join(f"{output.to_json(asdict(note))}\n" for note in notes)),
-        ):
-            with new_file(folder / file_name) as file:
-                file.write(text)
+        with new_file(folder / "rules.md") as file:
+            file.write(rules)
+        with new_file(folder / "notes.jsonl") as file:
+            file.writelines(f"{output.to_json(note)}\n" for note in notes)
         space.export(folder / "bank")
     result({"space": space.name, "folder": str(folder), "sessions": count, "notes": len(notes)})
 
@@ -261,7 +242,7 @@ def _exported(session: hiermem.Session, form: str) -> Iterator[str]:
         of = f" (space: {about.space})" if about.space else ""
         heading = f"# {clean(f'{about.title or session.id}{of}', escaped=False)}\n"
     day = ""
-    for stored in messages_of(session):
+    for stored in options.messages_of(session):
         if stored.state != "live":
             continue
         if form == "jsonl":
@@ -330,43 +311,36 @@ def _text(message: hiermem.Message) -> str:
     return "\n".join(texts)
 
 
-def delete(
-    name: SessionName,
-    place: Place,
-    *,
-    forks: Annotated[
-        Forks, Option(help="Delete in all forks as well, or keep the messages there.")
-    ] = "all",
-    yes: Yes = False,
-) -> None:
-    """Erase a session with everything that is kept of it. This cannot be undone."""
+def delete(name: SessionName, place: Place, *, forks: Forks = "all", yes: Yes = False) -> None:
+    """Erase a session with everything that is kept of it. This cannot be undone.
+
+    Args:
+        forks: Delete in all forks as well, or keep the messages there.
+    """
     with place.open() as memory:
         session = session_of(memory, name, whole=yes)
-        confirm(f"erase session {labelled(session.status())}?", yes=yes)
+        confirm(f"erase session {options.labelled(session.status())}?", yes=yes)
         print_receipt(session.delete(forks=forks))
 
 
 def erase(
     one: OneSession,
     *,
-    messages: Annotated[
-        list[str] | None, Argument(help="The messages: 3, or 5-9 with both ends.")
-    ] = None,
-    everything: Annotated[
-        bool, Option("--everything", help="Erase everything kept for this tenant.")
-    ] = False,
-    forks: Annotated[
-        Forks,
-        Option(help="Erase in all sessions that share the messages, or keep them there."),
-    ] = "all",
-    quarantine: Annotated[
-        bool, Option("--quarantine", help="Keep the messages readable, but use them nowhere.")
-    ] = False,
+    messages: Annotated[list[str] | None, Argument()] = None,
+    everything: bool = False,
+    forks: Forks = "all",
+    quarantine: bool = False,
     yes: Yes = False,
 ) -> None:
     """Erase messages and everything made from them. This cannot be undone.
 
     The session comes first: hiermem erase SESSION 3 5-9. 'hiermem delete' erases a whole session.
+
+    Args:
+        messages: The messages: 3, or 5-9 with both ends.
+        everything: Erase everything kept for this tenant.
+        forks: Erase in all sessions that share the messages, or keep them there.
+        quarantine: Keep the messages readable, but use them nowhere.
     """
     one, words = one.parted(messages or ())
     name = one.chosen()
@@ -377,7 +351,7 @@ def erase(
     indices = _indices(words)
     with one.open() as memory:
         if everything:
-            count = sum(1 for _ in sessions_of(memory))
+            count = sum(1 for _ in options.sessions_of(memory))
             confirm(
                 f"erase all {plural(count, 'session')} of tenant {clean(one.tenant)!r}?", yes=yes
             )
@@ -385,7 +359,7 @@ def erase(
             return
         session = session_of(memory, name, whole=yes)
         word = "quarantine" if quarantine else "erase"
-        of = labelled(session.status())
+        of = options.labelled(session.status())
         confirm(f"{word} {plural(len(indices), 'message')} of session {of}?", yes=yes)
         act = session.quarantine if quarantine else session.erase
         print_receipt(act(indices, forks=forks))

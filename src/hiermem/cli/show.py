@@ -56,14 +56,15 @@ _STATUS = "title participants messages closed nodes queue degraded last_error"
 def show(
     one: OneSession,
     *,
-    level: Annotated[
-        int | None, Option(min=1, help="List the summaries from this level up.")
-    ] = None,
-    node: Annotated[
-        str | None, Option("--node", "-n", help="Print one summary, such as L2.3.")
-    ] = None,
+    level: Annotated[int | None, Option(min=1)] = None,
+    node: Annotated[str | None, Option("--node", "-n")] = None,
 ) -> None:
-    """Show the tree of a session: levels as rows, then the summaries."""
+    """Show the tree of a session: levels as rows, then the summaries.
+
+    Args:
+        level: List the summaries from this level up.
+        node: Print one summary, such as L2.3.
+    """
     with one.opened() as session:
         if node is not None:
             result(_summary(find(session, node)))

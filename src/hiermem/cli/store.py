@@ -29,13 +29,15 @@ _LEVEL: Final = """level nodes made degraded queue dirty input_tokens output_tok
 def runs(
     one: options.OneSession,
     *,
-    run: Annotated[
-        str | None,
-        Option(metavar="ID", help="Show this run item by item; the beginning of its id will do."),
-    ] = None,
-    limit: Annotated[int, Option(min=1, help="The number of runs, newest first.")] = 20,
+    run: Annotated[str | None, Option(metavar="ID")] = None,
+    limit: Annotated[int, Option(min=1)] = 20,
 ) -> None:
-    """List runs (updates, extractions, erasures), or show one run item by item."""
+    """List runs (updates, extractions, erasures), or show one run item by item.
+
+    Args:
+        run: Show this run item by item; the beginning of its id will do.
+        limit: The number of runs, newest first.
+    """
     name = one.chosen()
     with one.open() as memory:
         if run is not None:
@@ -85,17 +87,17 @@ def _run_of(memory: hiermem.Memory, name: str) -> types.RunReport:
 def metrics(
     one: options.OneSession,
     *,
-    input_price: Annotated[
-        float | None, Option(min=0, help="The summariser's price of a million input tokens.")
-    ] = None,
-    output_price: Annotated[
-        float | None, Option(min=0, help="Its price of a million output tokens.")
-    ] = None,
-    context_price: Annotated[
-        float | None, Option(min=0, help="The price of a million tokens of a context.")
-    ] = None,
+    input_price: Annotated[float | None, Option(min=0)] = None,
+    output_price: Annotated[float | None, Option(min=0)] = None,
+    context_price: Annotated[float | None, Option(min=0)] = None,
 ) -> None:
-    """Show a session's metrics: compression, cost, and the facts that were kept."""
+    """Show a session's metrics: compression, cost, and the facts that were kept.
+
+    Args:
+        input_price: The summariser's price of a million input tokens.
+        output_price: Its price of a million output tokens.
+        context_price: The price of a million tokens of a context.
+    """
     prices = None
     if (input_price, output_price, context_price) != (None, None, None):
         prices = hiermem.Prices(input_price or 0.0, output_price or 0.0, context_price)
@@ -150,39 +152,34 @@ def migrate(*, db: options.Db = options.DB) -> None:
 
 
 def backup(
-    target: Annotated[str, Argument(metavar="FILE", help="The new file for the copy.")],
+    target: Annotated[str, Argument(metavar="FILE")],
     *,
     db: options.Db = options.DB,
 ) -> None:
-    """Copy the whole store to a new file, also while others are using it."""
+    """Copy the whole store to a new file, also while others are using it.
+
+    Args:
+        target: The new file for the copy.
+    """
     with options.open_existing(db) as memory:
         result(memory.backup(target))
 
 
 def copy(
-    source: Annotated[
-        str,
-        Argument(
-            metavar="FROM",
-            envvar="HIERMEM_COPY_FROM",
-            help="The memory's file, or its postgresql:// URL.",
-        ),
-    ],
-    target: Annotated[
-        str,
-        Argument(
-            metavar="TO",
-            envvar="HIERMEM_COPY_TO",
-            help="The file or URL to copy to; it may exist.",
-        ),
-    ],
+    source: Annotated[str, Argument(metavar="FROM", envvar="HIERMEM_COPY_FROM")],
+    target: Annotated[str, Argument(metavar="TO", envvar="HIERMEM_COPY_TO")],
     *,
-    tenant: Annotated[str | None, Option(help="Only this tenant; all by default.")] = None,
+    tenant: str | None = None,
     session: options.Session = None,
 ) -> None:
     """Copy a store, a tenant or a session to another store, and check it there.
 
     The same command goes on with a copy that was cut off, and brings what has changed since.
+
+    Args:
+        source: The memory's file, or its postgresql:// URL.
+        target: The file or URL to copy to; it may exist.
+        tenant: Only this tenant; all by default.
     """  # fmt: skip
     everything = tenant is None and session is None
     with (

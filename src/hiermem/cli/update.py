@@ -1,14 +1,13 @@
 """The commands ``update`` and ``work``: they make the summaries that sessions lack.
 
-``update`` is one run over one session, all of them, or all tenants; ``work`` is a process that goes
-on until it is ended.
+``update`` is one run over one session or all of them; ``work`` is a process over all tenants that
+goes on until it is ended.
 """
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -17,29 +16,9 @@ from typer import Option
 
 import hiermem
 from hiermem import types
-from hiermem.cli.options import (
-    DB,
-    Caps,
-    Db,
-    Model,
-    OneSession,
-    open_existing,
-    session_of,
-    shown_db,
-    title_of,
-)
-from hiermem.cli.output import (
-    Code,
-    clean,
-    facts,
-    hint,
-    plural,
-    progress,
-    result,
-    say,
-    shown,
-    wants_json,
-)
+from hiermem.cli import options
+from hiermem.cli.options import Caps, Model
+from hiermem.cli.output import Code, clean, facts, hint, plural, progress, result, shown
 
 Strategy: TypeAlias = Literal["incremental", "full"]
 #: The errors that are printed of an update of many sessions.
@@ -56,50 +35,36 @@ _CAPS: Final = ("max_calls", "max_tokens", "deadline")
 
 
 def update(
-    one: OneSession,
+    one: options.OneSession,
     *,
-    all_tenants: Annotated[
-        bool, Option("--all-tenants", help="Update the sessions of every tenant.")
-    ] = False,
-    after: Annotated[
-        str | None, Option(help="With --all-tenants: begin after this tenant, to resume.")
-    ] = None,
-    level: Annotated[
-        int | None, Option(min=1, help="Make summaries of one session only up to this level.")
-    ] = None,
-    strategy: Annotated[
-        Strategy, Option(help="Make missing and outdated summaries, or re-pack everything.")
-    ] = "incremental",
+    level: Annotated[int | None, Option(min=1)] = None,
+    strategy: Strategy = "incremental",
     caps: Caps,
-    search_index: Annotated[
-        bool, Option("--search-index", help="Also make the index of a search over all sessions.")
-    ] = False,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Show what would be done; write nothing.")
-    ] = False,
+    search_index: bool = False,
+    dry_run: bool = False,
     model: Model,
 ) -> None:
-    """Make missing and outdated summaries, of all sessions by default."""
+    """Make missing and outdated summaries, of all sessions by default.
+
+    Args:
+        level: Make summaries of one session only up to this level.
+        strategy: Make missing and outdated summaries, or re-pack everything.
+        search_index: Also make the index of a search over all sessions.
+        dry_run: Show what would be done; write nothing.
+    """
     llm, policy = model.llm(), model.policy(hiermem.UpdatePolicy)
     session = one.chosen()
     slow = llm is not None
-    if all_tenants and (session is not None or level is not None or dry_run):
-        raise hiermem.UsageError("--all-tenants goes with neither a session, --level nor --dry-run")
-    if search_index and (all_tenants or session is not None or dry_run):
-        raise hiermem.UsageError(
-            "--search-index goes with neither a session, --all-tenants nor --dry-run"
-        )
-    if after is not None and not all_tenants:
-        raise hiermem.UsageError("--after goes with --all-tenants")
+    if search_index and (session is not None or dry_run):
+        raise hiermem.UsageError("--search-index goes with neither a session nor --dry-run")
     with one.open(llm, update_policy=policy) as memory:
-        if all_tenants:
-            _update_tenants(memory, one.db, after, strategy, caps, slow=slow)
-            return
         chosen = None
         of_one = not search_index and len(memory.sessions(limit=2)) == 1
         if session is not None or level is not None or of_one:
-            chosen = session_of(memory, session)
-        name = title_of(chosen.status()) if chosen else f"{memory.count_sessions():,} sessions"
+            chosen = options.session_of(memory, session)
+        name = (
+            options.title_of(chosen.status()) if chosen else f"{memory.count_sessions():,} sessions"
+        )
         data = {"session_id": chosen and chosen.id}
         if dry_run:
             plan = (
@@ -119,7 +84,8 @@ def update(
             )
         errors = _errors(memory, report, touched)
         result({**data, **facts(report), "errors": errors}, _told(name, report))
-        _hint_errors(errors)
+        for each, error in errors.items():
+            hint(f"{clean(each)}: {clean(error)}")
         if llm is not None and not shown(facts(report, _MADE)):
             _hint_model((chosen or memory).runs(), llm.name)
         if code := exit_code(report):
@@ -160,48 +126,6 @@ def _updated_all(
     return report, list(made)
 
 
-def _update_tenants(
-    memory: hiermem.Memory,
-    db: str,
-    after: str | None,
-    strategy: Strategy,
-    caps: Caps,
-    *,
-    slow: bool,
-) -> None:
-    """Update all sessions of one tenant after the other, by name; each result is printed at once.
-
-    A cap is that of the whole command. The last printed line says where to resume.
-    """
-    code, reports = Code.DONE, list[dict[str, Any]]()
-    for tenant in _tenants(memory, after):
-        with memory.for_tenant(tenant) as one:
-            report, touched = _updated_all(one, strategy, caps, search_index=False, slow=slow)
-            errors = _errors(one, report, touched)
-        caps = caps.less(report.calls, report.tokens)
-        reports.append({"tenant": tenant, **facts(report), "errors": errors})
-        code = max(code, exit_code(report))
-        if not wants_json():
-            say(_told(f"tenant {tenant}", report))
-        _hint_errors(errors)
-        if report.stopped is not None:
-            begin = f" --after {shlex.quote(clean(after))}" if after is not None else ""
-            hint(f"resume with: hiermem update --all-tenants --db {shown_db(db)}{begin}")
-            break
-        after = tenant
-    if wants_json():
-        result({"tenants": reports})
-    if code:
-        raise typer.Exit(code)
-
-
-def _tenants(memory: hiermem.Memory, after: str | None) -> Iterator[str]:
-    """Yield the names of the tenants after ``after``, read page by page."""
-    while page := memory.tenants(after=after):
-        yield from page
-        after = page[-1]
-
-
 def _errors(
     memory: hiermem.Memory,
     report: types.UpdateReport | types.BatchReport,
@@ -218,11 +142,6 @@ def _errors(
         if each not in found and error not in (None, report.last_error):
             found[each] = error
     return found
-
-
-def _hint_errors(errors: dict[str, str]) -> None:
-    for session, error in errors.items():
-        hint(f"{clean(session)}: {clean(error)}")
 
 
 def _hint_model(runs: Iterable[types.RunRecord], name: str) -> None:
@@ -260,19 +179,21 @@ def exit_code(report: types.UpdateReport | types.BatchReport | types.WorkerStatu
 
 def work(
     *,
-    db: Db = DB,
-    once: Annotated[
-        bool, Option("--once", help="End when nothing is left that can be made now.")
-    ] = False,
-    poll: Annotated[float, Option(min=0.05, help="Seconds between two looks.")] = 1.0,
+    db: options.Db = options.DB,
+    once: bool = False,
+    poll: Annotated[float, Option(min=0.05)] = 1.0,
     caps: Caps,
     model: Model,
 ) -> None:
     """Make the summaries of all tenants, as they come up, until it is interrupted.
 
     Any number of these processes share the work, on any number of machines.
+
+    Args:
+        once: End when nothing is left that can be made now.
+        poll: Seconds between two looks.
     """
-    with open_existing(
+    with options.open_existing(
         db, model.connected(), update_policy=model.policy(hiermem.UpdatePolicy)
     ) as memory:
         worker = memory.worker(poll=poll, all_tenants=True, **vars(caps))
@@ -281,7 +202,8 @@ def work(
                 if once:
                     worker.drain()
                 else:
-                    hint(f"working for all tenants of {clean(shown_db(db))}; end it with Ctrl-C")
+                    place = clean(options.shown_db(db))
+                    hint(f"working for all tenants of {place}; end it with Ctrl-C")
                     while worker.status.stopped not in _CAPS:
                         time.sleep(_LOOK)
         except KeyboardInterrupt:  # SIGTERM raises it too; what was in flight is committed
