@@ -210,6 +210,20 @@ def test_a_message_that_is_written_otherwise_is_held(one, other, back, tmp_path)
         assert (report.new, report.held, report.changed) == (0, 2, 0)
 
 
+def test_a_contact_who_sent_files_alone_is_no_group(tmp_path):
+    """Broken if the pictures of a contact who never wrote a word were taken for notices."""
+    text = (
+        "[1/2/25, 10:00:00] Ada: \u200eMessages and calls are end-to-end encrypted.\n"
+        "\u200e[1/2/25, 10:00:01] Ada: \u200eBild weggelassen\n"
+        "[1/2/25, 10:00:02] Bo: Nice.\n"
+        "\u200e[1/2/25, 10:00:03] Ada: \u200eaudio omitted\n"
+    )
+    (chat,) = read_chats(chat_files.write(tmp_path / "wa.txt", text))
+    assert [(message.name, message.content) for message in chat.messages] == [
+        ("Ada", "[image]"), ("Bo", "Nice."), ("Ada", "[audio]"),
+    ]  # fmt: skip
+
+
 def test_another_assistant_changes_no_key(tmp_path):
     """Broken if naming the assistant afterwards doubled what he said."""
     path = chat_files.whatsapp_android(tmp_path)

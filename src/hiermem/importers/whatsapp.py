@@ -307,9 +307,10 @@ def _speakers(entries: Sequence[tuple[_Line, list[str]]]) -> Callable[[_Line], b
              or ((_is_paired(name) or count > 1)
                  and not any(name.startswith(f"{other} ") for other in sure - {name})))
     }  # fmt: skip
-    unmarked = {front.name for front, _ in entries if not front.marked}
+    # A group's name stands before notices alone.
+    sent = {front.name for front, _ in entries if not front.marked or _is_file(front)}
     first = entries[0][0] if entries else None
-    group = first.name if first and first.marked and first.name not in unmarked else None
+    group = first.name if first and first.marked and first.name not in sent else None
     people = _heads(names - {group})
     spoke: set[str | None] = set()
     for front, _ in entries:
@@ -319,7 +320,7 @@ def _speakers(entries: Sequence[tuple[_Line, list[str]]]) -> Callable[[_Line], b
     def speaks(front: _Line) -> bool:
         if front.name not in names or front.name == group:
             return False
-        if front.marked and not _attachment(front.text.rpartition("\u200e")[2], on_ios=True):
+        if front.marked and not _is_file(front):
             if front is first:
                 return False
             text = f" {_folded(front.text[:_FRONT]).lstrip('~ ')} "
@@ -330,6 +331,10 @@ def _speakers(entries: Sequence[tuple[_Line, list[str]]]) -> Callable[[_Line], b
         return not _tells(front.text, _heads({front.name}) if front.name in spoke else people)
 
     return speaks
+
+
+def _is_file(front: _Line) -> bool:
+    return _attachment(front.text.rpartition("\u200e")[2], on_ios=True) is not None
 
 
 def _heads(names: Iterable[str | None]) -> set[str]:

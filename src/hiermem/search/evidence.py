@@ -40,8 +40,8 @@ _GAP_TOKENS: Final = 1
 HEADER: Final = "[2024-12-31]\n"
 #: The most tokens of a passage cut for an overview, and its average cost: it ends at the end of a
 #: line or of a sentence.
-BRIEF: Final = 40
-_BRIEF_MEAN: Final = 32
+BRIEF: Final = 32
+_BRIEF_MEAN: Final = 26
 #: The share of the budget that an overview gives to the best passages as they are.
 _LEADING: Final = 0.25
 #: Characters added to the length of a part, so that a heading of a few words does not stand for it.
