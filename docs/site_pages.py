@@ -120,17 +120,23 @@ def reference_pages() -> dict[str, tuple[str, str]]:
     return pages
 
 
+def rank(address: str) -> tuple[bool, bool, str]:
+    """Return what orders the pages of a part: first what an application begins with."""
+    name = address.removeprefix("reference/")
+    return name.count(".") > 1, name.startswith("Async"), name
+
+
 def index_of(pages: dict[str, tuple[str, str]]) -> str:
     """Return the first page of the reference: every page, by part."""
     lines = [
         "# Reference", "",
-        "A page a class or function. A name is imported from the package that its page states,",
+        "Each class and function has a page, whose title says where to import it from,",
         "most from `hiermem`. `Memory`, `Session`, `Space`, `Worker`, `Graph` and `Manager` block;",
         "the classes whose names begin with `Async`, and `ContextWindowManager`, have the same",
         "methods, to be awaited.", "",
     ]  # fmt: skip
     for part in PARTS:
-        named = sorted(a for a, (where, _) in pages.items() if where == part)
+        named = sorted((a for a, (where, _) in pages.items() if where == part), key=rank)
         links = [f"[`{a[10:-3]}`]({a[10:]})" for a in named]
         lines += [f"## {part}", "", ", ".join(links), ""]
     return "\n".join(lines)
@@ -140,7 +146,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of the reference into the menu, a section a part."""
     pages = reference_pages()
     parts = [
-        {part: sorted(a for a, (where, _) in pages.items() if where == part)} for part in PARTS
+        {part: sorted((a for a, (where, _) in pages.items() if where == part), key=rank)}
+        for part in PARTS
     ]
     assert config.nav is not None
     config.nav.append({"Reference": ["reference/index.md", *parts]})
