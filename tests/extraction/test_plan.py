@@ -82,15 +82,15 @@ def test_all_that_decides_an_answer_is_in_the_strategy():
 
 
 def test_what_is_kept_comes_back_and_what_is_damaged_is_none():
-    kept = StoredAnswer(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3)
+    kept = StoredAnswer(Answer(summary="x").model_dump_json(), "s", "m")
     assert read_answer(write_answer(kept)) == kept
     assert kept.value() == Answer(summary="x")
     spread = StoredAnswer("{}", "s", "m", spans=((0, 3), (5, 6)))
     assert read_answer(write_answer(spread)) == spread
-    used = StoredAnswer(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3, 4)
+    used = StoredAnswer(Answer(summary="x").model_dump_json(), "s", "m", 4)
     assert read_answer(write_answer(used)) == used
     for body in ("", "[]", "3", "{}", '{"answer": 1}', '{"run": "r", "until": "soon"}', "[" * 9999,
-                 '{"answer":"x","strategy":"s","model":"m","calls":"many"}'):  # fmt: skip
+                 '{"answer":"x","strategy":"s","model":"m","dropped":"many"}'):  # fmt: skip
         assert read_answer(body) is None
     assert StoredAnswer('{"summary": 1}', "s", "m").value() is None
 
@@ -154,8 +154,10 @@ def test_a_records_detail_is_json():
     from hiermem.extraction.plan import ChunkReport, ExtractionReport, PhaseReport
     from hiermem.types import Span
 
-    chunk = ChunkReport("s:chunk:0", Span(0, 2), "failed", 1, 2, 9, 99, oversized=False,
-                        input_hash="h", reason="timeout", detail="d")  # fmt: skip
+    chunk = ChunkReport(
+        id="s:chunk:0", span=Span(0, 2), status="failed", turns=1, messages=2, tokens=9,
+        request_tokens=99, oversized=False, input_hash="h", reason="timeout", detail="d",
+    )  # fmt: skip
     report = ExtractionReport(
         calls=2, tokens_in=3, tokens_out=4, session_id="s", run_id="run", outcome="error",
         tri_vector=None, chunks=(chunk,), failures=(Failure("s:chunk:0", "map", "timeout", 2),),

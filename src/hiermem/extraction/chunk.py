@@ -396,9 +396,6 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
         answer.model_dump_json(),
         run.strategy,
         model or run.llm.name,
-        result.spent.calls,
-        result.spent.tokens_in,
-        result.spent.tokens_out,
         dropped,
         tuple((span.start, span.stop) for span in chunk.spans),
     )

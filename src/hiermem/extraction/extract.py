@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
@@ -329,13 +329,9 @@ class _Extraction(chunk_steps.ExtractionRun):
             degraded=summary.degraded,
             kept=self.kept,
             messages=self.record.messages,
-            calls=took.calls,
-            tokens_in=took.tokens_in,
-            tokens_out=took.tokens_out,
-            cost=self.budget.spent.cost,
             retry_after=self.budget.retry_after,
             last_error=self.budget.last_error,
-        )
+        ) + replace(took, cost=self.budget.spent.cost)
 
     def _chunk_report(self, chunk: Chunk) -> plan.ChunkReport:
         result = self.results.get(chunk.id) or ChunkResult(chunk, 0)

@@ -189,10 +189,7 @@ class SummaryReduction:
             self.failure, run.halted = failure, True
             await run.fail(failure, state)
             return failure
-        stored = StoredAnswer(
-            verdict.value, run.strategy, verdict.model or run.llm.name,
-            state.spent.calls, state.spent.tokens_in, state.spent.tokens_out,
-        )  # fmt: skip
+        stored = StoredAnswer(verdict.value, run.strategy, verdict.model or run.llm.name)
         # Shielded: what is paid for is not lost to a cancellation.
         return (await shielded(run.records.commit(state.node, stored, tuple(state.ended)))).answer
 

@@ -64,7 +64,7 @@ from hiermem.types.trivector import (
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """A model's answer, checked, with its cost.
+    """A model's answer, checked.
 
     ``answer`` is an Answer's JSON, or the text of a summary made of several; ``dropped`` counts
     items of the model's text that could not be used.
@@ -75,9 +75,6 @@ class StoredAnswer:
     answer: str
     strategy: str
     model: str
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
     dropped: int = 0
     spans: tuple[tuple[int, int], ...] = ()
 
@@ -113,9 +110,6 @@ def read_answer(body: str) -> StoredAnswer | None:
             str(fields["answer"]),
             str(fields["strategy"]),
             str(fields["model"]),
-            int(fields["calls"]),
-            int(fields["tokens_in"]),
-            int(fields["tokens_out"]),
             int(fields["dropped"]),
             tuple((int(start), int(stop)) for start, stop in fields["spans"]),
         )
