@@ -163,6 +163,24 @@ def test_what_was_kept_word_for_word_comes_in_the_sentences_of_its_messages():
     assert len(said) == 2
 
 
+def test_farewells_and_cheers_of_a_copied_window_are_left_out_unless_they_say_something():
+    """Broken: a quarter of what level 2 read of two people's talk was "Bye!" and "Good luck!"."""
+    told = [
+        ("Ada", "Sure thing, Bob. I sold pump 3! Have a great day!"),
+        ("Bob", "You've got this! Take care, Ada."),
+        ("Ada", "I will. Never call me on Sundays! Talk to you soon!"),
+    ]
+    whole = [units.Unit(n, 0, "user", who, "", said) for n, (who, said) in enumerate(told)]
+    text = units.render(whole)
+    packed = replace(revision(), strategy=VERBATIM, text=text, provenance=units.pack(whole))
+    source = reading.from_children([(node(), packed)]).sources[0]
+    assert source.text == "Ada: I sold pump 3!\nAda: I will. Never call me on Sundays!"
+    assert reading.from_children([(node(), packed)], verbatim=True).sources[0].units == tuple(whole)
+    idle = [units.Unit(1, 0, "user", "Bob", "", "Bye, Ada! Take care!")]
+    packed = replace(packed, text=units.render(idle), provenance=units.pack(idle))
+    assert reading.kept_units(packed), "a window is never without a line"
+
+
 def test_provenance_moves_with_the_conversation_or_is_dropped():
     made = units.split("One is 5. Two is 6.", index=7, role="user", speaker="Ada", date="")
     text, packed = units.render(made), units.pack(made)

@@ -30,7 +30,7 @@ from hiermem.protocols import SourceText
 from hiermem.summaries import salience
 from hiermem.text import units
 from hiermem.text.measure import VERBATIM, day, heard, part_name, speaker
-from hiermem.text.policy import lowest, trust_of
+from hiermem.text.policy import is_back_channel, lowest, trust_of
 from hiermem.text.slices import excerpt
 from hiermem.text.units import of_source
 from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, Unit
@@ -165,16 +165,13 @@ def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool =
             role="user",
             speaker=SUMMARY,
             date=" to ".join(dict.fromkeys(map(day, (child.first_at, child.last_at)))),
-            text=revision.text,
+            text=units.render(kept) if revision.strategy == VERBATIM else revision.text,
             trust=revision.trust,
-            units=(
-                units.unpack(revision.provenance, revision.text)
-                if verbatim
-                else kept_units(revision)
-            ),
+            units=kept,
         )
         for child, revision in children
         if revision.text
+        for kept in [kept_units(revision, whole=verbatim)]
     )
     return Inputs(
         sources=sources,
@@ -188,24 +185,26 @@ def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool =
     )
 
 
-def kept_units(revision: Revision) -> tuple[Unit, ...]:
-    """Return the units a text was made of, () if they are not on record.
+def kept_units(revision: Revision, *, whole: bool = False) -> tuple[Unit, ...]:
+    """Return the units a text was made of, () if they are not on record; unchanged if ``whole``.
 
     A whole message that was kept word for word is one unit on record; here it is split into
     sentences, as the message itself is. So a selection can take a part of it, and knows which of
-    its sentences it already has.
+    its sentences it already has. Farewells and cheers are left out, unless there is nothing else.
     """
+    recorded = units.unpack(revision.provenance, revision.text)
+    if whole:
+        return recorded
     sentences: list[Unit] = []
-    whole = revision.strategy == VERBATIM
-    for unit in units.unpack(revision.provenance, revision.text):
+    is_copy = revision.strategy == VERBATIM
+    for unit in recorded:
         long = len(unit.text) > units.UNIT_CAP or "\n" in unit.text
-        if unit.code or not (long or (whole and unit.ordinal == 0)):
-            sentences.append(unit)
-            continue
-        sentences += units.split(
-            unit.text, index=unit.index, role=unit.role, speaker=unit.speaker, date=unit.date
-        )
-    return tuple(sentences)
+        is_split = not unit.code and (long or (is_copy and unit.ordinal == 0))
+        who: dict[str, Any] = {"index": unit.index, "role": unit.role, "date": unit.date}
+        sentences += units.split(unit.text, speaker=unit.speaker, **who) if is_split else [unit]
+    names = salience.own_names(sentences)
+    said = [u for u in sentences if not (is_copy and is_back_channel(u.text, names, wide=True))]
+    return tuple(said or sentences)
 
 
 def overlap_before(

@@ -202,7 +202,7 @@ class _Pool:
         notes = self._notes
         read_notes: list[UnitNote] = []
         spoken: set[tuple[str, str]] = set()
-        names = _own_names(self._units)
+        names = own_names(self._units)
         for unit in (*known, *self._units):
             text = unit.text
             key = unit.speaker, text.casefold()
@@ -587,7 +587,7 @@ def _answers(units: Sequence[Unit], position: int) -> bool:
     return units[position - 1].index == unit.index - 1 and units[position - 1].text.endswith("?")
 
 
-def _own_names(units: Iterable[Unit]) -> frozenset[str]:
+def own_names(units: Iterable[Unit]) -> frozenset[str]:
     """Return the speakers' names and their starts ("Mel" for Melanie), which only address."""
     names = {name for unit in units for name in unit.speaker.lower().split()} - _ROLE_LABELS
     return frozenset(name[:end] for name in names for end in range(3, len(name) + 1))

@@ -82,6 +82,7 @@ _FILLER: Final = _WORDS["filler"]
 #: Words that may stand between a filler and its comma: "Thanks so much, ...".
 _FILLER_TAIL: Final = frozenset({"so", "much", "a", "lot"})
 _BACK_CHANNEL: Final = _FILLER | _WORDS["back channel"]
+_COURTESY: Final = _BACK_CHANNEL | _WORDS["courtesies"]
 
 _WORD: Final = re.compile(
     r"https?://[^\s)>\]]+"  # a URL
@@ -227,10 +228,11 @@ def _words(text: str) -> list[str]:
     return words_of(text)
 
 
-def is_back_channel(text: str, names: frozenset[str] = frozenset()) -> bool:
+def is_back_channel(text: str, names: frozenset[str] = frozenset(), *, wide: bool = False) -> bool:
     """Return whether ``text`` only keeps a conversation going ("Wow, thanks!"), without content.
 
-    The ``names``, in lower case, are those of the speakers, who are only addressed.
+    The ``names``, in lower case, are those of the speakers, who are only addressed. If ``wide``,
+    farewells and cheers are without content, too.
 
     >>> [is_back_channel(text) for text in ("Sounds good!", "No worries, John!", "No new bugs.")]
     [True, True, False]
@@ -242,9 +244,8 @@ def is_back_channel(text: str, names: frozenset[str] = frozenset()) -> bool:
     words = words_of(text.lower())
     if len(words) > 1 and _ADDRESS.search(text) and words[-1] not in _TIME:
         del words[-1]
-    if names:
-        words = [word for word in words if word not in names]
-    return 0 < len(words) <= 10 and _BACK_CHANNEL.issuperset(words)
+    said = [word for word in words if word not in names]
+    return 0 < len(said) <= 10 and (_COURTESY if wide else _BACK_CHANNEL).issuperset(said)
 
 
 def is_heading(text: str) -> bool:
