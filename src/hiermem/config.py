@@ -118,7 +118,8 @@ class CallPolicy(_Policy):
     after every ``concurrency`` calls of a run to a remote model. An error that may pass is met by
     at most ``retries`` more tries, with growing pauses. After ``down_after`` failed calls in a row
     (None: never) the model is down: runs end, and it is not called for 15 seconds; that doubles
-    each time it still fails, up to ten minutes.
+    each time it still fails, up to ten minutes. A run's claim ends ``lease`` seconds after its last
+    sign of life.
     """
 
     model_config = ConfigDict(strict=True)
@@ -126,6 +127,7 @@ class CallPolicy(_Policy):
     concurrency: int = Field(default=3, ge=1, le=256)
     batch_delay: float = Field(default=1.5, ge=0)
     retries: int = Field(default=4, ge=0)
+    lease: float = Field(default=60.0, gt=0, le=LONGEST_LEASE)
     requests_per_minute: int | None = Field(default=None, ge=1)
     tokens_per_minute: int | None = Field(default=None, ge=1)
     down_after: int | None = Field(default=8, ge=1)
@@ -147,7 +149,6 @@ class UpdatePolicy(CallPolicy):
     """
 
     max_attempts: int = Field(default=2, ge=1)
-    lease: float = Field(default=60.0, gt=0, le=LONGEST_LEASE)
     call_timeout: float = Field(default=120.0, gt=0)
     drain: float = Field(default=30.0, ge=0)
     session_calls: int | None = Field(default=None, ge=0)
@@ -165,8 +166,7 @@ class ExtractionOptions(_Policy):
     means 0.75 of the model's stated window, or no limit if it states none. ``output_tokens`` is
     reserved for the answer to one chunk; None means 4,096 for a remote model, 16,384 for a local
     one, and never more than a quarter of its window. ``summary_tokens`` is the length of the
-    session's summary. ``repairs`` is how often the model is asked to correct an answer that breaks
-    the schema. ``call_timeout`` and ``lease`` are in seconds.
+    session's summary. ``call_timeout`` is in seconds.
     """
 
     safe_processing_tokens: int | None = Field(default=None, ge=1, strict=True)
@@ -174,10 +174,8 @@ class ExtractionOptions(_Policy):
     summary_tokens: int = Field(default=600, ge=50, le=20_000)
     on_chunk_failure: Literal["abort", "partial"] = "abort"
     oversized: Literal["fail", "slice"] = "fail"
-    repairs: int = Field(default=1, ge=0, le=5)
     temperature: float = Field(default=0.0, ge=0, le=2)
     call_timeout: float = Field(default=300.0, gt=0)
-    lease: float = Field(default=60.0, gt=0, le=LONGEST_LEASE)
 
 
 class BankPolicy(_Policy):
@@ -187,13 +185,8 @@ class BankPolicy(_Policy):
     each, with prompt and answer; None means 0.75 of the model's stated window, or no limit if it
     states none. ``output_tokens`` is reserved for an answer; None means 8,192 for a remote model,
     or up to 16,384 where its notes need more, 16,384 for a local one, and never more than a quarter
-    of its window. ``call_timeout`` and ``lease`` are in seconds. ``repairs`` is how often the model
-    is asked to correct an unusable answer.
-
-    An answer is rejected if more than the share ``loss_share`` of a file's lines, and more than
-    ``loss_lines`` of them, would disappear. A note that fails ``max_failures`` times alone, while
-    the model takes in others, is set aside. Consumed notes are kept for ``retention``; None means
-    for ever.
+    of its window. ``call_timeout`` is in seconds. Consumed notes are kept for ``retention``; None
+    means for ever.
     """
 
     model_config = ConfigDict(strict=True)
@@ -202,12 +195,7 @@ class BankPolicy(_Policy):
     safe_processing_tokens: int | None = Field(default=None, ge=1)
     output_tokens: int | None = Field(default=None, ge=256, le=200_000)
     call_timeout: float = Field(default=600.0, gt=0)
-    repairs: int = Field(default=1, ge=0, le=5)
     temperature: float = Field(default=0.0, ge=0, le=2)
-    lease: float = Field(default=60.0, gt=0, le=LONGEST_LEASE)
-    loss_share: float = Field(default=0.5, ge=0, le=1)
-    loss_lines: int = Field(default=5, ge=0)
-    max_failures: int = Field(default=3, ge=1)
     retention: timedelta | None = Field(default=None, ge=timedelta(0))
 
 
@@ -260,7 +248,6 @@ class SearchPolicy(_Policy):
     embed_summaries: bool = True
     embed_messages: bool = True
     embed_batch: int = Field(default=64, ge=1, le=10_000)
-    embed_timeout: float = Field(default=60.0, gt=0)
     requests_per_minute: int | None = Field(default=None, ge=1)
     tokens_per_minute: int | None = Field(default=None, ge=1)
 

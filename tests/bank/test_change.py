@@ -154,7 +154,7 @@ async def test_a_failed_answer_halves_the_next_request_and_a_good_one_doubles_it
     for _ in range(3):
         batch = batch_of(bank, live)
         sizes.append(len(batch.notes))
-        blocked, writes = change.failed(bank, batch.notes, llm="model", max_failures=3)
+        blocked, writes = change.failed(bank, batch.notes, llm="model")
         assert blocked is None
         assert await store.put_records(writes)
         bank = await read(store, bank.rules)
@@ -165,7 +165,7 @@ async def test_a_failed_answer_halves_the_next_request_and_a_good_one_doubles_it
 
 def lone(bank: BankState, given: Note, llm: str = "model") -> tuple[Note, BankState]:
     """Let a note fail alone; give it and the bank as they are then."""
-    _, writes = change.failed(bank, [given], llm=llm, max_failures=9)
+    _, writes = change.failed(bank, [given], llm=llm)
     trouble, figures = (
         Record(write.kind, write.scope, write.key, str(write.body), 1) for write in writes
     )

@@ -73,7 +73,7 @@ async def test_a_run_that_was_paused_until_its_lease_ended_commits_nothing(store
     work = asyncio.create_task(space.consolidate())
     await slow.entered.wait()
     assert (await other.space("x").consolidate()).status == "busy"
-    clock.at += timedelta(seconds=BankPolicy().lease + 1)
+    clock.at += timedelta(seconds=UpdatePolicy().lease + 1)
     assert (await other.space("x").consolidate()).status == "ok"
     slow.go.set()
     done = await work
@@ -97,7 +97,7 @@ async def test_who_lost_the_lease_writes_nothing_though_nothing_else_changed(sto
     await first.note("one")
     work = asyncio.create_task(first.consolidate())
     await slow.entered.wait()
-    clock.at += timedelta(seconds=BankPolicy().lease + 1)
+    clock.at += timedelta(seconds=UpdatePolicy().lease + 1)
     second = asyncio.create_task(other.consolidate())
     await later.entered.wait()
     slow.go.set()
@@ -114,7 +114,7 @@ async def held_until(space):
 
 async def test_a_lease_is_renewed_while_a_model_thinks(store, monkeypatch):
     """A call may take many times as long as the lease; the bank stays this run's."""
-    slow, clock, policy = Gated(), store._clock, BankPolicy()
+    slow, clock, policy = Gated(), store._clock, UpdatePolicy()
     monkeypatch.setattr(frame, "_BEATS", 50 * policy.lease)  # so often a second
     memory = AsyncMemory(store=store, llm=slow, clock=clock)
     space = memory.space("x", rules=RULES)
@@ -252,7 +252,7 @@ async def test_a_run_that_was_cut_off_is_seen_and_settled_by_the_next():
     plan.revive()
     assert [run.outcome for run in await space.runs()] == ["running"]
     assert (await space.consolidate()).status == "busy"
-    clock.at += timedelta(seconds=BankPolicy().lease + 1)
+    clock.at += timedelta(seconds=UpdatePolicy().lease + 1)
     assert [run.outcome for run in await space.runs()] == ["interrupted"]
     assert (await space.consolidate()).status == "ok"
     assert sorted(run.outcome for run in await space.runs()) == ["interrupted", "ok"]

@@ -170,7 +170,7 @@ async def test_no_answer_and_no_kill_makes_a_note_live_nowhere(drawn_steps) -> N
             await shaky.space("x").consolidate()
         plan.revive()
         plan.faults = {}
-        clock.at += timedelta(seconds=policy.lease + 1)
+        clock.at += timedelta(seconds=ONCE.lease + 1)
         await accounted(sound, space, said)
         if undo and (newest := (await space.meta()).revision):
             back = await space.rollback(newest - 1, restore_notes=undo == "restore")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from stand_ins import Clock
 
-from hiermem import AsyncMemory, BankPolicy, Message, UpdatePolicy
+from hiermem import AsyncMemory, Message, UpdatePolicy
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 
@@ -33,7 +33,6 @@ async def test_leases_of_a_clock_a_year_ahead_do_not_last_a_year(kind: str) -> N
         "store": store,
         "clock": clock,
         "update_policy": UpdatePolicy(batch_delay=0, lease=1),
-        "bank_policy": BankPolicy(lease=1),
     }
     dead = Dead()
     wrong = AsyncMemory(llm=dead, **settings)

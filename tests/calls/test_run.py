@@ -180,7 +180,6 @@ async def test_a_renewal_that_is_cut_off_is_known_to_the_release(kind: str) -> N
         llm=Waiting(remote=True),
         config=SMALL,
         update_policy=UpdatePolicy(lease=0.3),
-        bank_policy=BankPolicy(lease=0.3),
     )
     await begin(memory, kind)
     running = asyncio.create_task(work(memory, kind))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from hiermem import AsyncMemory, BankPolicy
+from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
 from hiermem.testing.llms import ScriptedLLM
 
 AGENTS = ("dev-1", "dev/2", "..", "Ünïcode \u202e agent")
@@ -78,9 +78,9 @@ async def texts_in(space) -> dict[str, int]:
 
 async def keep_a_bank(path: str, seed: int, count: int = COUNT) -> None:
     """Write the notes that are not there yet and consolidate them, telling what was done."""
-    policy = BankPolicy(max_notes=12, lease=LEASE)
+    policies = {"bank_policy": BankPolicy(max_notes=12), "update_policy": UpdatePolicy(lease=LEASE)}
     llm = ScriptedLLM(remote=True, latency=0.02, script=consolidated)
-    async with AsyncMemory.open(path, llm=llm, bank_policy=policy) as memory:
+    async with AsyncMemory.open(path, llm=llm, **policies) as memory:
         space = memory.space(SPACE, rules=RULES)
         known = await texts_in(space)
 

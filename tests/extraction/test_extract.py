@@ -371,7 +371,7 @@ async def test_a_length_limit_is_never_repaired(store):
 
     llm = scripted(script=whole)
     session = await said(store, llm, talk(2))
-    report = await session.extract(options(repairs=3))
+    report = await session.extract(options())
     assert [f.reason for f in report.failures] == ["truncated"]
     assert llm.calls == 1
 
@@ -946,7 +946,7 @@ async def test_a_summary_that_hit_its_length_is_not_repaired(store):
 
     llm = scripted(script=cut, remote=True)
     session = await said(store, llm, talk(12), update_policy=ONE)
-    report = await session.extract(options(150, repairs=3))
+    report = await session.extract(options(150))
     assert (report.outcome, report.degraded, len(joins(llm))) == ("partial", True, 1)
     assert report.failures[0].reason == "truncated"
 

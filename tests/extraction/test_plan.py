@@ -75,7 +75,7 @@ def test_all_that_decides_an_answer_is_in_the_strategy():
         )
 
     same = of()
-    assert same == of(safe_processing_tokens=9, repairs=4, on_chunk_failure="partial")
+    assert same == of(safe_processing_tokens=9, on_chunk_failure="partial")
     others = [of(load_named("extract.reduce")), of(answer=2), of(model="n"), of(counter="d"),
               of(temperature=0.5)]  # fmt: skip
     assert len({same, *others}) == 6

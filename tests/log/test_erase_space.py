@@ -14,6 +14,7 @@ from hiermem import (
     Message,
     NotFoundError,
     StoreError,
+    UpdatePolicy,
     UsageError,
 )
 from hiermem.bank import records as kept
@@ -237,8 +238,11 @@ async def test_a_session_that_is_named_like_its_journal_keeps_all_but_that(store
 @pytest.mark.parametrize("at", [1, 2])
 async def test_a_consolidation_under_way_writes_nothing_more(store, anew, at, caplog):
     """Its answer is of notes that are gone, and the space of the name may be another by then."""
-    slow, limit = Gated(at), BankPolicy(max_notes=500, lease=0.3)
-    first, other = opened(store, slow, bank_policy=limit), opened(store)
+    slow, limit = Gated(at), BankPolicy(max_notes=500)
+    first, other = (
+        opened(store, slow, bank_policy=limit, update_policy=UpdatePolicy(lease=0.3)),
+        opened(store),
+    )
     space = first.space("x", rules=RULES)
     if at == 2:
         await space.note("zebra before")

@@ -29,7 +29,6 @@ from hiermem.bank.prompt import FileAnswer, NoteBatch, read_answer
 from hiermem.bank.records import BankState
 from hiermem.calls.answers import Accepted, Rejected, Retry, Verdict
 from hiermem.calls.failures import InvalidAnswerError
-from hiermem.config import BankPolicy
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLMResponse, TokenCounter
 from hiermem.text.policy import terms_of
@@ -45,7 +44,6 @@ _NOTES_FIRST: Final = 0.5
 _LEAST_ROOM: Final = 64
 #: After a request that was too large for a model, the size of the next one in relation to it.
 _LEARNED_SHARE: Final = 0.75
-_USUAL: Final = BankPolicy()
 _FINISHED: Final = {
     "length": "the answer was cut off at its token limit; write less",
     "refusal": "the model declined",
@@ -126,13 +124,12 @@ def judge(
     batch: NoteBatch,
     response: LLMResponse,
     *,
-    policy: BankPolicy = _USUAL,
     asked: Collection[AnswerFault] = (),
 ) -> Verdict[Applied]:
     """Decide what follows from an answer.
 
-    ``asked`` are the faults that the model was asked to mend, each at most ``policy.repairs``
-    times. Afterwards the correct part of the answer is accepted without the faulty part.
+    ``asked`` are the faults that the model was asked to mend, each at most once.
+    Afterwards the correct part of the answer is accepted without the faulty part.
     """
 
     def again(complaints: Sequence[str], faults: tuple[AnswerFault, ...]) -> Retry[Applied]:
@@ -143,11 +140,11 @@ def judge(
         return Retry(
             replace(request, messages=messages),
             "; ".join(complaints),
-            partial(judge, batch, policy=policy, asked=(*asked, *faults)),
+            partial(judge, batch, asked=(*asked, *faults)),
         )
 
     def unreadable(wrong: str) -> Verdict[Applied]:
-        if list(asked).count("form") < policy.repairs:
+        if "form" not in asked:
             return again([wrong], ("form",))
         return Rejected(wrong)
 
@@ -157,10 +154,10 @@ def judge(
         answer = read_answer(response.text)
     except InvalidAnswerError as error:
         return unreadable(f"{error.problem.replace('_', ' ')}: {error}")
-    applied, problems = settle(answer, batch, policy)
+    applied, problems = settle(answer, batch)
     complaints = [f"{problem.file}: {problem.detail}" for problem in problems]
     faults: list[AnswerFault] = sorted({problem.fault for problem in problems})
-    if any(list(asked).count(fault) < policy.repairs for fault in faults):
+    if not set(asked).issuperset(faults):
         return again(complaints, tuple(faults))
     if applied is None:
         return Rejected("; ".join(complaints))

@@ -9,7 +9,7 @@ live      note           an answer left it out (``commit``)         live, left o
 live      note           a request for several of them failed       live; the next request
                          (``failed``)                               takes half as many
 live      note           it failed alone, the last of               blocked
-                         ``max_failures`` times (``failed``)
+                         three times (``failed``)
 live      note           it failed alone (``failed``)               live; one more failure if
                                                                     others succeed
 live      note           it fits no request, even alone             blocked
@@ -52,6 +52,8 @@ from hiermem.types.transaction import NO_COST, Cost, RecordWrite
 
 #: How often a note is left out before it waits behind the others.
 LEFT_OUT: Final = 2
+#: How often a note may fail alone.
+_MOST_FAILURES: Final = 3
 #: From this many notes on, a halved limit is lifted.
 _UNBOUND = 10_000
 #: A change of a bank: the bank after it, and the writes that make it so.
@@ -177,13 +179,12 @@ def failed(
     notes: Sequence[Note],
     *,
     llm: str,
-    max_failures: int,
 ) -> tuple[BlockedNote | None, tuple[RecordWrite, ...]]:
     """Return the writes for notes whose answers were all refused, and the note that they block.
 
     After a request for several notes the next one takes half as many. A note that failed alone
     waits behind the others. Its failure counts while the model ``llm`` takes in others, and at
-    ``max_failures`` it is blocked.
+    three failures it is blocked.
     """
     space, meta = state.space, state.meta
     if len(notes) > 1:
@@ -197,7 +198,7 @@ def failed(
     note = replace(note, unplaced=max(LEFT_OUT, note.unplaced + 1), failures=count)
     meta = replace(meta, failed_alone=note.key, model=meta.model if first else "")
     figures = _meta_write(replace(state, meta=meta))
-    if count >= max_failures:
+    if count >= _MOST_FAILURES:
         blocked = BlockedNote(note.key, note.agent, "failed")
         return blocked, (set_aside(space, note, "failed"), figures)
     return None, (_trouble(space, note), figures)

@@ -83,10 +83,10 @@ async def consolidate(
         tree=handle.store.tree(subject),
         kind="consolidation",
         subject=subject,
-        lease=policy.lease,
+        lease=handle.update_policy.lease,
         now=handle.store_now,
         run_id=run_id,
-        compare_clocks=partial(handle.compare_clocks, lease=policy.lease),
+        compare_clocks=partial(handle.compare_clocks, lease=handle.update_policy.lease),
         llm=llm,
         counter=handle.counter,
         budget=Budget(
@@ -270,7 +270,7 @@ class _Consolidation(Run[NoteBatch]):
     async def _ask_model(self, state: CallState[NoteBatch]) -> tuple[Applied | None, str]:
         """Ask, and again if the answer can be repaired; None if nothing in it can be used."""
         batch, tally = state.node, self.tally
-        judge = partial(batches.judge, batch, policy=self.policy)
+        judge = partial(batches.judge, batch)
         try:
             # All tries of one request share the time of one call.
             verdict = await ask_until_fit(
@@ -306,12 +306,7 @@ class _Consolidation(Run[NoteBatch]):
 
         This ends the run, unless the batch was a single note that is blocked for it.
         """
-        blocked, writes = change.failed(
-            self.tally.state,
-            batch.notes,
-            llm=self.llm.name,
-            max_failures=self.policy.max_failures,
-        )
+        blocked, writes = change.failed(self.tally.state, batch.notes, llm=self.llm.name)
         if await self._commit(*writes):
             if not self.dry:
                 self.tally.state = await self.space.state()

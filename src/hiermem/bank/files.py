@@ -28,7 +28,6 @@ from hiermem.bank.prompt import BankAnswer, FileAnswer, NoteBatch
 from hiermem.bank.rules import check_file_name
 from hiermem.bank.sections import MAX_FILE, lines_of, lost_lines, tidy, visible
 from hiermem.calls.answers import blank
-from hiermem.config import BankPolicy
 from hiermem.types.bank import Note
 
 #: What can be wrong with an answer; the model is asked to mend each.
@@ -40,6 +39,9 @@ _NONE: Final = "/dev/null"
 #: Up to this product of their line counts, two texts are compared line by line.
 _MOST_COMPARED: Final = 4_000_000
 _CONTEXT: Final = 3
+#: The lines, and the share of a file's lines, of which no more may disappear at once.
+_LOST_LINES: Final = 5
+_LOST_SHARE: Final = 0.5
 #: A line as tools that apply a diff see it: only a line feed ends it.
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 #: The first line of a code block that holds a whole file.
@@ -91,13 +93,10 @@ class Applied:
         return tuple(note for note in self.consumed if note.dropped_for)
 
 
-def settle(
-    answer: BankAnswer, shown: NoteBatch, policy: BankPolicy
-) -> tuple[Applied | None, tuple[AnswerError, ...]]:
+def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[AnswerError, ...]]:
     """Return the usable part of an answer (None if there is none), and what is wrong with it.
 
-    A file is refused for its loss if it loses more than the share ``policy.loss_share`` of its
-    lines and more than ``policy.loss_lines`` of them.
+    A file is refused if it loses more than five of its lines, and more than half of them.
     """
     named = answer.names_notes
     if not named and not visible(answer.synthesis).strip():
@@ -110,7 +109,7 @@ def settle(
     problems += wrong_drops
     meant = _losses(answer, shown, drafts, whole=True)
     for position, (lost, of) in meant.items():
-        if lost > policy.loss_lines and lost > policy.loss_share * of:
+        if lost > _LOST_LINES and lost > _LOST_SHARE * of:
             detail = f"{lost} of its {of} lines are gone; keep what no note contradicts"
             problems.append(
                 AnswerError("loss", detail, answer.bank_files[position].filename, position)

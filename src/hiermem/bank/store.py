@@ -197,7 +197,7 @@ def bank_claim(space: SpaceContext, run_id: str) -> RecordClaim:
     """Return the claim under which a run changes the bank of a space, not taken yet."""
     return RecordClaim(
         run_id,
-        space.policy.lease,
+        space.handle.update_policy.lease,
         space.handle.store_now,
         read=lambda: space.one(records.CLAIM),
         put=lambda writes, attempts: space.put(writes, attempts=attempts),

@@ -384,7 +384,7 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
         most = run.limit
         if most is not None:
             most -= extract_prompt.schema_tokens(run.counter.count) + run.answer
-        judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)
+        judge = partial(judge_chunk, request, limit=most)
         verdict = await ask_for(run, result, request, judge, most=most)
         if isinstance(verdict, Rejected):
             failure = Failure(chunk.id, "map", verdict.cause, result.spent.calls, verdict.detail)

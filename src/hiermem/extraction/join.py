@@ -178,7 +178,6 @@ class SummaryReduction:
             judge_joined,
             request,
             input_tokens=state.input_tokens,
-            repairs=run.policy.repairs,
             limit=most,
         )
         verdict = await ask_for(run, state, request, judge, most=most, prompt=prompt)

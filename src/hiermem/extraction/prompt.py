@@ -309,11 +309,12 @@ def lines_of(summary: str, part: int) -> Iterator[Unit]:
 
 
 def judge_chunk(
-    request: LLMRequest, response: LLMResponse, *, repairs: int, limit: int | None
+    request: LLMRequest, response: LLMResponse, *, limit: int | None, is_last: bool = False
 ) -> Verdict[ParsedAnswer]:
     """Read the answer to a chunk. ``request`` is the first one, without a repair.
 
-    ``repairs`` are left; ``limit`` is the most tokens of a rendered request, None for no limit.
+    ``limit`` is the most tokens of a rendered request, None for no limit. The model is asked once
+    to repair its answer.
     """
     if (ended := finish_cause(response)) is not None:
         return Rejected(ended[1], *ended)
@@ -321,9 +322,9 @@ def judge_chunk(
         parsed = parse(response.text)
     except InvalidAnswerError as error:
         reason = f"schema:{error.problem}"
-        if not repairs:
+        if is_last:
             return Rejected(reason, *cause_of(error))
-        again = partial(judge_chunk, request, repairs=repairs - 1, limit=limit)
+        again = partial(judge_chunk, request, limit=limit, is_last=True)
         return Retry(repair(request, error, limit=limit), reason, again)
     return Accepted(parsed, response.model)
 
@@ -333,8 +334,8 @@ def judge_joined(
     response: LLMResponse,
     *,
     input_tokens: int,
-    repairs: int,
     limit: int | None,
+    is_last: bool = False,
 ) -> Verdict[str]:
     """Judge one summary in place of several, of ``input_tokens`` together."""
     standard = Standard(source_of(request, limit=MOST_ANCHORS), input_tokens)
@@ -344,9 +345,7 @@ def judge_joined(
     if (ended := finish_cause(response)) is not None:
         return Rejected(ended[1], *ended)
     reason = ",".join(problem.kind for problem in draft.problems)
-    if not repairs:
+    if is_last:
         return Rejected(reason, "provider", reason)
-    again = partial(
-        judge_joined, request, input_tokens=input_tokens, repairs=repairs - 1, limit=limit
-    )
+    again = partial(judge_joined, request, input_tokens=input_tokens, limit=limit, is_last=True)
     return Retry(repair_join(request, draft.problems, limit=limit), reason, again)

@@ -27,11 +27,10 @@ import numpy as np
 
 from hiermem.calls.report import with_current_outcome
 from hiermem.calls.run import JournalledRun
-from hiermem.config import LONGEST_LEASE
 from hiermem.errors import BusyError, ConflictError, HiermemError, UsageError
 from hiermem.handle import Handle
 from hiermem.search import vectors
-from hiermem.search.embedder_client import EmbedderClient
+from hiermem.search.embedder_client import EMBED_TIMEOUT, EmbedderClient
 from hiermem.search.index import Array, Index, spoken
 from hiermem.search.indexes import STRIDE, SessionIndex, stored_blocks
 from hiermem.search.results import EmbeddingReport
@@ -302,7 +301,7 @@ class _EmbeddingPass:
         #: Messages without vectors, if the pass was stopped early.
         self._remaining: int | None = None
         # Longer than one request may take.
-        lease = min(2 * handle.search_policy.embed_timeout + 60, LONGEST_LEASE)
+        lease = 2 * EMBED_TIMEOUT + 60
         self.run = JournalledRun(
             store=handle.store,
             tree=handle.store.tree(session_id),

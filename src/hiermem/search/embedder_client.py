@@ -27,6 +27,8 @@ from hiermem.tokens import sizes_of
 _log = logging.getLogger("hiermem.search")
 #: How often a request is retried after a transient failure.
 _RETRIES: Final = 4
+#: The most seconds that one request takes.
+EMBED_TIMEOUT: Final = 60.0
 #: The most seconds that a question waits for the rate limit; a caller waits for its hits.
 _QUESTION_WAIT: Final = 1.0
 #: How many questions' vectors are cached.
@@ -165,7 +167,7 @@ class EmbedderClient:
         answer: Any = None
         raised = ""
         try:
-            async with asyncio.timeout(self._policy.embed_timeout):
+            async with asyncio.timeout(EMBED_TIMEOUT):
                 answer = embedder.embed(list(texts), kind=kind)
                 if inspect.isawaitable(answer):
                     answer = await answer
