@@ -330,10 +330,6 @@ MEMORY_CALLS = {
         "limit": (*NOT_A_COUNT, 0, None),
     },
     "tenants": {"after": (5, b"x"), "limit": (*NOT_A_COUNT, 0, None)},
-    "erase_session": {
-        "session_id": (*NOT_A_NAME, "no-such-session"),
-        "forks": ("bogus", 5, None, ["all"]),
-    },
 }
 PARTS = {
     "tenant": NOT_A_NAME,
@@ -378,7 +374,6 @@ NEEDED = {
     "quarantine": {"indices": [0]},
     "fork": {"new_id": "f"},
     "recompress": {"level": 1},
-    "erase_session": {"session_id": "s"},
     "note": {"text": "x"},
     "read": {"name": "progress.md"},
     "rollback": {"to": 0},

@@ -183,7 +183,6 @@ MEMORY: dict[str, Call] = {
     "rebuild_index": (lambda m: m.rebuild_index(), IndexReport),
     "reembed": (lambda m: m.reembed(), list),
     "check": (lambda m: m.check(), CheckReport),
-    "erase_session": (lambda m: m.erase_session("fork"), Receipt),
     "erase_tenant": (lambda m: m.erase_tenant(), Receipt),
     "scrub": (lambda m: m.scrub(), Scrubbed),
     "backup": (lambda m: m.backup("copy.db"), StoreCopy),
@@ -297,7 +296,7 @@ if TYPE_CHECKING:
         session.feedback("L1.0")  # type: ignore[call-arg]
         session.anything()  # type: ignore[attr-defined]
         memory.runs(10)  # type: ignore[call-arg]
-        memory.erase_session("s", forks=True)  # type: ignore[arg-type]
+        memory.session("s").delete(forks=True)  # type: ignore[arg-type]
         space.notes("gone")  # type: ignore[arg-type]
         worker.drain("5")  # type: ignore[arg-type]
         graph.entity("x", "file")  # type: ignore[call-arg]

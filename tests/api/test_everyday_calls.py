@@ -74,7 +74,7 @@ def test_sessions_are_counted_without_reading_them():
             for wanted in ({"user": user}, {"user": user, "app": "web"}):
                 found = memory.count_sessions(metadata=wanted)
                 assert found == len(memory.sessions(metadata=wanted))
-        memory.erase_session("s0")
+        memory.session("s0").delete()
         assert memory.count_sessions() == memory.count_sessions(metadata={}) == 6
 
 

@@ -97,7 +97,7 @@ def test_changes_as_published(tmp_path):
         assert report.failures == {}
         assert memory.check().ok, memory.check().findings
 
-        assert memory.erase_session("support-42-b").kind == "erase_session"
+        assert memory.session("support-42-b").delete().kind == "erase_session"
         assert other.messages() == []
         assert memory.erase_tenant().removed["sessions"] == 1
         assert memory.sessions() == []
@@ -269,6 +269,6 @@ async def test_the_async_twin_forks_and_erases(tmp_path):
         assert (await other.messages(5, 6))[0].content == talk(6)[5].content
         await other.append(Message.user("And then?"))
         assert (await session.status()).messages == 30
-        receipt = await memory.erase_session("s", forks="keep")
+        receipt = await memory.session("s").delete(forks="keep")
         assert receipt.kept_in == ("t",)
         assert (await memory.check()).ok

@@ -384,7 +384,7 @@ async def test_erasing_drops_the_index_that_an_earlier_handle_left() -> None:
     gc.collect()
     held = memory._resources.handle.index_cache
     assert ("a", "s") in held
-    await memory.for_tenant("a").erase_session("s")
+    await memory.for_tenant("a").session("s").delete()
     assert ("a", "s") not in held
     assert held._total == 0
     await memory.close()

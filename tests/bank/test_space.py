@@ -65,7 +65,7 @@ async def test_a_space_and_a_session_may_share_a_name(memory):
     await session.append(Message.user("hello"))
     space = await filled(memory, "one")
     assert await session.runs() == []
-    await memory.erase_session("x")
+    await memory.session("x").delete()
     assert await space.files() == ["decisions.md", "progress.md"]
     assert len(await space.notes("consumed")) == 1
     assert len(await space.runs()) == 1
@@ -222,7 +222,7 @@ async def test_an_erased_session_and_an_erased_fork_name_it(memory):
     note = await memory.space("a/b", rules=RULES).note("one", sources=[("s", 0)])
     assert (await fork.erase([0])).unproven == (f"note {note.key} of space 'a/b'",)
     other = await memory.space("a/b").note("two", sources=[("s", 1)])
-    assert other.key in (await memory.erase_session("s")).unproven[0]
+    assert other.key in (await memory.session("s").delete()).unproven[0]
     assert (await memory.check()).findings == ()
 
 

@@ -149,5 +149,5 @@ def test_a_session_that_is_erased_while_sessions_are_listed_is_left_out():
         for name in ("a", "b", "c"):
             memory.session(name).append(Message.user("Hello."))
         records = list(sessions_of(memory, order_by="last_activity"))
-        memory.erase_session("b")
+        memory.session("b").delete()
         assert {each.id for each, _ in by_newest(memory, records)} == {"a", "c"}

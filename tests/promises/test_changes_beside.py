@@ -98,7 +98,7 @@ def memory_over(store, settings):
 
 
 async def _begun_anew(memory, session):
-    await memory.erase_session("s")
+    await memory.session("s").delete()
     await session.append([said(n, words=30) for n in range(26)])
     await session.update(deadline=SOON)
 

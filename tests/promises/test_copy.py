@@ -136,7 +136,7 @@ async def test_a_copy_of_a_space_is_the_space_and_its_members(kind, tmp_path):
     assert (await memory.copy_to(target, space="ada")).replaced == 1
     assert len(await copied.space("ada").notes()) == 2
     assert len(await copied.space("bob").notes()) == 1
-    await memory.erase_session("ada 2")
+    await memory.session("ada 2").delete()
     assert (await memory.copy_to(target, space="ada")).removed == 1
     assert (await memory.copy_to(target)).ok
     assert await content(target) == await content(source)
@@ -261,7 +261,7 @@ async def test_what_was_erased_in_the_source_does_not_stay_at_the_target():
     await space.note("A note.")
     await memory.copy_to(target)
     await memory.session("t").erase([3])
-    await memory.erase_session("s")
+    await memory.session("s").delete()
     await memory.space("team").delete()
     report = await memory.copy_to(target)
     assert (report.ok, report.removed, report.replaced) == (True, 1, 2)
@@ -289,7 +289,7 @@ async def test_a_target_that_differs_is_refused_and_left_as_it_was():
         await other.session("t").append(Message.user("more", created_at=now()))
 
     async def erase(other):
-        await other.erase_session("t")
+        await other.session("t").delete()
 
     async def note(other):
         await other.space("team").note("Another note.")
@@ -304,7 +304,7 @@ async def test_a_target_that_differs_is_refused_and_left_as_it_was():
         assert await content(target) == before
     # What was erased at the target is refused as well when it has gone from both.
     target = await changed(append)
-    await memory.erase_session("t")
+    await memory.session("t").delete()
     with pytest.raises(ConflictError, check=of_kind("copy")):
         await memory.copy_to(target)
     stranger = await sqlite()

@@ -195,7 +195,7 @@ async def test_a_session_that_is_erased_leaves_no_byte_behind(forks, tmp_path):
     await session.edit(3, "Edited zqeditedcanary.")
     await session.fork("f", at=12)
     await memory.session("f").append(Message.user("Own zqowncanary.", created_at=START))
-    receipt = await memory.erase_session("s", forks=forks)
+    receipt = await memory.session("s").delete(forks=forks)
     assert receipt.scrubbed
     assert (receipt.forks_reached, receipt.kept_in) == (
         (("f",), ()) if forks == "all" else ((), ("f",))

@@ -349,7 +349,7 @@ async def test_another_handles_appends_and_summaries_are_seen(tmp_path):
 async def test_a_session_erased_and_begun_again_has_nothing_of_the_old_one():
     memory, session = await filled(MemoryStore(), 20, clock=lambda: START)
     assert await session.search("violin")
-    await memory.erase_session("s")
+    await memory.session("s").delete()
     assert await session.search("violin") == []
     await session.append([said(n, "the zeppelin departs") for n in range(30)])
     assert await session.search("violin") == []

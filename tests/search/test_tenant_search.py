@@ -195,7 +195,7 @@ def test_it_finds_exactly_what_stands(steps, lazy):
                         await memory.session(name).fork(f"f{made}", at=at)
                         stands[f"f{made}"] = list(own[:at])
                     elif act == "drop" and own:
-                        await memory.erase_session(name, forks="keep")
+                        await memory.session(name).delete(forks="keep")
                         del stands[name]
                     elif place < len(own) and own[place] is not None:
                         if act == "edit":

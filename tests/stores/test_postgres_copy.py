@@ -89,7 +89,7 @@ async def test_a_memory_goes_to_postgresql_and_back(tmp_path, opened):
     # What has changed since comes with the next copy, and what was erased goes.
     await memory.session("t").append(Message.user("Later."))
     await memory.session("s").erase([7])
-    await memory.erase_session("fork")
+    await memory.session("fork").delete()
     await memory.space("team").note("Another note.")
     report = await memory.copy_to(target)
     assert (report.ok, report.replaced, report.removed) == (True, 2, 1)

@@ -66,7 +66,7 @@ async def _lived(store):
     await session.reopen()
     await session.append(Message.user("Later.", created_at=START + timedelta(days=3)))
     kept = [await image(memory, name) for name in ("s", "f")]
-    receipt = await memory.erase_session("f")
+    receipt = await memory.session("f").delete()
     reports.append((receipt.removed, receipt.kept_in))
     await memory.session("f").append(Message.user("Anew.", created_at=START))
     kept += [await image(memory, name) for name in ("s", "f")]
@@ -92,7 +92,7 @@ async def test_an_erased_session_is_begun_anew_by_an_append_that_knew_it():
     session = one.session("s")
     await session.append(Message.user("Hello."))
     before = await one._handle.store.session("s")
-    await two.erase_session("s")
+    await two.session("s").delete()
     assert await session.append(Message.user("Again.")) == [0]
     after = await one._handle.store.session("s")
     assert after.epoch != before.epoch

@@ -271,5 +271,5 @@ async def test_p11_an_erasure_takes_the_counts_of_what_it_reaches():
         await session.erase([3])
         (kept,) = await memory._handle.store.records(RETRY)
         assert '"span":[10,20]' in kept.body
-        await memory.erase_session("s")
+        await memory.session("s").delete()
         assert not await memory._handle.store.records(RETRY)

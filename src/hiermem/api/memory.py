@@ -20,7 +20,7 @@ from hiermem.api.session import AsyncSession
 from hiermem.api.space import AsyncSpace
 from hiermem.calls.report import RunReport
 from hiermem.calls.retry import shielded
-from hiermem.changes.receipts import ForkHandling, Receipt, StoreCopy
+from hiermem.changes.receipts import Receipt, StoreCopy
 from hiermem.config import (
     BankPolicy,
     ContextPolicy,
@@ -492,19 +492,6 @@ class AsyncMemory(Brief):
         if self._is_child:
             raise UsageError(f"no memory of for_tenant() {what}; ask the one that opened the store")
         return self._resources.store
-
-    async def erase_session(self, session_id: str, *, forks: ForkHandling = "all") -> Receipt:
-        """Erase a session with everything that is kept of it; return what was removed.
-
-        With ``forks="all"``, the sessions that were forked from it lose its messages too. With
-        "keep" they keep them, and the receipt names those sessions.
-
-        Raises NotFoundError.
-        """
-        from hiermem.changes import change
-
-        name = check_name(session_id, what="session id")
-        return await change.erase_session(self._resources.opened(), name, forks=forks)
 
     async def erase_tenant(self) -> Receipt:
         """Erase everything kept for this tenant, its journal too; return what was removed."""

@@ -105,7 +105,9 @@ class AsyncSession(Brief):
     async def delete(self, *, forks: ForkHandling = "all") -> Receipt:
         """Erase the session with everything that is kept of it; return what was removed.
 
-        This is ``memory.erase_session`` of this session. A later append begins a new session.
+        With ``forks="all"``, the sessions that were forked from it lose its messages too. With
+        "keep" they keep them, and the receipt names those sessions. A later append begins a new
+        session.
 
         Raises NotFoundError.
         """
@@ -426,7 +428,7 @@ class AsyncSession(Brief):
             reserve_for_messages=reserve_for_messages,
             reserve_for_output=reserve_for_output,
             system=system,
-            tools=arguments.tool_schemas(tools),
+            tools=tools,
         )
         request = select.Request(
             budget,
@@ -656,6 +658,8 @@ class AsyncSession(Brief):
         """
         from hiermem.search import ahead
 
+        if at is not None:
+            arguments.whole(at, "at")
         about = self._about.of_fork(check_name(new_id, what="new_id"))
         if title is not None:
             title = check(title, what="title", cap=MAX_NAME)

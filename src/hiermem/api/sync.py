@@ -542,7 +542,6 @@ class Memory(BlockingFacade[AsyncMemory]):
 
     worker = blocking_as(AsyncMemory.worker, Worker)
     list_due = blocking(AsyncMemory.list_due)
-    erase_session = blocking(AsyncMemory.erase_session)
     erase_tenant = blocking(AsyncMemory.erase_tenant)
     rebuild_index = blocking(AsyncMemory.rebuild_index)
     reembed = blocking(AsyncMemory.reembed)

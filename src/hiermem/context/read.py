@@ -16,7 +16,6 @@ from typing import Any, Final
 from hiermem import arguments
 from hiermem.calls.report import RunReport, report, with_current_outcome
 from hiermem.config import HierarchyConfig
-from hiermem.context.space import person_of
 from hiermem.context.zone import MOST, Pin, of_messages
 from hiermem.errors import BusyError, NotFoundError, StoreCorruptError, UsageError
 from hiermem.handle import Handle, session_state
@@ -182,6 +181,8 @@ async def messages(
 
 async def pins(handle: Handle, session_id: str) -> tuple[Pin, ...]:
     """Return the pins of a session, the newest first."""
+    from hiermem.context.space import person_of
+
     record = await handle.record_or_new(session_id)
     flagged = [await handle.store.flagged(session_id, flag, limit=MOST) for flag in IN_SIGHT]
     messages = [stored for each in flagged for stored in each]

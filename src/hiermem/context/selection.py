@@ -125,7 +125,7 @@ class ContextBudget:
     reserve_for_messages: int | None = _RESERVE
     reserve_for_output: int = 0
     system: str | None = None
-    tools: tuple[Mapping[str, Any], ...] = ()
+    tools: Sequence[Mapping[str, Any]] = ()
     available_for_summaries: int = _Default(0)
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ from hiermem.log import fork_plan
 from hiermem.log.alignment import Said, SyncReport, align, parts_of, rewrite_id, said, said_in
 from hiermem.log.events import edits_of
 from hiermem.text import fence, measure
-from hiermem.text.policy import check_name, clean_message
+from hiermem.text.policy import clean_message
 from hiermem.text.wishes import flags_of
 from hiermem.tokens import LONG, in_thread_if_long
 from hiermem.tree import fold
@@ -514,9 +514,6 @@ async def fork(
 
     Raises NotFoundError if the source does not have so many, and ConflictError.
     """
-    check_name(new_id, what="session id")
-    if at is not None:
-        arguments.whole(at, "at")
     await handle.record(source_id)
     decide = partial(
         fork_plan.fork,

@@ -845,7 +845,7 @@ class Tools:
         if confirm != session:
             raise UsageError("confirm must be the id of the conversation; nothing was erased")
         place = await self.found(session, whole=True)
-        return await self._memory.erase_session(place.id, forks=forks)
+        return await self._memory.session(place.id).delete(forks=forks)
 
 
 def hints_of(method: object) -> ToolAnnotations | None:
