@@ -181,16 +181,19 @@ async def messages(
 
 async def pins(handle: Handle, session_id: str) -> tuple[Pin, ...]:
     """Return the pins of a session, the newest first."""
-    from hiermem.context.space import person_of
-
     record = await handle.record_or_new(session_id)
     flagged = [await handle.store.flagged(session_id, flag, limit=MOST) for flag in IN_SIGHT]
     messages = [stored for each in flagged for stored in each]
+    person = None
+    if record.space is not None:
+        from hiermem.context.space import person_of
+
+        person = await person_of(handle, record)
     return of_messages(
         messages,
         handle.counter.count,
         among_people=session_state(record).among_people,
-        person=await person_of(handle, record),
+        person=person,
     )
 
 

@@ -536,8 +536,11 @@ async def _known(
         record = replace(record, space=request.space)
     held: tuple[Pin, ...] = ()
     if has_pins:
-        from hiermem.context.space import person_of
+        person = None
+        if record.space is not None:
+            from hiermem.context.space import person_of
 
+            person = await person_of(handle, record)
         pinned = {
             stored.index: stored
             for _ in range(len(wishes.IN_SIGHT) + len(own))
@@ -547,7 +550,7 @@ async def _known(
             pinned.values(),
             handle.counter.count,
             among_people=session_state(record).among_people,
-            person=await person_of(handle, record),
+            person=person,
             also=own,
         )
     states = {view.name: view.state for views in found for view in views}
