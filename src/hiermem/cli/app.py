@@ -108,7 +108,7 @@ def mcp(
     *,
     http: bool = False,
     host: str = "127.0.0.1",
-    port: Annotated[int, Option(min=1, max=65535)] = 8000,
+    port: Annotated[int, Option(min=1, max=65_535)] = 8000,
     allow_host: list[str] | None = None,
     read_only: bool = False,
     tools: Annotated[str, Option(metavar="core|all|NAMES")] = "core",

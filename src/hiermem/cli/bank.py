@@ -77,8 +77,7 @@ class OneSpace(Place):
 
 
 def about(
-    place: InSpace,
-    words: Annotated[list[str] | None, Argument(metavar="TEXT")] = None,
+    place: InSpace, words: Annotated[list[str] | None, Argument(metavar="TEXT")] = None
 ) -> None:
     """Print what is known: wishes, notes, lines of the bank, and a line for each conversation.
 
@@ -170,12 +169,7 @@ def note(
 
 
 def consolidate(
-    place: OneSpace,
-    *,
-    rules: Rules = None,
-    dry_run: bool = False,
-    caps: Caps,
-    model: Model,
+    place: OneSpace, *, rules: Rules = None, dry_run: bool = False, caps: Caps, model: Model
 ) -> None:
     """Merge the live notes into the bank's files.
 
@@ -257,11 +251,7 @@ def show(
             result({**data, "files": files, **counts, **facts(space.meta())})
 
 
-def history(
-    place: OneSpace,
-    *,
-    limit: Annotated[int, Option(min=1)] = 20,
-) -> None:
+def history(place: OneSpace, *, limit: Annotated[int, Option(min=1)] = 20) -> None:
     """List the revisions of a bank.
 
     Args:
@@ -293,10 +283,7 @@ def diff(
 
 
 def rollback(
-    to: Annotated[int, Argument(min=0)],
-    place: OneSpace,
-    *,
-    restore_notes: bool = False,
+    to: Annotated[int, Argument(min=0)], place: OneSpace, *, restore_notes: bool = False
 ) -> None:
     """Restore an earlier revision of a bank, as a new revision.
 
@@ -310,11 +297,7 @@ def rollback(
 
 
 def export(
-    folder: str,
-    place: OneSpace,
-    *,
-    overwrite: bool = False,
-    option: StorageOption = None,
+    folder: str, place: OneSpace, *, overwrite: bool = False, option: StorageOption = None
 ) -> None:
     """Write the bank into a plain folder, or into object storage.
 

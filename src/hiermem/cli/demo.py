@@ -75,11 +75,7 @@ def bundled() -> list[hiermem.Message]:
     return list(conversation.messages)
 
 
-def demo(
-    *,
-    budget: Annotated[int, Option(min=1500)] = 8_000,
-    db: str | None = None,
-) -> None:
+def demo(*, budget: Annotated[int, Option(min=1_500)] = 8_000, db: str | None = None) -> None:
     """Show append, update, context and search on a bundled conversation.
 
     Args:

@@ -27,12 +27,6 @@ _COUNTS = "new held changed late completed forks sessions"
 _FORMATS = ", ".join(each.name for each in FORMATS)
 
 
-def _known(name: str | None) -> str | None:
-    if name is not None and name not in _FORMATS.split(", "):
-        raise typer.BadParameter(f"there is no format {name!r}; use one of {_FORMATS}")
-    return name
-
-
 def _there(file: Path) -> Path:
     if not file.exists():
         raise typer.BadParameter(f"there is no {file}{beside(file)}")
@@ -54,16 +48,12 @@ class File:
     file: Annotated[Path, Argument(metavar="FILE", callback=_there)]
     form: Annotated[
         str | None,
-        Option(
-            "--format", callback=_known,
-            help=f"The file's format, recognised by default: {_FORMATS}.",
-        ),
-    ] = None  # fmt: skip
+        Option("--format", help=f"The file's format, recognised by default: {_FORMATS}."),
+    ] = None
     assistant: list[str] | None = None
     speaker: list[str] | None = None
     timezone: str | None = None
-
-    fields: Annotated[str | None, Option('--map', metavar='FIELDS')] = None  # fmt: skip
+    fields: Annotated[str | None, Option("--map", metavar="FIELDS")] = None
 
     def read(
         self, branches: Literal["forks", "skip"], dates: Literal["dmy", "mdy", "ymd"] | None = None

@@ -107,8 +107,7 @@ def _context_data(selection: ContextSelection) -> dict[str, Any]:
     """Return what is printed of a context as JSON beside the prompt: its figures and its blocks."""
     return {
         **facts(
-            selection,
-            "session_id max_tokens total_tokens shared_prefix_tokens messages coverage",
+            selection, "session_id max_tokens total_tokens shared_prefix_tokens messages coverage"
         ),
         "shown": shown_data(selection),
         "omitted": [each.span for each in selection.omitted],

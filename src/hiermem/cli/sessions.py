@@ -85,12 +85,7 @@ def sessions(
         for root, more, days in listed
     ]
     data = [
-        {
-            **facts(root, _FIELDS),
-            "forks": more,
-            "from": days and days[0],
-            "to": days and days[1],
-        }
+        {**facts(root, _FIELDS), "forks": more, "from": days and days[0], "to": days and days[1]}
         for root, more, days in listed
     ]
     what = "no session fits" if every else "no session is labelled so" if labels else ""

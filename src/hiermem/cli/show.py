@@ -40,8 +40,8 @@ _LINES = 60
 _DRAWN = 5_000
 #: The row of message sizes needs every message; it is left out above this many.
 _SIZED = 20_000
-#: The characters of a summary in the outline.
-_BEGINS = 60
+#: The width that an outline needs beside the texts, and the least that these have.
+_BESIDE, _BEGINS = 58, 16
 #: The date at the beginning of a summary's text; the line shows it already.
 _DATED = re.compile(r"\A\s*\[\d{4}-\d\d-\d\d\]\s*")
 #: The columns of a row's name.
@@ -110,7 +110,8 @@ def tree(session: Session, *, lowest: int | None) -> None:
         console.print(f"{plural(sum(tokens), 'token')}, {days}", style="bright_black")
         rows = [strip.days(times), *rows, strip.sizes(tokens)]
     console.print(Group(Text(), *rows, Text()))
-    say(_outline([each for level in listed for each in found[level]]))
+    room = max(_BEGINS, console.width - _BESIDE)
+    say(_outline([each for level in listed for each in found[level]], room))
     if lowest is None and listed and listed[-1] > 1:
         console.print(f"Levels below L{listed[-1]} are not listed; --level 1 lists all.")
     if left := sum(status.queue.values()):
@@ -161,8 +162,11 @@ def _listed(status: SessionStatus, lowest: int | None) -> list[int]:
     return chosen
 
 
-def _outline(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
-    """Return a row for each summary, in the order of time, those of a lower level indented."""
+def _outline(summaries: Iterable[Summary], room: int) -> list[dict[str, Any]]:
+    """Return a row for each summary, in the order of time, those of a lower level indented.
+
+    A text has at most ``room`` characters.
+    """
     ordered = sorted(summaries, key=lambda each: (each.span.start, -each.level))
     top = max((each.level for each in ordered), default=0)
     return [
@@ -175,7 +179,7 @@ def _outline(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
                 [*([] if each.status == "active" else [each.status])]
                 + [flag for flag in ("degraded", "dirty") if getattr(each.node, flag)]
             ),
-            "text": one_line(_DATED.sub("", each.text, count=1), _BEGINS) if each.made else "",
+            "text": one_line(_DATED.sub("", each.text, count=1), room) if each.made else "",
         }
         for each in ordered
     ]

@@ -23,7 +23,7 @@ _SHORT: Final = 12
 _DETAIL: Final = ("kind", "removed", "made", "reused", "degraded", "failed", "unknown", "calls",
                   "tokens_in", "tokens_out", "cost", "stopped", "reason", "swapped")  # fmt: skip
 _LEVEL: Final = """level nodes made degraded queue dirty input_tokens output_tokens compression
-    fidelity seconds"""
+    fidelity"""
 
 
 def runs(
@@ -42,8 +42,8 @@ def runs(
     with one.open() as memory:
         if run is not None:
             report = _run_of(memory, run)
-            items = [facts(each, "id state calls tokens_in tokens_out cost seconds reasons")
-                     for each in report.items]  # fmt: skip
+            names = "id state calls tokens_in tokens_out cost seconds reasons"
+            items = [facts(each, names) for each in report.items]
             view = {**facts(report.record), "seconds": report.seconds, "items": items}
             result(report, view)
             return
@@ -152,9 +152,7 @@ def migrate(*, db: options.Db = options.DB) -> None:
 
 
 def backup(
-    target: Annotated[str, Argument(metavar="FILE")],
-    *,
-    db: options.Db = options.DB,
+    target: Annotated[str, Argument(metavar="FILE")], *, db: options.Db = options.DB
 ) -> None:
     """Copy the whole store to a new file, also while others are using it.
 
@@ -180,7 +178,7 @@ def copy(
         source: The memory's file, or its postgresql:// URL.
         target: The file or URL to copy to; it may exist.
         tenant: Only this tenant; all by default.
-    """  # fmt: skip
+    """
     everything = tenant is None and session is None
     with (
         options.open_existing(source, tenant=tenant or "default") as memory,

@@ -127,9 +127,7 @@ def _updated_all(
 
 
 def _errors(
-    memory: hiermem.Memory,
-    report: types.UpdateReport | types.BatchReport,
-    touched: Iterable[str],
+    memory: hiermem.Memory, report: types.UpdateReport | types.BatchReport, touched: Iterable[str]
 ) -> dict[str, str]:
     """Return the errors by session, where not everything was made; a few of many."""
     found: dict[str, str] = {}

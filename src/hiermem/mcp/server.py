@@ -127,7 +127,7 @@ PERSON: Final = "the user"
 _PUBLISHED: Final[Mapping[str, str]] = {"sessionid": "session", "slug": "session"}
 #: What clients call a parameter of one tool.
 _MEANT: Final[Mapping[str, Mapping[str, str]]] = {
-    "list_sessions": {"title": "text", "query": "text"},
+    "list_sessions": {"title": "text", "query": "text"}
 }
 #: The least likeness of an unknown argument to the one that an error suggests.
 _LIKE: Final = 0.7

@@ -808,11 +808,7 @@ class Tools:
 
     @tool("Erase messages", destroys=True, repeatable=True)
     async def erase_messages(
-        self,
-        *,
-        session: str,
-        messages: list[int],
-        forks: Literal["all", "keep"] = "all",
+        self, *, session: str, messages: list[int], forks: Literal["all", "keep"] = "all"
     ) -> Receipt:
         """Erase messages and everything made from them, for good. This cannot be undone.
 
@@ -827,11 +823,7 @@ class Tools:
 
     @tool("Erase a conversation", destroys=True)
     async def erase_session(
-        self,
-        *,
-        session: str,
-        confirm: str,
-        forks: Literal["all", "keep"] = "all",
+        self, *, session: str, confirm: str, forks: Literal["all", "keep"] = "all"
     ) -> Receipt:
         """Erase a whole conversation and everything made from it. This cannot be undone.
 
