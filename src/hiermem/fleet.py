@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hiermem import arguments
 from hiermem.api.memory import AsyncMemory
 from hiermem.errors import UsageError
-from hiermem.summaries.plan import UpdateReport
+from hiermem.summaries.reports import UpdateReport
 from hiermem.text.policy import check_name
 from hiermem.work.turns import update_one as run_update_one
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hiermem.summaries.due import due_by_nodes, pause_after
-from hiermem.summaries.plan import UpdateReport
+from hiermem.summaries.reports import UpdateReport
 
 sys.path.append(str(Path(__file__).parent))
 from test_status import node

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.summaries.plan import UpdatePlan, UpdateReport
-from hiermem.summaries.reports import BatchReport, add_plans, add_report
+from hiermem.summaries.reports import BatchReport, UpdatePlan, UpdateReport, add_plans, add_report
 
 reports = st.builds(
     UpdateReport,

@@ -15,7 +15,7 @@ from hiermem.handle import Handle
 from hiermem.log.append import About, append, fork
 from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
-from hiermem.summaries.plan import UpdatePlan
+from hiermem.summaries.reports import UpdatePlan
 from hiermem.summaries.run import Shared
 from hiermem.testing.faults import DiedError
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM

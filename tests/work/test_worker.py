@@ -20,7 +20,7 @@ from hiermem.summaries.run import Shared
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.work.turns import sessions_to_update
-from hiermem.work.worker import background_worker
+from hiermem.work.worker import AsyncWorker
 
 LEVELS = HierarchyConfig.by_tokens()
 
@@ -54,7 +54,7 @@ class Office:
         times = {name: settings.pop(name) for name in ("clock", "sleep") if name in settings}
         shared = Shared(llm or ScriptedLLM(), ExtractiveLLM(), **times)
         store = settings.pop("store", self.store)
-        return background_worker(handle, shared, store, **settings)
+        return AsyncWorker(handle, shared, store, **settings)
 
     async def nodes(self, session):
         found = []

@@ -44,7 +44,7 @@ from hiermem.types import SessionRecord, transaction
 from hiermem.types.brief import Brief
 from hiermem.types.message import Conversation
 from hiermem.types.tree import ALL, MEMBER, UNSAID, Scope
-from hiermem.work.worker import AsyncWorker, background_worker
+from hiermem.work.worker import AsyncWorker
 
 if TYPE_CHECKING:
     from hiermem.search.search import Question
@@ -459,7 +459,7 @@ class AsyncMemory(Brief):
         resources = self._resources
         if arguments.switch(all_tenants, "all_tenants"):
             self._whole_store("has a worker for all tenants")
-        worker = background_worker(
+        worker = AsyncWorker(
             resources.opened(),
             resources.shared,
             resources.store,

@@ -32,11 +32,11 @@ from hiermem.summaries.metrics import Feedback as Feedback
 from hiermem.summaries.metrics import LevelMetrics as LevelMetrics
 from hiermem.summaries.metrics import Metrics as Metrics
 from hiermem.summaries.metrics import Served as Served
-from hiermem.summaries.plan import UpdatePlan as UpdatePlan
-from hiermem.summaries.plan import UpdateProgress as UpdateProgress
-from hiermem.summaries.plan import UpdateReport as UpdateReport
 from hiermem.summaries.reports import BatchProgress as BatchProgress
 from hiermem.summaries.reports import BatchReport as BatchReport
+from hiermem.summaries.reports import UpdatePlan as UpdatePlan
+from hiermem.summaries.reports import UpdateProgress as UpdateProgress
+from hiermem.summaries.reports import UpdateReport as UpdateReport
 from hiermem.summaries.reports import WorkerStatus as WorkerStatus
 from hiermem.tree.fold import OpenWindow as OpenWindow
 from hiermem.tree.turns import Arrival as Arrival

@@ -314,7 +314,7 @@ class AsyncSession(Brief):
         if resources.shared.llm.remote and not wait:
             caps = {"max_calls": max_calls, "max_tokens": max_tokens, "deadline": deadline}
             resources.behind(made_and_embedded(**caps))
-            from hiermem.summaries.plan import UpdateReport
+            from hiermem.summaries.reports import UpdateReport
 
             return UpdateReport()
         began = time.monotonic()

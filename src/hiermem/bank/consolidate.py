@@ -31,8 +31,8 @@ from hiermem.bank.result import ConsolidationTally
 from hiermem.bank.store import SpaceContext, bank_claim
 from hiermem.calls import limits
 from hiermem.calls.answers import Accepted
-from hiermem.calls.ask import ask_until_fit
 from hiermem.calls.budget import Budget
+from hiermem.calls.call import ask_until_fit
 from hiermem.calls.claim import ClaimLostError
 from hiermem.calls.failures import cause_of
 from hiermem.calls.rate_limit import rate_limiter

@@ -14,7 +14,7 @@ guessed: what could mean two things stays as it is, for the schema to refuse, an
 more than half of it is unusable. The answer is mended in place.
 
 *The verdict.* Each task judges its answers by its own rules, and says in one of three words what
-follows: take it (``Accepted``), ask again (``Retry``), give up (``Rejected``). ``calls.ask`` holds
+follows: take it (``Accepted``), ask again (``Retry``), give up (``Rejected``). ``calls.call`` holds
 the loop.
 """
 

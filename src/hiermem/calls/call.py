@@ -1,5 +1,10 @@
-"""Runs one model call: within the caps and rate limits, with a timeout, priced and journalled.
+"""Runs requests to a model until an answer is fit: asks, has it judged, asks again with the reason.
 
+The judge is the task's own, and pure; it runs off the event loop, because it may read all that the
+answer was made from. A call that failed is retried if that may help (``calls.retry``), and never
+beyond the run's end.
+
+Each call is made within the caps and rate limits, with a timeout, priced and journalled.
 A call that may cost money is journalled before it is made, and no call is made that would exceed a
 cap. The worst-case cost is reserved before the call. It is settled with the usage that the provider
 reports, or with our own count where it reports none.
@@ -12,19 +17,108 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Generic, NoReturn, get_args
 
+from typing_extensions import TypeVar
+
 from hiermem import errors, tracing
+from hiermem.calls.answers import Accepted, Judge, Rejected, Retry
 from hiermem.calls.budget import Reservation
 from hiermem.calls.claim import ClaimLostError
-from hiermem.calls.failures import described, places
+from hiermem.calls.failures import REPEATS, described, is_attempt, patience, places
 from hiermem.calls.limits import FRAME, Prices, plausible_usage, reported_model
+from hiermem.calls.rate_limit import sleep_unless
+from hiermem.calls.retry import retrying
 from hiermem.calls.run import CallState, N, Run
+from hiermem.errors import ModelError
 from hiermem.protocols import Finish, LLMRequest, LLMResponse
 from hiermem.text.policy import MAX_CONTENT, check
 from hiermem.tokens import tokens_of
 from hiermem.types import Unit
 from hiermem.types.transaction import Attempt, Cost
 
+T = TypeVar("T", default=str)
 _log = logging.getLogger("hiermem.calls")
+
+
+async def ask_until_fit(
+    run: Run[N],
+    state: CallState[N],
+    request: LLMRequest,
+    judge: Judge[T],
+    *,
+    within: float | None = None,
+) -> Accepted[T] | Rejected:
+    """Ask until an answer is accepted or rejected; return that verdict.
+
+    Each request has ``within`` seconds for all its tries, None for no limit. Raises what ``ask``
+    raises: SpendLimitError, ClaimLostError, and the last ModelError.
+    """
+    while True:
+        try:
+            response = await ask(run, state, request, within=within)
+        except ModelError as error:
+            if is_attempt(error):
+                state.attempts += 1
+            elif error.retryable and state.ended:
+                state.unanswered = state.ended[-1].id
+            raise
+        size = state.input_tokens if request.task == "summarise" else None
+        verdict = await run.compute(judge, response, tokens=size)
+        if verdict.reason:
+            # The journal says of each answer that was not taken why it was not.
+            judged = replace(state.ended[-1], outcome="rejected", reason=verdict.reason)
+            state.ended[-1] = judged
+            run.journal.note(judged)
+            state.attempts += 1
+        if not isinstance(verdict, Retry):
+            return verdict
+        request, judge = verdict.request, verdict.judge
+
+
+async def ask(
+    run: Run[N], state: CallState[N], request: LLMRequest, *, within: float | None = None
+) -> LLMResponse:
+    """Call the model; retry where that may help. All tries end ``within`` seconds from now.
+
+    A call that was not answered in time is repeated once, with twice the patience.
+
+    Raises SpendLimitError before a call that would exceed a cap, ClaimLostError where another run
+    has the node, and the last ModelError.
+    """
+    budget = run.budget
+    # Counted before a slot is taken, which other calls wait for.
+    counted = await prompt_tokens(request)
+    until = None if within is None else asyncio.get_running_loop().time() + within
+
+    async def pause(seconds: float) -> None:
+        with run.mark_waiting():
+            await sleep_unless(budget.stop_reason, seconds, run.sleep)
+        over = budget.stop_reason()
+        if over is not None:
+            budget.refuse(over)
+
+    with run.mark_waiting():
+        if not await run.rate_limiter.take_slot(budget.stop_reason):
+            budget.refuse(budget.stopped or "cancellation")
+    late: list[ModelError] = []
+    try:
+        async for attempt in retrying(
+            retries=run.retries,
+            pause=pause,
+            time_left=budget.time_left,
+            within=within,
+            given_up=lambda: len(late) > REPEATS,
+        ):
+            with attempt:
+                try:
+                    patient = replace(request, patience=patience(len(late)))
+                    return await call(run, state, patient, counted=counted, until=until)
+                except ModelError as error:
+                    if error.kind == "timeout":
+                        late.append(error)
+                    raise
+    finally:
+        run.rate_limiter.give_slot()
+    raise AssertionError("the last try returns or raises")
 
 
 async def call(
@@ -96,7 +190,7 @@ async def call(
         if task is None or task.cancelling():
             sent.give_up()
             raise
-        failed = errors.ModelError("the call ended in CancelledError", kind="invalid")
+        failed = ModelError("the call ended in CancelledError", kind="invalid")
     except BaseException:
         sent.give_up()
         raise
@@ -148,7 +242,7 @@ def _call_timeout(run: Run[N], until: float | None, patience: float) -> tuple[fl
     if until is not None:
         own = min(own, until - asyncio.get_running_loop().time())
         if own <= 0:
-            raise errors.ModelError("the request timed out", charged=False, kind="timeout")
+            raise ModelError("the request timed out", charged=False, kind="timeout")
     return (own, False) if left is None or own <= left else (max(0.0, left), True)
 
 
@@ -192,7 +286,7 @@ class _SentCall(Generic[N]):
             )
             self.run.rate_limiter.succeed()
 
-    def failure(self, error: Exception, request: LLMRequest) -> errors.ModelError:
+    def failure(self, error: Exception, request: LLMRequest) -> ModelError:
         """Note a call that raised, and return the error as one of our own types.
 
         Where the call may be charged for, the whole answer may have been written before it failed;
@@ -203,20 +297,20 @@ class _SentCall(Generic[N]):
         """
         name = type(error).__name__
         reason = errors.name_of(error)
-        if isinstance(error, errors.ModelError):
-            model_error: errors.ModelError = error
+        if isinstance(error, ModelError):
+            model_error: ModelError = error
         elif isinstance(error, TimeoutError):
-            model_error = errors.ModelError(
+            model_error = ModelError(
                 f"the call ended in {name}; raise call_timeout, or lower concurrency",
                 kind="timeout",
             )
         elif isinstance(error, ConnectionError):
-            model_error = errors.ModelError(f"the call ended in {name}", kind="transient")
+            model_error = ModelError(f"the call ended in {name}", kind="transient")
         elif isinstance(error, errors.HiermemError):
-            model_error = errors.ModelError(f"the call ended in {name}", charged=False)
+            model_error = ModelError(f"the call ended in {name}", charged=False)
         else:
-            model_error = errors.ModelError(f"the call ended in {name}", kind="invalid")
-        if not isinstance(error, (errors.ModelError, TimeoutError, ConnectionError)):
+            model_error = ModelError(f"the call ended in {name}", kind="invalid")
+        if not isinstance(error, (ModelError, TimeoutError, ConnectionError)):
             model_error.detail = self._report_fault(error, request)
             reason = model_error.detail
         elif model_error.detail:
@@ -325,8 +419,8 @@ def _checked(response: object, *, asked: str) -> LLMResponse:
     return replace(response, usage=plausible_usage(response.usage), model=model)
 
 
-def _unexpected(what: str) -> errors.ModelError:
-    return errors.ModelError(what, kind="invalid", detail=what)
+def _unexpected(what: str) -> ModelError:
+    return ModelError(what, kind="invalid", detail=what)
 
 
 async def _claim_and_journal(

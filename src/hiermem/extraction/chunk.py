@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from hiermem.calls.answers import Accepted, Judge, Rejected
-from hiermem.calls.ask import ask_until_fit
+from hiermem.calls.call import ask_until_fit
 from hiermem.calls.failures import cause_of
 from hiermem.calls.limits import request_tokens
 from hiermem.calls.retry import TRIES, retry_store, shielded

@@ -14,7 +14,7 @@ from typing import Final
 
 from hiermem.errors import HiermemError, NotFoundError, StoreError
 from hiermem.handle import Handle
-from hiermem.summaries.plan import UpdateReport
+from hiermem.summaries.reports import UpdateReport
 from hiermem.types import SessionRecord
 
 _log = logging.getLogger("hiermem.search")

@@ -17,6 +17,7 @@ from hiermem.protocols import ChatMessage
 from hiermem.summaries import plan
 from hiermem.summaries.inputs import Inputs, fitted, from_messages
 from hiermem.summaries.node import copied, count_attempts, is_left_alone, prompts_due
+from hiermem.summaries.reports import UpdatePlan
 from hiermem.summaries.run import (
     UpdateRun,
     read_flagged,
@@ -38,7 +39,7 @@ async def plan_update(
     planned: Iterable[Node] = (),
     *,
     follow_strategy: bool = True,
-) -> plan.UpdatePlan:
+) -> UpdatePlan:
     """Add up the calls and tokens of an update in which every answer is fit.
 
     It covers the first ``counts`` nodes of each level, and the ``planned`` ones, lowest level
@@ -89,7 +90,7 @@ async def plan_update(
         record = inputs.tokens + _HEAD * len(node.children)
         tokens_in += frames[node.level] + min(record, room or record)
     prices = getattr(run.llm, "prices", None)
-    return plan.UpdatePlan(
+    return UpdatePlan(
         calls=calls,
         calls_max=calls if run.is_deterministic else 2 * calls,
         tokens_in=tokens_in,

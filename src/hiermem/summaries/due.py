@@ -29,7 +29,7 @@ from hiermem.types import Node, SessionRecord
 from hiermem.types.transaction import Changes, Due
 
 if TYPE_CHECKING:
-    from hiermem.summaries.plan import UpdateReport
+    from hiermem.summaries.reports import UpdateReport
 
 #: Due now.
 AT_ONCE: Final = Due()

@@ -1,7 +1,7 @@
 """Runs the making of one node: reads its inputs, finds or asks for its text.
 
 Nothing is committed and no transaction is open meanwhile; ``rounds`` commits the Outcome. An answer
-with a hard problem never gets into one. ``making`` and ``plan`` decide.
+with a hard problem never gets into one. ``plan`` decides.
 
 The attempts that failed for a text are counted in a record of the session, by the input hash. So
 the count goes with the session and its messages, and every session of the tenant finds it.
@@ -19,8 +19,8 @@ from itertools import dropwhile
 from typing import Final
 
 from hiermem.calls.answers import Rejected
-from hiermem.calls.ask import ask_until_fit
 from hiermem.calls.budget import ALL_ATTEMPTS
+from hiermem.calls.call import ask_until_fit
 from hiermem.calls.claim import ClaimLostError
 from hiermem.calls.failures import shown
 from hiermem.calls.retry import retry_store
@@ -30,7 +30,7 @@ from hiermem.prompts.template import Length
 from hiermem.protocols import ChatMessage, LLMRequest, TokenCounter
 from hiermem.summaries import assess as retries
 from hiermem.summaries import inputs as labelling
-from hiermem.summaries import making, plan
+from hiermem.summaries import plan
 from hiermem.summaries.assess import (
     PROMPTS,
     RETRY,
@@ -43,8 +43,7 @@ from hiermem.summaries.assess import (
     source_of,
 )
 from hiermem.summaries.inputs import Inputs, Labels, fitted
-from hiermem.summaries.making import NodeTask, Outcome
-from hiermem.summaries.plan import Failure
+from hiermem.summaries.plan import Failure, NodeTask, Outcome
 from hiermem.summaries.run import UpdateRun, read_inputs
 from hiermem.tree import status
 from hiermem.types import Node, Revision
@@ -84,8 +83,8 @@ async def make(run: UpdateRun, node: Node, until_stored: AsyncExitStack) -> Outc
         clean=serving is not None and plan.is_clean(node, inputs, serving, follow=follow),
         flagged=any(map(status.is_flagged, below)),
     )
-    if making.is_right(task):
-        return making.clean(task)
+    if plan.is_right(task):
+        return plan.clean(task)
     if node.verbatim or inputs.empty:
         return _serve(run, task, "made", await run.compute(copied, run, node, inputs))
     return await _Asking(run, task).outcome(until_stored)
@@ -94,18 +93,18 @@ async def make(run: UpdateRun, node: Node, until_stored: AsyncExitStack) -> Outc
 def copied(run: UpdateRun, node: Node, inputs: Inputs) -> Revision:
     """Return the revision that copies a node's inputs word for word."""
     how = run.plan(node.level)
-    return making.copy(node, inputs, how, count=run.counter.count, now=run.now())
+    return plan.copy(node, inputs, how, count=run.counter.count, now=run.now())
 
 
 def _serve(
     run: UpdateRun,
     task: NodeTask,
-    kind: making.OutcomeKind,
+    kind: plan.OutcomeKind,
     revision: Revision,
     generating: Node | None = None,
 ) -> Outcome:
     overlap = run.config.overlap
-    return making.serve(task, kind, revision, overlap=overlap, generating=generating)
+    return plan.serve(task, kind, revision, overlap=overlap, generating=generating)
 
 
 class _Asking:
@@ -127,12 +126,12 @@ class _Asking:
         if not node.forced:
             earlier = await run.store.reusable(self._wanted)
             if earlier is not None and plan.may_reuse(earlier, self._length):
-                return _serve(run, task, "reused", making.moved_here(task, earlier, now=run.now()))
+                return _serve(run, task, "reused", plan.moved_here(task, earlier, now=run.now()))
         count = await count_attempts(run, self._wanted)
         if prompts := prompts_due(node, count, run):
             return await self._made(prompts, count, until_stored)
         if node.status == "active" and plan.is_stand_in_of(task.serving, node.level, task.inputs):
-            return making.clean(task)
+            return plan.clean(task)
         return await self._go_without(UnfitError("rejected", count.error), count)
 
     async def _made(
@@ -170,14 +169,14 @@ class _Asking:
         generating = replace(task.generating, error=unfit.error, attempts=count.count)
         tries = unfit.attempts if node.forced else count.count
         is_due = plan.stand_in_is_due(unfit.kind, attempts=tries, policy=run.policy)
-        outcome = making.go_without(task, generating, unfit.error, stand_in_is_due=is_due)
+        outcome = plan.go_without(task, generating, unfit.error, stand_in_is_due=is_due)
         if outcome is None:
             request, standard = self._request(task.inputs, self._length)
             response = await run.fallback.complete(request)
             draft = await asyncio.to_thread(assess, request, standard, response)
             if draft.fit:
                 return self._served("degraded", draft, await (labels or self._labels()), generating)
-            outcome = making.failed(node, generating, unfit.error)
+            outcome = plan.failed(node, generating, unfit.error)
         return replace(outcome, attempts=tuple(self._state.ended))
 
     def _labels(self) -> asyncio.Task[Labels]:
@@ -188,7 +187,7 @@ class _Asking:
 
     def _served(
         self,
-        kind: making.OutcomeKind,
+        kind: plan.OutcomeKind,
         draft: Draft,
         labels: Labels,
         generating: Node | None = None,
@@ -196,7 +195,7 @@ class _Asking:
         """Return the outcome that makes ``draft`` serve, with its calls and their cost."""
         run, state, degraded = self._run, self._state, kind == "degraded"
         how = run.plan(self._node.level, run.fallback if degraded else None)
-        revision = making.revision_of(
+        revision = plan.revision_of(
             self._task, draft, labels, how, self._length, now=run.now(), degraded=degraded
         )
         end = revision.created_at

@@ -1,25 +1,34 @@
-"""Decides how a node is made, how long its text is, and when the extractive stand-in is due.
+"""Decides how a node is made, how long its text is, and which text serves in the end.
 
-Every choice of an update is a function of values that were read before; ``node`` puts these choices
-in their order for one node.
+::
+
+    inputs -> clean | copied word for word | reused | asked for -> made
+                                                         |
+                                                  no answer is fit -> stand-in | kept | failed
+
+Every choice is a function of values that were read before; ``node`` reads them and asks the models.
+The inputs may change while a model answers; ``status.rebase`` decides at the commit what follows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.errors import ConfigError
 from hiermem.prompts.template import Length, PromptTemplate
-from hiermem.summaries.inputs import Inputs
-from hiermem.text.measure import VERBATIM, input_hash, strategy_hash
+from hiermem.summaries.assess import MOST_ANCHORS, Draft
+from hiermem.summaries.inputs import Inputs, Labels, note_overlap, of_inputs, rebase, word_for_word
+from hiermem.text import facts, units
+from hiermem.text.measure import VERBATIM, input_hash, output_hash, strategy_hash
+from hiermem.tree import status
 from hiermem.tree.levels import weigh
 from hiermem.types import Node, Revision
-from hiermem.types.brief import Brief
-from hiermem.types.transaction import Cost
+from hiermem.types.transaction import Attempt
 
 #: Inputs are not cut into smaller pieces than this, which would say nothing one by one.
 _LEAST_ROOM: Final = 64
@@ -36,82 +45,6 @@ _OF_ALLOTTED: Final[Mapping[str, float]] = {"concise": 0.6}
 #: A plan's assumptions: seconds of a remote call, and tokens per second of local work.
 _REMOTE_SECONDS: Final = 4.0
 _LOCAL_TOKENS: Final = 250_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class UpdatePlan(Cost):
-    """The work that an update would do; nothing was written and no model was called.
-
-    ``calls`` and ``tokens_out`` are exact if every answer is fit and of the size that is asked for;
-    ``tokens_in`` and, if the model has prices, ``cost`` are then right to 10 %. ``calls_max`` is
-    the most if each answer is asked for once more; calls repeated because the provider failed come
-    on top. ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no
-    call because the same inputs were summarised before. ``seconds`` is an estimate that respects
-    the limits per minute.
-    """
-
-    calls_max: int = 0
-    by_level: Mapping[int, int] = field(default_factory=dict[int, int])
-    reused: int = 0
-    reused_by_level: Mapping[int, int] = field(default_factory=dict[int, int])
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class UpdateCounts(Cost):
-    """The nodes that updates worked on, what their calls took, and what ended them, if anything."""
-
-    _added = (
-        "calls", "tokens_in", "tokens_out", "made", "reused", "failed", "degraded", "unknown",
-        "shortened",
-    )  # fmt: skip
-
-    made: int = 0
-    reused: int = 0
-    failed: int = 0
-    degraded: int = 0
-    unknown: int = 0
-    shortened: int = 0
-    stopped: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class UpdateReport(UpdateCounts):
-    """The work that an update did.
-
-    ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each node once: it got a new
-    text, an earlier text, the extractive stand-in, or no new text. A stand-in that stays after
-    another try is degraded too. ``by_level`` counts the first three by level. ``shortened`` counts
-    the made texts that are an answer without some of its lines, as it was too long or cut off.
-    ``calls`` are requests to the model, ``tokens_in`` and ``tokens_out`` their tokens, ``cost``
-    their cost if the model has prices. ``unknown`` are requests cut off or timed out; whether they
-    were charged is not known. ``stopped`` names the cap that ended the run. It is "model_down" if
-    the provider kept failing; ``retry_after`` is then the number of seconds until it may be asked
-    again, and ``last_error`` says why its last call failed. ``swapped`` is True if the tree of a
-    full re-pack serves now. If not, the next re-pack continues this one, or starts from the
-    beginning if the session was reconfigured in between. An update with nothing to do is no run:
-    nothing is journalled, and ``run_id`` is None. ``more`` is True if ``update_one`` left something
-    that can be made at once.
-    """
-
-    run_id: str | None = None
-    by_level: Mapping[int, int] = field(default_factory=dict[int, int])
-    swapped: bool = False
-    retry_after: float | None = None
-    last_error: str | None = None
-    more: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateProgress(Brief):
-    """The progress of an update. ``by_level`` holds (done, total) for each level that has work.
-
-    ``done`` are the nodes that the run is finished with, ``total`` those that it works on.
-    """
-
-    done: int
-    total: int
-    by_level: Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,3 +220,199 @@ def seconds(calls: int, tokens: int, policy: UpdatePolicy, *, remote: bool) -> f
     # What a minute allows goes at once, the rest at that rate.
     per_minute = ((calls, policy.requests_per_minute), (tokens, policy.tokens_per_minute))
     return max([in_waves, *(60 * (many / most - 1) for many, most in per_minute if most)])
+
+
+OutcomeKind: TypeAlias = Literal[
+    "made", "reused", "degraded", "kept", "clean", "failed", "refused", "moved"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of one node, not committed yet.
+
+    ``node`` is the node before the change. The kinds:
+
+        made, reused   a good text
+        degraded       the stand-in
+        kept           the node keeps its stand-in
+        clean          the node was dirty, but its text is still right
+        failed         nothing new
+        refused        a cap was met
+        moved          the node changed while it was read, or the claim was lost
+
+    ``attempts`` are its calls. ``changes_parent``: the text differs from the one that the parent
+    was made from.
+    """
+
+    kind: OutcomeKind
+    node: Node
+    after: Node | None = None
+    revision: Revision | None = None
+    inputs: tuple[tuple[str, int], ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    changes_parent: bool = False
+
+    @property
+    def clears_parent(self) -> bool:
+        """Return whether a flag of this node was cleared, so that its parent's may be obsolete."""
+        after = self.after
+        return (
+            self.node.dirty
+            and not self.changes_parent
+            and after is not None
+            and after.status == "active"
+            and not after.dirty
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTask:
+    """A node to be made, with its inputs and its serving text.
+
+    ``clean``: the serving text was made from these inputs. ``flagged``: an edit changed the
+    messages below a child's text.
+    """
+
+    node: Node
+    inputs: Inputs
+    serving: Revision | None = None
+    clean: bool = False
+    flagged: bool = False
+
+    @property
+    def generating(self) -> Node:
+        """Return the node in status ``generating``."""
+        return status.generate(status.reset(self.node))
+
+
+def is_right(task: NodeTask) -> bool:
+    """Return whether the text of a dirty node is still right."""
+    node = task.node
+    return node.dirty and node.status == "active" and task.clean and not node.forced
+
+
+def clean(task: NodeTask) -> Outcome:
+    """Return the outcome of a text that is still right."""
+    return Outcome("clean", task.node, status.clean(task.node, flagged=task.flagged))
+
+
+def serve(
+    task: NodeTask,
+    kind: OutcomeKind,
+    revision: Revision,
+    *,
+    overlap: int,
+    generating: Node | None = None,
+) -> Outcome:
+    """Return the outcome that makes ``revision`` serve; ``overlap`` is the configured one."""
+    serving = task.serving
+    revision = note_overlap(
+        revision,
+        task.inputs,
+        size=overlap,
+        verbatim=revision.strategy == VERBATIM,
+        before=serving,
+    )
+    return Outcome(
+        kind,
+        task.node,
+        status.succeed(generating or task.generating, revision, flagged=task.flagged),
+        revision,
+        inputs=task.inputs.serving,
+        changes_parent=serving is not None and serving.output_hash != revision.output_hash,
+    )
+
+
+def go_without(
+    task: NodeTask, generating: Node, error: str, *, stand_in_is_due: bool
+) -> Outcome | None:
+    """Return the outcome of a node for which no text resulted; None if a stand-in is to be made."""
+    node = task.node
+    if node.degraded and node.revision and not node.dirty:
+        return Outcome("kept", node, status.keep(generating, error=error))
+    if not stand_in_is_due:
+        return failed(node, generating, error)
+    if task.clean and node.forced:
+        after = status.keep_previous(generating, error=error, flagged=task.flagged)
+        return Outcome("failed", node, after)
+    return None
+
+
+def failed(node: Node, generating: Node, error: str) -> Outcome:
+    """Return the outcome of a node that has no fit text."""
+    after = status.fail(generating, error=error, attempts=generating.attempts)
+    return Outcome("failed", node, after)
+
+
+def copy(
+    node: Node, inputs: Inputs, how: LevelPlan, *, count: Callable[[str], int], now: datetime
+) -> Revision:
+    """Return the revision that copies a node's inputs word for word; empty without inputs."""
+    copied = word_for_word(inputs, count=count)
+    anchors = facts.find(copied.text, limit=MOST_ANCHORS)
+    draft = Draft(copied.text, copied.tokens, copied.units, model="verbatim", anchors=anchors)
+    how = replace(how, strategy=VERBATIM)
+    return revision_of(NodeTask(node, inputs), draft, of_inputs(inputs), how, now=now)
+
+
+def moved_here(task: NodeTask, reusable: Revision, *, now: datetime) -> Revision:
+    """Return an earlier text, moved to this node's position in the conversation.
+
+    The cost of its calls stays with the node that it was made for.
+    """
+    node, base = task.node, reusable.extras.get("base")
+    shift = node.span.start - base if isinstance(base, int) else 0
+    return replace(
+        reusable,
+        node_id=node.id,
+        number=node.revision + 1,
+        created_at=now,
+        provenance=rebase(reusable.provenance, reusable.text, shift=shift, among=node.span),
+        trust=task.inputs.trust,
+        reused=True,
+        calls=0,
+        tokens_in=0,
+        tokens_out=0,
+        duration_ms=0,
+        extras={**reusable.extras, "base": node.span.start},
+    )
+
+
+def revision_of(
+    task: NodeTask,
+    draft: Draft,
+    labels: Labels,
+    how: LevelPlan,
+    length: Length | None = None,
+    *,
+    now: datetime,
+    degraded: bool = False,
+) -> Revision:
+    """Return the revision of an accepted draft; ``length`` is the requested one."""
+    node, anchors = task.node, draft.anchors
+    return Revision(
+        node_id=node.id,
+        number=node.revision + 1,
+        text=draft.text,
+        tokens=draft.tokens,
+        input_hash=made_hash(node.level, how.strategy, task.inputs),
+        output_hash=output_hash(
+            text=draft.text, anchors=anchors, tags=labels.tags, entities=labels.entities
+        ),
+        strategy=how.strategy,
+        style=how.style,
+        model=draft.model or how.model,
+        created_at=now,
+        provenance=units.pack(draft.units) if draft.units else "",
+        anchors=anchors,
+        tags=labels.tags,
+        entities=labels.entities,
+        fidelity=draft.fidelity,
+        unsupported=draft.unsupported,
+        trust=task.inputs.trust,
+        degraded=degraded,
+        extras={"base": node.span.start}
+        | ({"target": length.target} if length else {})
+        | ({"shortened": True} if draft.shortened else {}),
+    )

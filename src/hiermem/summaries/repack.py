@@ -25,7 +25,7 @@ from hiermem.log.trees import Build
 from hiermem.protocols import TenantStore, TokenCounter, TreeStore
 from hiermem.summaries.claim import PAGE
 from hiermem.summaries.dry_run import plan_update
-from hiermem.summaries.plan import UpdatePlan, UpdateReport
+from hiermem.summaries.reports import UpdatePlan, UpdateReport
 from hiermem.summaries.rounds import Progress, UpdateRounds
 from hiermem.summaries.run import UpdateRun, read_pages
 from hiermem.tree.fold import SessionState, config_from

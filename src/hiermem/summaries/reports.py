@@ -1,7 +1,4 @@
-"""Decides what an update of all of a tenant's sessions reports: progress, work done, work planned.
-
-It only adds up the reports of sessions.
-"""
+"""Decides what updates report, of one session and of all: progress, work done, work planned."""
 
 from __future__ import annotations
 
@@ -9,10 +6,86 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from hiermem.summaries.plan import UpdateCounts, UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.types.brief import Brief
+from hiermem.types.transaction import Cost
 
 WorkerState: TypeAlias = Literal["new", "running", "stopping", "stopped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UpdatePlan(Cost):
+    """The work that an update would do; nothing was written and no model was called.
+
+    ``calls`` and ``tokens_out`` are exact if every answer is fit and of the size that is asked for;
+    ``tokens_in`` and, if the model has prices, ``cost`` are then right to 10 %. ``calls_max`` is
+    the most if each answer is asked for once more; calls repeated because the provider failed come
+    on top. ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no
+    call because the same inputs were summarised before. ``seconds`` is an estimate that respects
+    the limits per minute.
+    """
+
+    calls_max: int = 0
+    by_level: Mapping[int, int] = field(default_factory=dict[int, int])
+    reused: int = 0
+    reused_by_level: Mapping[int, int] = field(default_factory=dict[int, int])
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UpdateCounts(Cost):
+    """The nodes that updates worked on, what their calls took, and what ended them, if anything."""
+
+    _added = (
+        "calls", "tokens_in", "tokens_out", "made", "reused", "failed", "degraded", "unknown",
+        "shortened",
+    )  # fmt: skip
+
+    made: int = 0
+    reused: int = 0
+    failed: int = 0
+    degraded: int = 0
+    unknown: int = 0
+    shortened: int = 0
+    stopped: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UpdateReport(UpdateCounts):
+    """The work that an update did.
+
+    ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each node once: it got a new
+    text, an earlier text, the extractive stand-in, or no new text. A stand-in that stays after
+    another try is degraded too. ``by_level`` counts the first three by level. ``shortened`` counts
+    the made texts that are an answer without some of its lines, as it was too long or cut off.
+    ``calls`` are requests to the model, ``tokens_in`` and ``tokens_out`` their tokens, ``cost``
+    their cost if the model has prices. ``unknown`` are requests cut off or timed out; whether they
+    were charged is not known. ``stopped`` names the cap that ended the run. It is "model_down" if
+    the provider kept failing; ``retry_after`` is then the number of seconds until it may be asked
+    again, and ``last_error`` says why its last call failed. ``swapped`` is True if the tree of a
+    full re-pack serves now. If not, the next re-pack continues this one, or starts from the
+    beginning if the session was reconfigured in between. An update with nothing to do is no run:
+    nothing is journalled, and ``run_id`` is None. ``more`` is True if ``update_one`` left something
+    that can be made at once.
+    """
+
+    run_id: str | None = None
+    by_level: Mapping[int, int] = field(default_factory=dict[int, int])
+    swapped: bool = False
+    retry_after: float | None = None
+    last_error: str | None = None
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateProgress(Brief):
+    """The progress of an update. ``by_level`` holds (done, total) for each level that has work.
+
+    ``done`` are the nodes that the run is finished with, ``total`` those that it works on.
+    """
+
+    done: int
+    total: int
+    by_level: Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ from hiermem.calls.retry import TRIES
 from hiermem.calls.run import connect
 from hiermem.handle import session_state
 from hiermem.summaries.claim import PAGE
-from hiermem.summaries.making import Outcome
 from hiermem.summaries.node import is_left_alone, make
-from hiermem.summaries.plan import UpdateProgress, UpdateReport
+from hiermem.summaries.plan import Outcome
+from hiermem.summaries.reports import UpdateProgress, UpdateReport
 from hiermem.summaries.run import UpdateRun, read_pages
 from hiermem.tree import status
 from hiermem.types import Node

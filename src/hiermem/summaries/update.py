@@ -26,8 +26,8 @@ from hiermem.summaries import recompress as recompressing
 from hiermem.summaries.claim import SessionClaim
 from hiermem.summaries.dry_run import plan_update
 from hiermem.summaries.due import pause_after
-from hiermem.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.summaries.repack import plan_repack, repack
+from hiermem.summaries.reports import UpdatePlan, UpdateReport
 from hiermem.summaries.rounds import Progress, UpdateRounds
 from hiermem.summaries.run import Shared, UpdateRun, read_flagged, read_outdated
 from hiermem.tree import status

@@ -32,8 +32,15 @@ from hiermem.protocols import Store
 from hiermem.search.ahead import with_index
 from hiermem.summaries.claim import SessionClaim
 from hiermem.summaries.due import pause_after
-from hiermem.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
-from hiermem.summaries.reports import BatchProgress, BatchReport, add_plans, add_report
+from hiermem.summaries.reports import (
+    BatchProgress,
+    BatchReport,
+    UpdatePlan,
+    UpdateProgress,
+    UpdateReport,
+    add_plans,
+    add_report,
+)
 from hiermem.summaries.run import Shared
 from hiermem.summaries.update import update
 from hiermem.tree.status import waiting
@@ -312,9 +319,8 @@ class _Batch:
             if report.stopped is not None and report.stopped not in _OF_SESSION:
                 self.halted = self.halted or report.stopped
                 # A cap that another session met ends this one's run too, when it may be complete.
-                is_done = self.strategy == "incremental" and not await _unfinished(
-                    self.handle, [session_id]
-                )
+                is_left = await unfinished(self.handle, [session_id])
+                is_done = self.strategy == "incremental" and not is_left
             elif report.stopped is not None or (self.strategy == "full" and not report.swapped):
                 self.failures[session_id] = report.stopped or "unfinished"
         except NotFoundError:
@@ -339,7 +345,7 @@ class _Batch:
 async def sessions_to_update(handle: Handle, store: Store) -> list[str]:
     """Return the sessions of a tenant that lack summaries or vectors, the longest due first."""
     entries = await store.claim_due(_ALL, lease=0.0, tenant=handle.store.tenant, ahead=None)
-    found = await _unfinished(handle, [entry.session_id for entry in entries], degraded=True)
+    found = await unfinished(handle, [entry.session_id for entry in entries])
     known = set(found)
     return found + [id_ async for id_ in _without_vectors(handle) if id_ not in known]
 
@@ -355,24 +361,15 @@ async def enter_all(handle: Handle) -> None:
         await handle.store.put_due(ids[start : start + _TOGETHER])
 
 
-async def is_unfinished(handle: Handle, session_id: str) -> bool:
-    """Return whether a session has a summary to make, or to ask for again."""
-    return bool(await _unfinished(handle, [session_id], degraded=True))
-
-
-async def _unfinished(
-    handle: Handle, session_ids: list[str], *, degraded: bool = False
-) -> list[str]:
-    """Return those of these sessions that have a summary to make, or one that is ``degraded``."""
+async def unfinished(handle: Handle, session_ids: list[str]) -> list[str]:
+    """Return those of these sessions that have a summary to make, or to ask for again."""
     ids: list[str] = []
     for start in range(0, len(session_ids), _TOGETHER):
         some = session_ids[start : start + _TOGETHER]
         tallies = await asyncio.gather(*(handle.store.tree(id_).tally() for id_ in some))
-        ids += [
-            id_
-            for id_, tally in zip(some, tallies, strict=True)
-            if any(waiting(sums) or (degraded and sums.degraded) for sums in tally)
-        ]
+        for id_, tally in zip(some, tallies, strict=True):
+            if any(waiting(sums) or sums.degraded for sums in tally):
+                ids.append(id_)
     return ids
 
 

@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from hiermem import arguments, types
-from hiermem.calls import budget as budgets
+from hiermem.calls.budget import Budget
 from hiermem.calls.failures import IDLE, back_off
 from hiermem.calls.retry import shielded
 from hiermem.errors import UsageError
@@ -49,26 +49,30 @@ class AsyncWorker:
 
     Use ``async with``, or start() and stop(). A worker may be started once.
 
-    It works for the tenants of ``handles`` by name, of which there may be more later, and for every
-    tenant of the ``store`` if ``all_tenants`` is given, which are the handles of them. ``turns``
-    makes what its turns share, with the caps on all its work, when it starts. ``poll`` is the
-    interval between two looks for work, in seconds. ``opened`` raises where the memory is closed.
+    It works for the tenants of ``handles`` by name, of which there may be more later; without them,
+    for the tenant of ``handle``. With ``all_tenants``, the handles of all tenants of the ``store``,
+    it works for them. ``caps`` are those of a Budget for all its work, from its start. ``poll`` is
+    the interval between two looks for work, in seconds. ``opened`` raises where the memory is
+    closed.
     """
 
     def __init__(
         self,
-        turns: Callable[[], Turns],
+        handle: Handle,
+        shared: Shared,
         store: Store,
-        handles: Mapping[str, Handle],
         *,
-        all_tenants: Handles | None,
+        handles: Mapping[str, Handle] | None = None,
+        all_tenants: Handles | None = None,
         poll: float = 1.0,
         opened: Callable[[], object] | None = None,
+        **caps: Any,
     ) -> None:
-        self._make_turns, self._turns, self._store = turns, turns(), store
-        self._clock = self._turns.shared.clock
-        self._handles, self._all = handles, all_tenants
-        self._poll, self._opened = max(poll, _LOOK), opened
+        self._policy, self._shared, self._caps = handle.update_policy, shared, caps
+        self._clock, self._store = shared.clock, store
+        self._handles = {handle.store.tenant: handle} if handles is None else handles
+        self._all, self._poll, self._opened = all_tenants, max(poll, _LOOK), opened
+        self._turns = self._new_turns()
         self._state: WorkerState = "new"
         self._wake = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
@@ -82,6 +86,12 @@ class AsyncWorker:
         self._error: BaseException | None = None
         #: How many turns of a session in a row ended in an error, or left vectors to make.
         self._in_row: Counter[tuple[str, str]] = Counter()
+
+    def _new_turns(self) -> Turns:
+        from hiermem.work.turns import Turns
+
+        budget = Budget(clock=self._clock, **self._caps)
+        return Turns(self._shared, self._policy, budget)
 
     @property
     def status(self) -> types.WorkerStatus:
@@ -106,7 +116,7 @@ class AsyncWorker:
         if self._state != "new":
             raise UsageError("this worker was started already; make another one")
         self._state = "running"
-        self._turns = self._make_turns()
+        self._turns = self._new_turns()
         self._serving = asyncio.get_running_loop().create_task(self._serve())
 
     def wake(self) -> None:
@@ -152,7 +162,7 @@ class AsyncWorker:
 
         Those that others hold are made now, unless this worker works for all tenants.
         """
-        from hiermem.work.turns import is_unfinished
+        from hiermem.work.turns import unfinished
 
         for tenant in self._tenants():
             if await self._store.claim_due(1, lease=0.0, tenant=tenant):
@@ -162,7 +172,7 @@ class AsyncWorker:
                 if entry.claimed and self._all is None:
                     return None
                 handle = self._handle(entry.tenant)
-                if not entry.claimed and await is_unfinished(handle, entry.session_id):
+                if not entry.claimed and await unfinished(handle, [entry.session_id]):
                     return True
         return False
 
@@ -308,41 +318,3 @@ class AsyncWorker:
         """Remember and log an error by its name only: its text may be confidential."""
         self._last_error = type(error).__name__
         _log.warning("a worker met %s; it goes on", self._last_error)
-
-
-def background_worker(
-    handle: Handle,
-    shared: Shared,
-    store: Store,
-    *,
-    handles: Mapping[str, Handle] | None = None,
-    all_tenants: Handles | None = None,
-    max_calls: int | None = None,
-    max_tokens: int | None = None,
-    deadline: float | None = None,
-    poll: float = 1.0,
-    opened: Callable[[], object] | None = None,
-) -> AsyncWorker:
-    """Return a worker, not started yet, that works until it is stopped.
-
-    ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after the start) cap all its work.
-    ``handles`` are those of its tenants by name, of which there may be more later; without them, it
-    works for the tenant of ``handle``. With ``all_tenants``, the handles of all tenants of the
-    ``store``, it works for them.
-    """
-    from hiermem.work.turns import Turns
-
-    def turns() -> Turns:
-        budget = budgets.Budget(
-            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=shared.clock
-        )
-        return Turns(shared, handle.update_policy, budget)
-
-    return AsyncWorker(
-        turns,
-        store,
-        {handle.store.tenant: handle} if handles is None else handles,
-        all_tenants=all_tenants,
-        poll=poll,
-        opened=opened,
-    )
