@@ -394,3 +394,25 @@ async def test_a_search_that_is_always_overtaken_names_no_session_that_there_is_
         with pytest.raises(BusyError, match=r"^a session changed") as raised:
             await memory.search("pump")
     assert raised.value.session_id is None
+
+
+async def test_beside_an_old_statement_stands_a_later_one_of_change_about_the_same(tmp_path):
+    """Broken, what no longer holds is told alone: the news shares no word with the question."""
+    async with AsyncMemory.open(tmp_path / "m.db") as memory:
+        memory.space("ada", person="Ada")
+        texts = ["Our piano tuner is Yolanda Quist."]
+        texts += [f"The piano in room {number} is dusty." for number in range(20)]
+        texts += ["Yolanda Quist quit, and now Bertram does it.", "Yolanda Quist likes tea."]
+        for number, text in enumerate(texts):
+            said = Message.user(text, created_at=datetime(2026, 5, 1 + number, tzinfo=UTC))
+            await memory.session(f"s{number:02}", space="ada").append(said)
+        await memory.session("s21").append(Message.user("Who plays the piano in room 9?"))
+        found = await memory.recall("Who tunes our piano?", 90, space="ada")
+        assert found.total_tokens <= 90
+        first, last = found.text.splitlines()[1], found.text.splitlines()[-1]
+        assert first == "User: Our piano tuner is Yolanda Quist."
+        assert last == "later: User: Yolanda Quist quit, and now Bertram does it."
+        assert found.hits[-1].text == texts[-2], "a passage is verbatim"
+        await memory.session("s21").erase([0])
+        again = await memory.recall("Who tunes our piano?", 90, space="ada")
+        assert "later" not in again.text

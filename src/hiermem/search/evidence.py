@@ -36,6 +36,8 @@ from hiermem.types import Span, StoredMessage
 #: The mark of an omitted part of a long message, or of omitted messages, and its approximate cost.
 GAP: Final = "…"
 _GAP_TOKENS: Final = 1
+#: The mark of a statement of change about what an earlier passage says.
+_LATER: Final = "later: "
 #: A header as long as any other.
 HEADER: Final = "[2024-12-31]\n"
 #: The most tokens of a passage cut for an overview, and its average cost: it ends at the end of a
@@ -203,6 +205,7 @@ def write(
     shown: Iterable[Span] = (),
     session_of: Callable[[int], str] | None = None,
     overview: bool = False,
+    later: Sequence[int] = (),
 ) -> tuple[tuple[Stretch, ...], str, int]:
     """Write the ``chosen`` units (best first); leave out the last ones that do not fit.
 
@@ -210,7 +213,7 @@ def write(
     Of a unit that is partly ``shown``, only the other part is written. ``session_of`` returns
     the session of a message for the headers, if the index is of several. For an
     ``overview`` that does not hold them whole, all units but the leading ones are cut to their most
-    telling parts.
+    telling parts. Messages of ``later`` are marked as later statements about an earlier one.
     """
     spans = tuple(shown)
     included = len(chosen)
@@ -220,7 +223,7 @@ def write(
         if brief:
             parts = [piece for part in parts for piece in _cut(index, part, brief)]
         parts = without(parts, spans)
-        text = "\n".join(_lines(parts, messages, session_of))
+        text = "\n".join(_lines(parts, messages, session_of, later))
         tokens = count(text)
         if tokens <= budget or not included:
             return tuple(parts), text, tokens
@@ -313,6 +316,7 @@ def _lines(
     parts: Sequence[Stretch],
     messages: Mapping[int, StoredMessage],
     session_of: Callable[[int], str] | None,
+    later: Sequence[int],
 ) -> Iterator[str]:
     """Yield one line for each message, and a header where the date or the session changes.
 
@@ -336,6 +340,7 @@ def _lines(
             shown = head
             yield head
         line = escape(in_turn(speaker(stored.message), _spliced(whole, group)))
+        line = f"{_LATER}{line}" if number in later else line
         inside = bool(whole[group[-1].end :].strip())
         before = session, stored.index
     if before is not None:

@@ -284,11 +284,12 @@ def evidence_of(
     session: str | Callable[[int], str],
     names: Mapping[str, str] | None = None,
     shown: Sequence[Span] = (),
+    later: Sequence[int] = (),
 ) -> Evidence:
     """Write the chosen units whose messages were ``read``, and return them with their hits.
 
     ``session`` is the session's id; for an index of several sessions it returns a message's, and
-    the headers call the sessions by ``names``.
+    the headers call the sessions by ``names``. The messages of ``later`` are marked as such.
     """
     name_of: Callable[[int], str] | None = None
     if not isinstance(session, str):
@@ -308,6 +309,7 @@ def evidence_of(
         shown=shown,
         session_of=name_of,
         overview=asked.overview,
+        later=later,
     )
     hits = tuple(
         _message_hit(

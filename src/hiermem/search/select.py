@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hiermem import arguments
+from hiermem import arguments, data
 from hiermem.errors import UsageError
 from hiermem.search import rank
 from hiermem.search.evidence import HEADER, around, candidates, fill
@@ -167,6 +167,12 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 
 
+#: The terms of words of change; the units that are looked at for a later statement, how many units
+#: hold a rare word, and how many rare words two statements about the same thing share.
+_CHANGE: Final = frozenset(number(stem(word)) for word in data.word_lists("query_words")["change"])
+_LOOKED: Final = 8
+_RARE: Final = 8
+_SHARED: Final = 2
 #: The score of the best summary in relation to the best message.
 _SUMMARY_WEIGHT: Final = 0.75
 #: Units examined for each wanted one; also the factor of growth if units repeat others.
@@ -394,6 +400,32 @@ def evidence(
         looked_at *= _LOOK
     ranked = around(index, ranked, neighbours, may)
     return fill(index, ranked, budget, count=count, overview=asked.overview, header=header)
+
+
+def later(asked: ScoredQuery, filters: Filters, units: Sequence[int]) -> dict[int, int]:
+    """Return for the best units the newest later statement of change about the same rare words.
+
+    It is a unit of the same speaker that is not among ``units`` and holds a word of change and
+    ``_SHARED`` words of the earlier one that at most ``_RARE`` units hold.
+    """
+    index, rows_of = asked.index, asked.index.units
+    changing = np.zeros(len(index), dtype=bool)
+    changing[index.find(sorted(_CHANGE))[0]] = True
+    may = changing & (rows_of.role == ROLES.index("user")) & _allowed(asked, filters)
+    may[np.asarray(units, dtype=np.int64)] = False
+    starts = np.append(0, np.cumsum(rows_of.sizes, dtype=np.int64))
+    found: dict[int, int] = {}
+    for unit in units[:_LOOKED] if may.any() else ():
+        own = set(rows_of.terms[starts[unit] : starts[unit + 1]].tolist())
+        holding = [index.find((term,))[0] for term in own - {*frame_of(rows_of, unit)} - _CHANGE]
+        rare = [rows for rows in holding if 1 < len(rows) <= _RARE]
+        sharing = np.bincount(np.concatenate(rare), minlength=len(index)) if rare else may
+        newer = (rows_of.at > rows_of.at[unit]) & (rows_of.speaker == rows_of.speaker[unit])
+        among = np.flatnonzero(may & newer & (sharing >= _SHARED))
+        if len(among):
+            found[unit] = int(among[np.argmax(rows_of.at[among])])
+            may[found[unit]] = False
+    return found
 
 
 def matter(asked: ScoredQuery, filters: Filters) -> int:

@@ -152,6 +152,9 @@ async def recall(
             shown=spans,
             header=header("2024-12-31", longest) + "\n",
         )
+        later = select.later(ranked.scored, question.filters, units)
+        units = [unit for each in units for unit in (each, later.get(each, each))]
+        units = list(dict.fromkeys(units))
         read = await _read(handle, ranked, numbers_of(ranked.scored, units))
         return evidence_of(
             handle,
@@ -162,6 +165,7 @@ async def recall(
             session=ranked.session_of,
             names=names,
             shown=spans,
+            later=numbers_of(ranked.scored, [*later.values()]),
         )
 
     many = max(_BLOCKS, max_tokens // _TOKENS)
