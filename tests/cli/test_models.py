@@ -206,7 +206,7 @@ def test_the_command_says_why_a_model_is_down(tmp_path):
         "http://127.0.0.1:1/v1", "--retries", 0, HIERMEM_MODEL_KEY="k",
     )  # fmt: skip
     why = "connection refused; check that the server runs at this address (http://127.0.0.1:1)"
-    assert f"The model is down: {why}. Try again in" in done.stdout
+    assert f"stopped model_down, last error {why}, retry after" in done.stdout
     assert done.exit_code == 3
 
 
