@@ -48,7 +48,7 @@ class Obeying:
         words = " ".join(source.text for source in request.inputs).split()
         obeyed = self.payload if any("PWNED" in word for word in words) else ""
         step = max(1, 3 * len(words) // request.target_tokens)
-        told = f"{obeyed}\nThey went on. " + " ".join(words[::step]) + "."
+        told = f"They talked.\n{obeyed}\nThey went on. " + " ".join(words[::step]) + "."
         return LLMResponse(told)
 
 
