@@ -138,6 +138,19 @@ def lines_in(selection, stored):
     return any(marker in block.text for block in selection.blocks if block.text)
 
 
+def test_what_is_left_out_at_the_end_of_a_record_is_marked(long_chat):
+    """Broken: a record ended in the middle of a message as if nothing followed."""
+    marked = 0
+    for selection in long_chat[0][60:200]:
+        for block in selection.blocks:
+            if block.kind == "view":
+                last = block.text.split("\n")[-2]
+                told = f"the {block.span.stop - 1}th matter was settled."
+                assert last.endswith("…") or told in last
+                marked += last.endswith("…")
+    assert marked
+
+
 async def test_what_is_said_to_be_shown_is_there():
     """Broken: 100 % was printed over a view in which the oldest quarter had no line."""
     _, session = await live(talk_of(240, words=12), 3_000, step=6)

@@ -163,11 +163,6 @@ class Pool:
     #: The nodes whose own texts are pooled; others of the cover are shown by what is below them.
     nodes: Sequence[Covered] = ()
 
-    @property
-    def trust(self) -> Trust:
-        """Return the lowest trust of the sources of the pool."""
-        return lowest(self.trusts)
-
     def choose(
         self, room: int, *, count: Callable[[str], int], weights: salience.Weights
     ) -> tuple[tuple[Unit, ...], tuple[str, ...]]:
@@ -387,8 +382,8 @@ def fresh(
     if own and 2 * sum(bool(each.text and not each.provenance) for each in read) >= len(own):
         return (yield from gather(covers, share, count=count, kept=kept, raw=raw))
     pool = Pool(units=list(kept), nodes=list(map(covered, windows)))
-    for node in covers if kept else ():
-        own_lines = [at for at, unit in enumerate(kept) if unit.index in _messages_of(node)]
+    for span in [(node.span.start, node.span.stop) for node in covers] if kept else ():
+        own_lines = [at for at, unit in enumerate(kept) if unit.index in range(*span)]
         pool.groups += [own_lines] if own_lines else []
     messages = [item.message for item in raw]
     for window in windows:
@@ -404,10 +399,6 @@ def fresh(
             pool.groups.append(part)
     pool.groups = _at_most(pool.groups, share // (2 * PIECE))
     return pool
-
-
-def _messages_of(node: Covered) -> range:
-    return range(node.span.start, node.span.stop)
 
 
 def _at_most(groups: Sequence[Sequence[int]], most: int) -> list[Sequence[int]]:

@@ -63,7 +63,7 @@ from hiermem.types.message import Content, part_text
 from hiermem.types.transaction import NeedMessages
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r11"
+RENDERER = "r12"
 
 #: What a record of several conversations says of itself.
 _ALL_CONVERSATIONS: Final = "all conversations"

@@ -479,9 +479,8 @@ async def _filled(handle: Handle, decided: Decided, found: Recalled, room: int) 
     read = await handle.messages(decided.record.id, start, end) if start < end else []
     messages = [each for each in read if recalled.may_stand_beside(each, said)]
     beside = recalled.filled(writer, evidence, messages, room)
-    if not beside:
-        return found
-    return Recalled(recalled.record(writer, evidence, beside), evidence, beside)
+    block = recalled.record(writer, evidence, beside) if beside else found.block
+    return Recalled(block, evidence, beside)
 
 
 async def in_record(

@@ -26,6 +26,7 @@ from hiermem.needs import Reading
 from hiermem.summaries import salience
 from hiermem.text import units
 from hiermem.text.measure import body, day, speaker
+from hiermem.text.policy import lowest
 from hiermem.text.slices import excerpt
 from hiermem.text.wishes import PIN, SYSTEM, WISH, wishes_in
 from hiermem.types import Node, Revision, Span, StoredMessage, Unit
@@ -294,10 +295,9 @@ class ZoneMaker:
 
     def lines_of(self, piece: Piece) -> tuple[Unit, ...]:
         """Return the units that a piece shows."""
-        shown = lines.body_of(piece.text)
-        return lines.unpack(
-            piece.kept, shown.removeprefix(f"{piece.head}\n") if piece.head else shown
-        )
+        shown = lines.body_of(piece.text)[len(piece.head) :].removeprefix("\n")
+        kept = lines.unpack(piece.kept, shown)
+        return kept or lines.unpack(piece.kept, shown.removesuffix(lines.GAP))
 
     def _view(
         self,
@@ -314,7 +314,11 @@ class ZoneMaker:
         for index in head.indices:
             span = replace(span, start=min(span.start, index), stop=max(span.stop, index + 1))
         frame = Frame(
-            self.name(), span, trust=gathered.trust, requests=head.requests, pinned=head.others
+            self.name(),
+            span,
+            trust=lowest(gathered.trusts),
+            requests=head.requests,
+            pinned=head.others,
         )
         gathered.said = self.said | {pin.index: pin.text for pin in head.pins}
         most = share - self.writer.record("view", frame, head.text).tokens
@@ -323,6 +327,8 @@ class ZoneMaker:
             count = self.writer.count
             chosen, trimmed = gathered.choose(max(room, 1), count=count, weights=_LINES)
             text = "\n".join(filter(None, (head.text, lines.render(chosen))))
+            ends = {(unit.index, unit.ordinal) for unit in (*chosen[-1:], *gathered.units[-1:])}
+            text += lines.GAP * (len(ends) > 1 and not text.endswith(lines.LEFT_OUT))
             piece = self._piece("view", frame, text, covers, at=at)
             return chosen, replace(piece, trimmed=trimmed)
 
