@@ -550,7 +550,7 @@ function readable(lines, range) {
   if (typeof lines[0] === "number") return h("p", {}, said(spell(lines)));
   const known = new Map(), out = [];
   for (const one of lines) {
-    const text = spell([one]), wish = /^.{1,200}? asked on \d{4}-\d\d-\d\d: (.*)$/.exec(text)?.[1], first = known.get(wish);
+    const text = spell([one]), wish = /^.{1,200}? asked on \d{4}-\d\d-\d\d: (.*)$/.exec(text)?.[1], first = known.get(wish ?? /^[^:]{1,200}: (.*)$/.exec(text)?.[1]);
     if (first) { fill(first.again, `also asked ${many(++first.count, "time", "times")} before`); continue; }
     const again = h("p", { class: "line" });
     if (wish) known.set(wish, { again, count: 0 });
