@@ -158,7 +158,6 @@ async def pay(path: str, seed: int) -> None:
 def extraction() -> ExtractionOptions:
     return ExtractionOptions(
         safe_processing_tokens=1300, output_tokens=256, summary_tokens=60, oversized="slice",
-        lease=LEASE,
     )  # fmt: skip
 
 
