@@ -186,7 +186,8 @@ class BankPolicy(_Policy):
     states none. ``output_tokens`` is reserved for an answer; None means 8,192 for a remote model,
     or up to 16,384 where its notes need more, 16,384 for a local one, and never more than a quarter
     of its window. ``call_timeout`` is in seconds. Consumed notes are kept for ``retention``; None
-    means for ever.
+    means for ever. In a space that learns, a file has at most ``file_tokens``, and all files
+    together have ``page_tokens``; what is older moves to past.md and is shortened there.
     """
 
     model_config = ConfigDict(strict=True)
@@ -197,6 +198,8 @@ class BankPolicy(_Policy):
     call_timeout: float = Field(default=600.0, gt=0)
     temperature: float = Field(default=0.0, ge=0, le=2)
     retention: timedelta | None = Field(default=None, ge=timedelta(0))
+    file_tokens: int = Field(default=600, ge=64, le=100_000)
+    page_tokens: int = Field(default=1_500, ge=64, le=1_000_000)
 
 
 #: Recall's share of ``_SMALL`` tokens and less, as a multiple of its share from ``_LARGE`` up.

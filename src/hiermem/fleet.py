@@ -9,17 +9,21 @@ from hiermem.api.memory import AsyncMemory
 from hiermem.errors import UsageError
 from hiermem.summaries.reports import UpdateReport
 from hiermem.text.policy import check_name
+from hiermem.work.turns import learn_one
 from hiermem.work.turns import update_one as run_update_one
 
 
 async def update_one(
     memory_for: Callable[[str], AsyncMemory],
     tenant: str,
-    session: str,
+    session: str | None = None,
     *,
+    space: str | None = None,
     deadline: float = 50.0,
 ) -> UpdateReport:
     """Make what one session lacks, in about ``deadline`` seconds; the report says if there is more.
+
+    With a ``space`` instead, that learns what its people said, if it is due.
 
     ``memory_for`` returns the memory of a tenant; ``memory.for_tenant`` does. It may be called any
     number of times, at once and on many machines, also for a session that has nothing to make or is
@@ -38,6 +42,11 @@ async def update_one(
             f"memory_for returned {type(memory).__name__}; it must return an AsyncMemory"
         )
     resources = memory._resources  # noqa: SLF001 - of this package
+    if space is not None and session is None:
+        name = check_name(space, what="space")
+        return await learn_one(resources.opened(), name, resources.shared, deadline=deadline)
+    if session is None or space is not None:
+        raise UsageError("pass a session or a space to update, and not both")
     return await run_update_one(
         resources.opened(),
         check_name(session, what="session id"),

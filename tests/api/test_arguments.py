@@ -251,6 +251,7 @@ MEMORY_CALLS = {
         "name": NOT_A_NAME,
         "rules": (5, b"a.md", "", "no file", "\ud800 a.md"),
         "person": (5, "", b"Ada", "\ud800", "n" * 513),
+        "learn": (5, "yes", True),
     },
     "join": {
         "space": (*NOT_A_NAME, "no-such-space"),

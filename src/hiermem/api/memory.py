@@ -221,22 +221,31 @@ class AsyncMemory(Brief):
         return AsyncSession(self._resources, about)
 
     def space(
-        self, name: str, *, rules: str | None = None, person: str | None = None
+        self,
+        name: str,
+        *,
+        rules: str | None = None,
+        person: str | None = None,
+        learn: bool | None = None,
     ) -> AsyncSpace:
         """Return the space of that name, which its first use with rules creates. Does no I/O.
 
         ``rules`` is Markdown that names the bank's files and says what each is for. ``person`` is
         the name of the person whose space it is, who speaks in its conversations as the user
         without a name or under this one; the space gets the shipped rules for a person unless
-        ``rules`` are given. Rules and person never change. Without either, the space must exist.
+        ``rules`` are given. A space that ``learn`` is set for takes in by itself what people say in
+        its conversations, which a space with the shipped rules does unless it is False. Rules,
+        person and ``learn`` never change. Without rules and person, the space must exist.
 
-        Raises UsageError where the rules name no file. The calls of the space raise
-        ConflictError where the space has other rules or another person, and NotFoundError
-        where it does not exist.
+        Raises UsageError where the rules name no file, or no past.md if the space learns. The calls
+        of the space raise ConflictError where the space has other rules or another person, and
+        NotFoundError where it does not exist.
         """
         from hiermem.bank.rules import rules_of
 
-        name, given = check_name(name, what="space"), rules_of(rules, person)
+        if learn is not None:
+            arguments.switch(learn, "learn")
+        name, given = check_name(name, what="space"), rules_of(rules, person, learn=learn)
         if given is not None:
             self._handle.spaces_to_make[name] = given
         return AsyncSpace(self._resources, name, given)

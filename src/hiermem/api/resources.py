@@ -86,7 +86,7 @@ class Resources:
         """The models and prompts of an update."""
         from hiermem.summaries.run import Shared
 
-        return Shared(self.llm, self.fallback, self.prompts)
+        return Shared(self.llm, self.fallback, self.prompts, bank_policy=self.bank_policy)
 
     def embed_behind(self, session_id: str) -> None:
         """Embed what a session lacks in the background, where the memory has an embedder.

@@ -22,18 +22,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from hiermem.bank import prompt
+from hiermem.bank import lines, prompt
 from hiermem.bank.change import leading
 from hiermem.bank.files import AnswerFault, Applied, settle
 from hiermem.bank.prompt import FileAnswer, NoteBatch, read_answer
 from hiermem.bank.records import BankState
 from hiermem.calls.answers import Accepted, Rejected, Retry, Verdict
 from hiermem.calls.failures import InvalidAnswerError
-from hiermem.prompts.template import PromptTemplate
+from hiermem.config import BankPolicy
+from hiermem.data import learning_rules
+from hiermem.prompts.template import PromptTemplate, marked
 from hiermem.protocols import LLMResponse, TokenCounter
 from hiermem.text.policy import terms_of
 from hiermem.types.bank import BankText, Note
 
+_USUAL: Final = BankPolicy()
 #: The share of an answer's room that is planned for notes and files; its JSON takes the rest.
 _ANSWER_SHARE: Final = 0.75
 #: The share of a request's room up to which all files are shown.
@@ -56,7 +59,8 @@ class BatchSettings:
     """How requests are made, and their limits in tokens; ``notes`` bounds the notes of one.
 
     ``tokens`` is the limit of the whole request, None for no limit; ``answer`` of them are reserved
-    for the answer, and up to ``longest_answer`` if the notes need it.
+    for the answer, and up to ``longest_answer`` if the notes need it. In a space that learns, a
+    file has at most ``file_tokens`` and all together ``page_tokens``.
     """
 
     template: PromptTemplate
@@ -66,6 +70,8 @@ class BatchSettings:
     notes: int = 500
     longest_answer: int = 0
     temperature: float = 0.0
+    file_tokens: int = _USUAL.file_tokens
+    page_tokens: int = _USUAL.page_tokens
 
 
 def next_batch(
@@ -239,6 +245,7 @@ class _BatchPlanner:
                 if file.name not in self.texts
             ),
             notes=tuple(notes),
+            learning=self._learning(),
         )
         settings = self._settings
         request = prompt.request(
@@ -261,7 +268,23 @@ class _BatchPlanner:
             append_only=frozenset(name for name, _ in bank.append_only),
             synthesis=bank.synthesis,
             limit=None if settings.tokens is None else settings.tokens - self._answer,
+            origins=state.origins,
+            file_tokens=settings.file_tokens,
+            page_tokens=settings.page_tokens,
         )
+
+    def _learning(self) -> str:
+        """Return what holds besides the rules in a space that learns, "" in any other."""
+        state, settings = self._state, self._settings
+        if not state.rules.learn:
+            return ""
+        by_hand = lines.by_hand(self.texts, state.origins)
+        hand = f"These lines were written by hand and stay:\n{marked('hand', by_hand)}"
+        return learning_rules().format(
+            person=state.rules.person or "the user",
+            file=settings.file_tokens,
+            page=settings.page_tokens,
+        ) + (hand if by_hand else "")
 
     def fitted(self, notes: Sequence[Note], limit: int) -> NoteBatch | Note | str:
         """Make the largest request that fits: notes first, then the files that they concern.

@@ -17,7 +17,11 @@ live      note           it fits no request, even alone             blocked
 blocked   note, blocked  the caller asks for another try            live, no failures
 consumed  consumed       a rollback restores it (``put``)           live
 consumed  consumed       its retention is over (``expired``)        deleted
+learnt    learnt         a line that came from it lost another      live
+                         source (``forget_lines``)
 ========  =============  =========================================  ========================
+
+A message of a conversation is a note by reference (``said``): while it is live, nothing is stored.
 
 A live note that was left out or failed alone also has a record of kind ``blocked``, with the counts
 of both and no reason; the reason is what makes a note blocked.
@@ -38,17 +42,17 @@ first. They never share a request with others, which they could make fail.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
 from typing import Final, TypeAlias
 
-from hiermem.bank import records
+from hiermem.bank import lines, records, said
 from hiermem.bank.files import Applied
 from hiermem.bank.records import BankState, write_of
-from hiermem.types.bank import BankRevision, BlockedNote, Note, RevisionKind
-from hiermem.types.transaction import NO_COST, Cost, RecordWrite
+from hiermem.types.bank import BankRevision, BlockedNote, Note, RevisionKind, Source
+from hiermem.types.transaction import NO_COST, Cost, Record, RecordWrite
 
 #: How often a note is left out before it waits behind the others.
 LEFT_OUT: Final = 2
@@ -89,7 +93,7 @@ def commit(
     """Return the change that adds an answer to the bank, with its notes, journal and figures.
 
     ``model`` is the name in the answer, ``llm`` that of the configured model. The cost includes
-    repairs.
+    repairs. A message that is left out too often is set aside.
     """
     meta, space, consumed = state.meta, state.space, applied.consumed
     number, most = meta.revision + 1, meta.batch_notes
@@ -126,14 +130,19 @@ def commit(
     )
     key = records.number_key(entry.number)
     writes = [write_of(records.CONSOLIDATION, space, key, records.journal_body(entry), expected=0)]
+    for line, origin in applied.origins.items():
+        writes.append(records.origin_write(space, line, origin))
     for note in consumed:
+        if note.failures or note.unplaced:
+            writes.append(write_of(records.BLOCKED, space, note.key))
+        if said.is_said(note):
+            writes.append(said.learn(space, note, number))
+            continue
         body = records.note_body(replace(note, state="consumed", consolidation=number))
         writes += (
             write_of(records.NOTE, space, note.key, expected=1),
             write_of(records.CONSUMED, space, note.key, body, expected=0),
         )
-        if note.failures or note.unplaced:
-            writes.append(write_of(records.BLOCKED, space, note.key))
     writes += _left_out(space, applied.unplaced)
     return after, (*revised, *writes)
 
@@ -164,14 +173,59 @@ def put(
     after, revised = _revise(
         replace(state, meta=meta), revision, texts=changed, synthesis=new_synthesis
     )
-    writes = list(revised)
+    writes = [*revised, *said.unlearn(space, filter(said.is_said, restored))]
     for note in restored:
+        if said.is_said(note):
+            continue
         live = replace(note, state="live", consolidation=None, files=(), dropped_for="")
         writes += (
             write_of(records.CONSUMED, space, note.key, expected=1),
             write_of(records.NOTE, space, note.key, records.note_body(live), expected=0),
         )
     return after, tuple(writes)
+
+
+def forget_lines(
+    state: BankState,
+    gone: Collection[str],
+    *,
+    heirs: Mapping[Source, Source],
+    learnt: Iterable[Note],
+    revisions: Iterable[Record],
+    now: datetime,
+) -> tuple[RecordWrite, ...]:
+    """Return the writes that remove lines, by their ids, from the bank and from each revision.
+
+    Every synthesis goes. Messages that the lines came from are live again, and so are those that
+    were dropped, as they may say what a line said. ``heirs`` are the messages that take the place
+    of others as sources.
+    """
+    space, by_key = state.space, {note.key: note for note in learnt}
+    keys = {key for line in gone for _, _, key in state.origins[line].sources}
+    restored = [note for key, note in by_key.items() if key in keys or (gone and note.dropped_for)]
+    _, revised = put(
+        state,
+        {name: lines.without(text, gone) for name, text in state.texts.items()},
+        kind="erasure",
+        now=now,
+        synthesis="" if gone else state.synthesis,
+        restored=restored,
+    )
+    writes = [*revised, *(records.origin_write(space, line, None) for line in sorted(gone))]
+    for record in revisions if gone else ():
+        body = records.without_lines(record, lambda text: lines.without(text, gone), "")
+        if body is not None:
+            expected = record.version
+            writes.append(write_of(records.REVISION, space, record.key, body, expected=expected))
+    for line, origin in state.origins.items():
+        sources = tuple(heirs.get(source, source) for source in origin.sources)
+        if line not in gone and sources != origin.sources:
+            writes.append(records.origin_write(space, line, replace(origin, sources=sources)))
+    for (_, _, key), (session_id, index, own) in heirs.items():
+        before = by_key.get(key) or Note(key, "", now)
+        heir = replace(before, key=own, sources=((session_id, index),))
+        writes.append(said.learn(space, heir, before.consolidation or state.meta.revision))
+    return tuple(writes)
 
 
 def failed(
@@ -261,8 +315,14 @@ def _revise(
 
 
 def _left_out(space: str, notes: Sequence[Note]) -> list[RecordWrite]:
-    """Return the writes that count one more answer without these notes."""
-    return [_trouble(space, replace(note, unplaced=note.unplaced + 1)) for note in notes]
+    """Return the writes that count one more answer without these notes; messages are set aside."""
+    after = [replace(note, unplaced=note.unplaced + 1) for note in notes]
+    return [
+        set_aside(space, note, "failed")
+        if said.is_said(note) and note.unplaced >= _MOST_FAILURES
+        else _trouble(space, note)
+        for note in after
+    ]
 
 
 def _trouble(space: str, note: Note) -> RecordWrite:

@@ -17,17 +17,18 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from hiermem import errors
 from hiermem import prompts as shipped
-from hiermem.bank import batches, change, records, result
+from hiermem.bank import batches, change, learn, records, result, said
 from hiermem.bank.files import Applied
 from hiermem.bank.prompt import NoteBatch
 from hiermem.bank.records import subject_of
 from hiermem.bank.result import ConsolidationTally
+from hiermem.bank.space import clean
 from hiermem.bank.store import SpaceContext, bank_claim
 from hiermem.calls import limits
 from hiermem.calls.answers import Accepted
@@ -41,8 +42,9 @@ from hiermem.calls.run import CallState, RecordClaim, Run
 from hiermem.config import BankPolicy
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLM
+from hiermem.summaries.reports import UpdatePlan
 from hiermem.types.bank import BlockedNote, ConsolidationResult, Note
-from hiermem.types.transaction import Attempt, RecordWrite, RunRecord
+from hiermem.types.transaction import Attempt, Cost, RecordWrite, RunRecord
 
 #: The name of the prompt of a batches.
 TEMPLATE: Final = "consolidate"
@@ -50,6 +52,8 @@ TEMPLATE: Final = "consolidate"
 #: notes of one request need more.
 _ANSWER: Final = 8_192
 _LONGEST_ANSWER: Final = 16_384
+#: Tokens of a synthesis, as a plan counts them.
+_SYNTHESIS: Final = 200
 _LOST: Final = "its claim ran out and another run took over; what was not committed is not kept"
 _log = logging.getLogger("hiermem.bank")
 
@@ -63,8 +67,11 @@ async def consolidate(
     max_calls: int | None = None,
     max_tokens: int | None = None,
     deadline: float | None = None,
+    parents: tuple[Budget, ...] = (),
 ) -> ConsolidationResult:
     """Consolidate the oldest notes of a space; return the result.
+
+    In a space that learns, what its people said is among them.
 
     A dry run asks the model too, since nothing else shows the difference, and journals the calls;
     it writes nothing else. The caps (``deadline`` in seconds from now) end the run before they are
@@ -75,9 +82,7 @@ async def consolidate(
     """
     await space.rules()
     handle, policy, subject = space.handle, space.policy, subject_of(space.name)
-    run_id, window = uuid.uuid4().hex, llm.context_window
-    limit = limits.threshold(policy, window)
-    answer = partial(limits.answer_tokens, policy, window=window, live=llm.remote)
+    run_id = uuid.uuid4().hex
     run = _Consolidation(
         store=handle.store,
         tree=handle.store.tree(subject),
@@ -93,25 +98,52 @@ async def consolidate(
             max_calls=max_calls,
             max_tokens=max_tokens,
             deadline=deadline,
-            parents=handle.caps(subject),
+            parents=(*parents, *handle.caps(subject)),
         ),
         rate_limiter=rate_limiter(llm, handle.update_policy),
         call_timeout=policy.call_timeout,
         retries=handle.update_policy.retries,
         policy=policy,
-        settings=batches.BatchSettings(
-            shipped.load_named(TEMPLATE, prompts),
-            handle.counter,
-            answer=answer(remote=_ANSWER),
-            tokens=limit,
-            notes=policy.max_notes,
-            longest_answer=answer(remote=_LONGEST_ANSWER),
-            temperature=policy.temperature,
-        ),
+        settings=_settings(space, llm, prompts),
         claim=None if dry_run else bank_claim(space, run_id),
         space=space,
     )
     return await run.execute()
+
+
+async def plan(space: SpaceContext, *, llm: LLM) -> UpdatePlan:
+    """Return what a consolidation of all that a space did not learn would take; ask no model."""
+    state, unlearnt = await space.state(), await space.unlearnt()
+    waiting = [*await space.live_notes(), *unlearnt.notes]
+    queue = change.in_order(note for note in waiting if note.state == "live")
+    settings, total = _settings(space, llm, None), UpdatePlan()
+    while queue:
+        batch = await asyncio.to_thread(batches.next_batch, state, queue, settings)
+        if not isinstance(batch, NoteBatch):
+            break
+        # An answer writes the page anew, with its synthesis.
+        answer = min(settings.page_tokens + _SYNTHESIS, batch.request.max_tokens)
+        total = replace(total + Cost(1, batch.input_tokens, answer), calls_max=total.calls_max + 2)
+        queue = queue[len(batch.notes) :]
+    return total
+
+
+def _settings(
+    space: SpaceContext, llm: LLM, prompts: Mapping[str, PromptTemplate | str] | None
+) -> batches.BatchSettings:
+    policy, window = space.policy, llm.context_window
+    answer = partial(limits.answer_tokens, policy, window=window, live=llm.remote)
+    return batches.BatchSettings(
+        shipped.load_named(TEMPLATE, prompts),
+        space.handle.counter,
+        answer=answer(remote=_ANSWER),
+        tokens=limits.threshold(policy, window),
+        notes=policy.max_notes,
+        longest_answer=answer(remote=_LONGEST_ANSWER),
+        temperature=policy.temperature,
+        file_tokens=policy.file_tokens,
+        page_tokens=policy.page_tokens,
+    )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -129,6 +161,7 @@ class _Consolidation(Run[NoteBatch]):
     tally: ConsolidationTally = field(init=False)
     live_notes: list[Note] = field(init=False, default_factory=list[Note])
     behind: int = field(init=False, default=1)
+    unlearnt: said.Unlearnt = field(init=False, default_factory=said.Unlearnt)
     report: ConsolidationResult | None = field(init=False, default=None)
     _opened: float = field(init=False, default_factory=time.monotonic)
 
@@ -195,6 +228,8 @@ class _Consolidation(Run[NoteBatch]):
                 exists = await self.space.still_exists()
                 report = None if exists else await self._nothing_to_do()
                 return report or result.busy(self.tally, remaining=len(self.live_notes))
+            if self.claim is not None and (await self.space.rules()).learn:
+                await clean(self.space, self.claim)
             # Notes that were read before the claim was taken may have been consumed since.
             report = await self._nothing_to_do()
             if report is None:
@@ -206,7 +241,8 @@ class _Consolidation(Run[NoteBatch]):
 
     async def _nothing_to_do(self) -> ConsolidationResult | None:
         """Read the live notes and the bank; return the result if no note waits."""
-        live = await self.space.live_notes()
+        self.unlearnt = await self.space.unlearnt()
+        live = [*await self.space.live_notes(), *self.unlearnt.notes]
         self.live_notes = change.in_order(note for note in live if note.state == "live")
         state = await self.space.state()
         self.tally = ConsolidationTally(state, state)
@@ -251,6 +287,9 @@ class _Consolidation(Run[NoteBatch]):
         await self.journal.write(state.ended)
         if applied is None:
             return
+        if not await self._still_said(batch):
+            tally.stopped = "what was said was changed meanwhile; run it again"
+            return
         after, writes = change.commit(
             tally.state,
             applied,
@@ -260,12 +299,22 @@ class _Consolidation(Run[NoteBatch]):
             llm=self.llm.name,
             spent=state.spent,
         )
+        consumed = [note.key for each in (*tally.taken, applied) for note in each.consumed]
+        writes = (*writes, *said.progress(self.space.name, self.unlearnt, consumed))
         # Shielded, so that a cancellation loses nothing that was paid for.
         if await shielded(self._commit(*writes)):
             tally.state = after
             tally.taken.append(applied)
             tally.unplaced += applied.unplaced
             self.behind *= 2 if change.waits_behind(batch.notes[0]) else 1
+
+    async def _still_said(self, batch: NoteBatch) -> bool:
+        """Return whether the messages of a batch still say what they said."""
+        space = self.space
+        sources = [(*note.sources[0], note.key) for note in batch.notes if said.is_said(note)]
+        sources += [source for origin in batch.origins.values() for source in origin.sources]
+        dead = await learn.dead_sources(space.handle, space.name, space.identity, sources)
+        return not dead
 
     async def _ask_model(self, state: CallState[NoteBatch]) -> tuple[Applied | None, str]:
         """Ask, and again if the answer can be repaired; None if nothing in it can be used."""
@@ -341,7 +390,8 @@ class _Consolidation(Run[NoteBatch]):
                 ):
                     await self._commit(*writes)
             # Other writers may have added notes meanwhile.
-            remaining = sum(note.state == "live" for note in await space.live_notes())
+            live = [*await space.live_notes(), *(await space.unlearnt()).notes]
+            remaining = sum(note.state == "live" for note in live)
         return result.result_of(
             tally,
             remaining=remaining,

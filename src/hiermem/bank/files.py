@@ -23,15 +23,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from hiermem.bank import sections
+from hiermem.bank import lines, sections
 from hiermem.bank.prompt import BankAnswer, FileAnswer, NoteBatch
 from hiermem.bank.rules import check_file_name
 from hiermem.bank.sections import MAX_FILE, lines_of, lost_lines, tidy, visible
 from hiermem.calls.answers import blank
-from hiermem.types.bank import Note
+from hiermem.types.bank import LineOrigin, Note, Origins
 
 #: What can be wrong with an answer; the model is asked to mend each.
-AnswerFault: TypeAlias = Literal["form", "names", "notes", "content", "loss"]
+AnswerFault: TypeAlias = Literal["form", "names", "notes", "content", "loss", "support", "size"]
 #: The longest synthesis, in code points.
 MAX_SYNTHESIS: Final = 65_536
 #: The name of a missing file in a diff.
@@ -67,6 +67,9 @@ class AnswerError(Exception):
     position: int = _WHOLE_ANSWER
 
 
+_UNNAMED: Final = AnswerError("notes", "it names no notes; list for each file those in it")
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
     """The result of an answer.
@@ -74,7 +77,9 @@ class Applied:
     ``texts`` are the texts of the files that it changes, and ``removed`` how many lines of each are
     nowhere in the bank any more. ``consumed`` are the notes that it takes in or drops, each with
     its files or the reason; ``kept`` are those that stay live because of ``failed``
-    ("file: reason"), and ``unplaced`` those that it does not mention.
+    ("file: reason"), and ``unplaced`` those that it does not mention, or of
+    which it says what they do not say. ``origins`` say where the new lines of a space that learns
+    come from.
     """
 
     texts: Mapping[str, str]
@@ -86,6 +91,7 @@ class Applied:
     updated: tuple[str, ...] = ()
     removed: Mapping[str, int] = field(default_factory=dict[str, int])
     failed: tuple[str, ...] = ()
+    origins: Origins = field(default_factory=dict[str, LineOrigin])
 
     @property
     def dropped(self) -> tuple[Note, ...]:
@@ -107,7 +113,10 @@ def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[
     takes = [numbers & set(file.notes) for file in answer.bank_files]
     drops, wrong_drops = _drops(answer, shown, set().union(*takes))
     problems += wrong_drops
-    meant = _losses(answer, shown, drafts, whole=True)
+    narrowing = lines.Narrowing(shown.texts, shown.origins, drafts.values())
+    problems += _narrow(answer, shown, drafts, takes, narrowing)
+    asked = [_UNNAMED] if shown.rules.learn and drafts and not named else []
+    meant = _losses(answer, shown, drafts, narrowing, whole=True)
     for position, (lost, of) in meant.items():
         if lost > _LOST_LINES and lost > _LOST_SHARE * of:
             detail = f"{lost} of its {of} lines are gone; keep what no note contradicts"
@@ -118,7 +127,7 @@ def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[
     while True:
         refused, spared = _not_taken(takes, bad)
         accepted = {position: text for position, text in drafts.items() if position not in refused}
-        losses = _losses(answer, shown, accepted)
+        losses = _losses(answer, shown, accepted, narrowing)
         # Lines that were moved into a refused file would be lost, so they stay where they were.
         moved = {position for position, (lost, _) in losses.items() if lost > meant[position][0]}
         if not moved:
@@ -129,8 +138,8 @@ def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[
         if not (any(takes) or bad):
             drops = dict.fromkeys(numbers, IN_SYNTHESIS)
     placed: set[int] = set().union(*(takes[position] for position in accepted), drops)
-    if not placed:
-        return None, tuple(problems)
+    if not placed and not narrowing.refused:
+        return None, (*problems, *asked)
     failed = [f"{problem.file}: {problem.detail}" for problem in problems]
     for position in sorted(refused - {problem.position for problem in problems}):
         why = "lines of it went into" if position in bad else "it takes in notes of"
@@ -141,11 +150,15 @@ def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[
     for rule_file in shown.rules.files:
         if rule_file.name not in shown.texts:
             taken.setdefault(rule_file.name, rule_file.skeleton)
+    # A blank synthesis never replaces one with content.
+    synthesis = visible(answer.synthesis).strip()[:MAX_SYNTHESIS] or shown.synthesis
+    if shown.rules.learn:
+        taken, synthesis, too_long = _page(shown, taken, synthesis, narrowing.origins)
+        asked += too_long
     notes = dict(enumerate(shown.notes, 1))
     return Applied(
         texts=taken,
-        # A blank synthesis never replaces one with content.
-        synthesis=visible(answer.synthesis).strip()[:MAX_SYNTHESIS] or shown.synthesis,
+        synthesis=synthesis,
         consumed=tuple(
             replace(
                 notes[number],
@@ -160,7 +173,66 @@ def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[
         updated=tuple(sorted(taken.keys() & shown.texts.keys())),
         removed={into[position]: lost for position, (lost, _) in losses.items() if lost},
         failed=tuple(failed),
-    ), tuple(problems)
+        origins=lines.of_texts(narrowing.origins, taken.values()),
+    ), (*problems, *asked)
+
+
+def _page(
+    shown: NoteBatch,
+    taken: Mapping[str, str],
+    synthesis: str,
+    origins: Origins,
+) -> tuple[dict[str, str], str, list[AnswerError]]:
+    """Return the changed texts of a page that fits, its synthesis, and whether it was too long."""
+    page = {**shown.texts, **taken}
+    fitting = lines.bounded(
+        page,
+        {**shown.origins, **origins},
+        file=shown.file_tokens,
+        page=shown.page_tokens,
+        count=shown.request.counter.count,
+    )
+    changed = {name: text for name, text in fitting.items() if text != shown.texts.get(name)}
+    most = f"at most {shown.file_tokens:,} tokens a file and {shown.page_tokens:,} in all"
+    too_long = AnswerError("size", f"too long: {most}; move older lines to past.md")
+    return (
+        changed,
+        lines.supported(synthesis, fitting.values()),
+        [too_long] if fitting != page else [],
+    )
+
+
+def _narrow(
+    answer: BankAnswer,
+    shown: NoteBatch,
+    drafts: dict[int, str],
+    takes: Sequence[set[int]],
+    narrowing: lines.Narrowing,
+) -> list[AnswerError]:
+    """Leave out the lines that no note supports, and the notes whose lines are left out.
+
+    Return the problems; a file with such a line is taken without it. Only a space that learns asks
+    for the support of lines.
+    """
+    problems: list[AnswerError] = []
+    if not shown.rules.learn:
+        return problems
+    refused: list[int] = []
+    notes = dict(enumerate(shown.notes, 1))
+    for position, text in drafts.items():
+        name, before = answer.bank_files[position].filename, len(narrowing.refused)
+        support = [notes[number] for number in sorted(takes[position])] or shown.notes
+        drafts[position] = narrowing.narrow(name, text, shown.texts.get(name, ""), support)
+        if left_out := len(narrowing.refused) - before:
+            refused.append(position)
+            detail = f"{left_out} of its lines say a figure, date or name that its notes do not"
+            problems.append(AnswerError("support", detail, name))
+    supporting = {key for origin in narrowing.origins.values() for _, _, key in origin.sources}
+    for position in refused:
+        takes[position].intersection_update(
+            number for number in set(takes[position]) if notes[number].key in supporting
+        )
+    return problems
 
 
 def _drafts(answer: BankAnswer, shown: NoteBatch) -> tuple[dict[int, str], list[AnswerError]]:
@@ -218,7 +290,12 @@ def _drops(
 
 
 def _losses(
-    answer: BankAnswer, shown: NoteBatch, drafts: Mapping[int, str], *, whole: bool = False
+    answer: BankAnswer,
+    shown: NoteBatch,
+    drafts: Mapping[int, str],
+    narrowing: lines.Narrowing,
+    *,
+    whole: bool = False,
 ) -> dict[int, tuple[int, int]]:
     """Return how many of its lines each file loses if only these drafts are applied.
 
@@ -231,7 +308,7 @@ def _losses(
         texts[""] = "\n".join(
             file.content for position, file in enumerate(files) if position not in drafts
         )
-    losses = lost_lines(shown.texts, texts)
+    losses = lost_lines(shown.texts, texts, narrowing.keeps)
     return {
         position: losses[name]
         for position in drafts

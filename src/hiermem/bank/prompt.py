@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -30,7 +30,7 @@ from hiermem.prompts.template import PromptTemplate, fill, marked
 from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.summaries.inputs import Count
 from hiermem.text.measure import canonical_json, day
-from hiermem.types.bank import BankText, Note
+from hiermem.types.bank import BankText, LineOrigin, Note, Origins
 from hiermem.types.trivector import closed_schema
 
 #: The most files of one answer.
@@ -54,7 +54,8 @@ class NoteBatch:
 
     ``id`` is the id of its journal entries. ``texts`` are the texts of all files; an answer can
     only add to those of ``append_only``. ``limit`` is the most tokens of the prompt, a repair
-    included.
+    included. ``origins`` say where the lines of a space that learns come from, whose files
+    have at most ``file_tokens`` each and ``page_tokens`` in all.
     """
 
     id: str
@@ -66,6 +67,9 @@ class NoteBatch:
     append_only: Collection[str]
     synthesis: str
     limit: int | None = None
+    origins: Origins = field(default_factory=dict[str, LineOrigin])
+    file_tokens: int = 0
+    page_tokens: int = 0
 
 
 def request(
@@ -79,7 +83,7 @@ def request(
     """Make the request to take the notes of ``bank`` into its files."""
     notes = list(enumerate(bank.notes, start=1))
     values = {
-        "rules": "\n" + marked("rules", bank.rules),
+        "rules": "\n" + marked("rules", bank.rules) + (bank.learning and f"\n{bank.learning}"),
         "files": "".join(file_shown(name, text) for name, text in bank.files),
         "append_only": "".join(append_only_shown(name, text) for name, text in bank.append_only),
         "missing": "".join(file_shown(name, text) for name, text in bank.missing),
@@ -146,6 +150,7 @@ def note_line(number: int, note: Note) -> str:
     # Every kind of line end counts; otherwise the next line could pass for another note.
     text = "\n  ".join(note.text.splitlines())
     who = _short(note.agent) or _ANONYMOUS
+    who += f' after ("{note.context}")' if note.context else ""
     return f"#{number} {time} {who}{category}{f' ({tags})' if tags else ''}: {text}\n"
 
 

@@ -8,6 +8,7 @@
 | ``consumed`` | the same | the note, the revision that consumed it, and its files or the reason |
 | ``blocked`` | the same | how often a live note was left out and failed alone; why it is blocked |
 | ``bank`` | file name | the file's text |
+| ``bank-line`` | hash of a line | the messages that it comes from (``lines``) |
 | ``synthesis`` | | the synthesis |
 | ``meta`` | | the space's figures |
 | ``bank-revision`` | number | what changed in it, and the texts that it wrote |
@@ -37,7 +38,7 @@ from typing import Any, Final, TypeVar
 
 from hiermem.bank.rules import Rules, read_rules
 from hiermem.errors import StoreCorruptError
-from hiermem.types.bank import BankRevision, Note, RevisionKind, SpaceMeta
+from hiermem.types.bank import BankRevision, LineOrigin, Note, Origins, RevisionKind, SpaceMeta
 from hiermem.types.brief import FrozenDict
 from hiermem.types.transaction import Record, RecordWrite
 
@@ -50,6 +51,7 @@ NOTE: Final = "note"
 CONSUMED: Final = "consumed"
 BLOCKED: Final = "blocked"
 BANK: Final = "bank"
+LINE: Final = "bank-line"
 SYNTHESIS: Final = "synthesis"
 META: Final = "meta"
 REVISION: Final = "bank-revision"
@@ -61,7 +63,7 @@ FORGOTTEN: Final = "forgotten"
 _ARRIVAL: Final = re.compile(r"Z-(\d{10,19})-[0-9a-f]+\Z")
 #: All kinds that include the space's name.
 KINDS: Final = (
-    SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, SYNTHESIS, META, REVISION, CONSOLIDATION, CLAIM,
+    SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, LINE, SYNTHESIS, META, REVISION, CONSOLIDATION, CLAIM,
     EXPORT,
 )  # fmt: skip
 #: The kinds of record that a check reads beside the figures, in this order, so that it misses no
@@ -102,7 +104,8 @@ class BankState:
     """The current bank of a space, with the versions that a change of it expects.
 
     ``texts`` are those of the files by name, sorted by name. A version of 0 stands for a record
-    that does not exist.
+    that does not exist. ``origins`` say where the lines of a space that learns come from, those of
+    earlier revisions too.
     """
 
     space: str
@@ -113,6 +116,7 @@ class BankState:
     versions: Mapping[str, int] = field(default_factory=dict[str, int])
     synthesis: str = ""
     synthesis_version: int = 0
+    origins: Origins = field(default_factory=dict[str, LineOrigin])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,7 @@ def read_space(record: Record) -> tuple[Rules, datetime]:
     """Return the rules of a space and when it was made."""
 
     def read(value: dict[str, Any]) -> tuple[Rules, datetime]:
-        rules = replace(read_rules(value["rules"]), person=value["person"])
+        rules = replace(read_rules(value["rules"]), person=value["person"], learn=value["learn"])
         return rules, datetime.fromisoformat(value["created"])
 
     return _read(record, read)
@@ -168,7 +172,13 @@ def read_state(space: str, rules: Rules, records: Mapping[str, Sequence[Record]]
         versions={file.key: file.version for file in files},
         synthesis=synthesis.body if synthesis else "",
         synthesis_version=synthesis.version if synthesis else 0,
+        origins=read_origins(records.get(LINE, ())),
     )
+
+
+def read_origins(lines: Iterable[Record]) -> dict[str, LineOrigin]:
+    """Return where the lines of a space that learns come from."""
+    return {line.key: _read(line, _origin) for line in lines}
 
 
 def read_meta(record: Record | None) -> SpaceMeta:
@@ -178,10 +188,15 @@ def read_meta(record: Record | None) -> SpaceMeta:
 
 def live_notes(notes: Iterable[Record], blocked: Iterable[Record]) -> list[Note]:
     """Return the live notes, oldest first, including blocked ones."""
+    return with_trouble(map(_note, notes), blocked)
+
+
+def with_trouble(notes: Iterable[Note], blocked: Iterable[Record]) -> list[Note]:
+    """Return live notes with how often each was left out and failed, and why it is blocked."""
     troubled = {each.key: each for each in blocked}
     return [
         _read(troubled[note.key], partial(_with_trouble, note)) if note.key in troubled else note
-        for note in map(_note, notes)
+        for note in notes
     ]
 
 
@@ -257,9 +272,8 @@ def new_space(space: str, rules: Rules, *, now: datetime, mark: str) -> RecordWr
 
     ``mark`` is random. It tells a space from an erased one of the same name.
     """
-    body = _written(
-        {"rules": rules.text, "person": rules.person, "created": _time(now), "mark": mark}
-    )
+    value = {"rules": rules.text, "person": rules.person, "learn": rules.learn}
+    body = _written({**value, "created": _time(now), "mark": mark})
     return RecordWrite(SPACE, SPACE_SCOPE, space, body, expected=0)
 
 
@@ -343,6 +357,12 @@ def meta_body(meta: SpaceMeta) -> str:
     return _written(asdict(meta) | {"last_consolidation": _time(last) if last else None})
 
 
+def origin_write(space: str, line: str, origin: LineOrigin | None) -> RecordWrite:
+    """Return the write of where a line comes from; None removes it."""
+    body = None if origin is None else _written(asdict(origin))
+    return write_of(LINE, space, line, body)
+
+
 def revision_body(
     revision: BankRevision, *, texts: Mapping[str, str | None], synthesis: str
 ) -> str:
@@ -363,15 +383,20 @@ def revision_body(
     return _written(value)
 
 
-def without_lines(record: Record, strip: Callable[[str], str]) -> str | None:
-    """Return the body of a revision whose texts are stripped; None if that changes nothing."""
+def without_lines(
+    record: Record, strip: Callable[[str], str], synthesis: str | None = None
+) -> str | None:
+    """Return the body of a revision whose texts are stripped; None if that changes nothing.
+
+    The synthesis is stripped too, unless another one is given.
+    """
 
     def stripped(value: dict[str, Any]) -> str | None:
         texts = {name: text and strip(text) for name, text in value["texts"].items()}
-        synthesis = strip(value["synthesis"])
-        if (texts, synthesis) == (value["texts"], value["synthesis"]):
+        left = strip(value["synthesis"]) if synthesis is None else synthesis
+        if (texts, left) == (value["texts"], value["synthesis"]):
             return None
-        return _written({**value, "texts": texts, "synthesis": synthesis})
+        return _written({**value, "texts": texts, "synthesis": left})
 
     return _read(record, stripped)
 
@@ -465,6 +490,11 @@ def _meta(value: dict[str, Any]) -> SpaceMeta:
         str(value["model"]),
         str(value["failed_alone"]),
     )
+
+
+def _origin(value: dict[str, Any]) -> LineOrigin:
+    sources = tuple((str(name), int(at), str(key)) for name, at, key in value["sources"])
+    return LineOrigin(str(value["since"]), sources)
 
 
 def _revision(value: dict[str, Any]) -> BankRevision:

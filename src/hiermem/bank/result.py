@@ -114,6 +114,7 @@ def result_of(
         revision=tally.state.meta.revision,
         dry_run=dry_run,
         run_id=run_id,
+        spent=tally.spent,
         metrics=FrozenDict(zip(_PUBLISHED, numbers, strict=True)),
     )
 

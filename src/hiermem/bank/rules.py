@@ -34,6 +34,9 @@ _MOST_HEADINGS: Final = 24
 #: The longest name in UTF-8. File systems take 255; an export writes beside it under a longer one.
 MOST_BYTES: Final = 200
 SUFFIX: Final = ".md"
+#: In a space that learns, the file of what held before, and the one of what others say.
+PAST: Final = "past.md"
+OTHERS: Final = "others.md"
 _SIZE: Final = f"it must have 1 to {MOST_BYTES} bytes"
 _PUNCTUATION: Final = frozenset(" -_.()+,&")
 _KINDS: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd"})
@@ -149,6 +152,7 @@ class Rules:
     text: str
     files: tuple[RuleFile, ...]
     person: str = ""
+    learn: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -157,7 +161,8 @@ class Rules:
 
     def agree(self, stored: Rules) -> bool:
         """Return whether a space that has the ``stored`` rules may be opened with these."""
-        return self.text == stored.text and self.person in ("", stored.person)
+        is_same = self.text == stored.text and self.learn == stored.learn
+        return is_same and self.person in ("", stored.person)
 
 
 def read_rules(text: str) -> Rules:
@@ -169,15 +174,22 @@ def read_rules(text: str) -> Rules:
     return _read_once(check(text, what="rules", cap=MAX_RULES))
 
 
-def rules_of(text: str | None, person: str | None) -> Rules | None:
+def rules_of(text: str | None, person: str | None, *, learn: bool | None) -> Rules | None:
     """Return the rules that a space is opened with; None if neither rules nor a person are given.
 
-    A space of a person without rules of its own has the shipped ones. Raises as ``read_rules``.
+    A space of a person without rules of its own has the shipped ones, and learns unless ``learn``
+    is False. Raises as ``read_rules``.
     """
-    if person is None:
-        return None if text is None else read_rules(text)
+    if person is None and text is None:
+        if learn is not None:
+            raise UsageError("learn is set when a space is made; give rules or person with it")
+        return None
     rules = read_rules(person_rules() if text is None else text)
-    return replace(rules, person=check_name(person, what="person"))
+    learns = text is None if learn is None else learn
+    if learns and PAST not in rules.names:
+        raise UsageError(f"the rules of a space that learns name no {PAST}; add it")
+    person = "" if person is None else check_name(person, what="person")
+    return replace(rules, person=person, learn=learns)
 
 
 @lru_cache(maxsize=16)

@@ -18,7 +18,7 @@ before them and those that are underlined.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -83,8 +83,15 @@ def lines_of(text: str) -> list[str]:
     return [line for line in map(folded, text.split("\n")) if line]
 
 
-def lost_lines(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Return, for each earlier file, how many of its lines are lost and how many it had."""
+def lost_lines(
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    is_kept: Callable[[str], bool] = lambda _: False,
+) -> dict[str, tuple[int, int]]:
+    """Return, for each earlier file, how many of its lines are lost and how many it had.
+
+    A line that ``is_kept`` in other words is not lost.
+    """
     old = {name: lines_of(text) for name, text in before.items() if name in after}
     new = {name: set(_readable(text)) for name, text in after.items()}
     gained: set[str] = set()
@@ -93,7 +100,7 @@ def lost_lines(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str,
     losses: dict[str, tuple[int, int]] = {}
     for name, lines in old.items():
         still = new[name] | gained
-        losses[name] = sum(line not in still for line in lines), len(lines)
+        losses[name] = sum(line not in still and not is_kept(line) for line in lines), len(lines)
     return losses
 
 

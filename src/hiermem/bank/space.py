@@ -10,28 +10,36 @@ from __future__ import annotations
 import asyncio
 import secrets
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from hiermem import arguments
-from hiermem.bank import change, exchange, folder_io, object_io, records
+from hiermem.bank import change, exchange, folder_io, learn, lines, object_io, records, said
 from hiermem.bank import sources as source_links
 from hiermem.bank.exchange import BankUrl, ExchangedBank, Pointer, read_options, read_url
 from hiermem.bank.files import diff
 from hiermem.bank.object_io import ObjectPlace
-from hiermem.bank.records import RevisionTexts, subject_of
+from hiermem.bank.records import BankState, RevisionTexts, subject_of
 from hiermem.bank.rules import check_file_name
 from hiermem.bank.sources import SourceLink
 from hiermem.bank.store import SpaceContext, bank_claim
 from hiermem.calls.retry import shielded
 from hiermem.calls.run import RecordClaim
 from hiermem.config import BankPolicy
-from hiermem.errors import NotFoundError, StoreError, UsageError
+from hiermem.errors import BusyError, NotFoundError, StoreError, UsageError
 from hiermem.handle import Handle
 from hiermem.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
-from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, NoteState
+from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, NoteState, Source
 from hiermem.types.tree import Finding
 
 _ALL: Final = 2**31 - 1
@@ -54,6 +62,20 @@ async def spaces(handle: Handle) -> list[str]:
     """List the names of a tenant's spaces."""
     headers = await handle.store.records(records.SPACE, scope=records.SPACE_SCOPE, limit=_ALL)
     return [header.key for header in headers]
+
+
+async def learning_spaces(handle: Handle, policy: BankPolicy) -> AsyncIterator[SpaceContext]:
+    """Yield the spaces of a tenant that learn."""
+    for header in await handle.store.records(records.SPACE, scope=records.SPACE_SCOPE, limit=_ALL):
+        if records.read_space(header)[0].learn:
+            yield SpaceContext(handle, header.key, None, policy, header=header)
+
+
+async def is_due(space: SpaceContext) -> bool:
+    """Return whether a space has enough to learn, or has had it for a day."""
+    notes = [*await space.live_notes(), *(await space.unlearnt()).notes]
+    tokens = sum(space.handle.counter.count(note.text) for note in notes)
+    return said.is_due(notes, tokens, space.handle.clock())
 
 
 async def ensure_exists(handle: Handle, name: str) -> None:
@@ -147,11 +169,11 @@ async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
     arguments.one_of(state, "state", ("live", "consumed", "blocked"))
     await space.rules()
     if state == "consumed":
-        return await space.with_sources(await space.consumed_notes())
-    live = await space.live_notes()
-    return await space.with_sources(
-        [note for note in live if state == "live" or note.state == "blocked"]
-    )
+        noted, said = await space.consumed_notes(), await space.learnt()
+    else:
+        noted, said = await space.live_notes(), (await space.unlearnt()).notes
+    found = sorted([*await space.with_sources(noted), *said], key=lambda note: note.key)
+    return [note for note in found if state != "blocked" or note.state == "blocked"]
 
 
 async def unblock(space: SpaceContext) -> int:
@@ -218,9 +240,7 @@ async def read(space: SpaceContext, name: Any, revision: Any) -> str:
     if (wrong := check_file_name(name)) is not None:
         raise UsageError(f"invalid bank file name: {wrong}")
     if revision is None:
-        await space.rules()
-        record = await space.one(records.BANK, name)
-        text = record.body if record else None
+        text = (await space.state()).texts.get(name)
     else:
         text = (await _texts(space, revision))[0].get(name)
     if text is None:
@@ -271,7 +291,7 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
         restored: list[Note] = []
         if restore_notes:
             # Later revisions consumed these, and their retention is not over.
-            consumed = await space.consumed_notes()
+            consumed = [*await space.consumed_notes(), *await space.learnt()]
             restored = [note for note in consumed if (note.consolidation or 0) > number]
         _, writes = change.put(
             state,
@@ -295,7 +315,58 @@ async def _texts(space: SpaceContext, revision: Any) -> tuple[dict[str, str], st
     number = arguments.whole(revision, "the revision")
     if number > await _newest(space):
         raise NotFoundError(f"space {space.name!r} has no revision {number}; see history()")
-    return records.texts_at(await space.of_kind(records.REVISION), number)
+    files, synthesis = records.texts_at(await space.of_kind(records.REVISION), number)
+    gone = await space.dead_lines(await space.stored_state())
+    living = {name: lines.without(text, gone) for name, text in files.items()}
+    return living, "" if gone else synthesis
+
+
+async def clean_space(handle: Handle, name: str) -> tuple[str, ...]:
+    """Remove what came from messages that are gone; name the exports, which are out of reach.
+
+    While another run writes the bank, that removes it. Nobody reads such lines meanwhile.
+    """
+    space = SpaceContext(handle, name, None, BankPolicy())
+    header = await space.current_header()
+    if header is None or not (await space.rules()).learn:
+        return ()
+    if not await _gone(space, await space.stored_state(), for_good=True):
+        return ()
+    with suppress(BusyError, NotFoundError):
+        async with bank_claim_of(space) as claim:
+            await clean(space, claim, for_good=True)
+    return source_links.exported(name, await space.of_kind(records.EXPORT))
+
+
+async def _gone(space: SpaceContext, state: BankState, *, for_good: bool) -> set[Source]:
+    """Return the sources of a bank's lines that are gone."""
+    sources = [source for origin in state.origins.values() for source in origin.sources]
+    return await learn.dead_sources(
+        space.handle, space.name, space.identity, sources, for_good=for_good
+    )
+
+
+async def clean(space: SpaceContext, claim: RecordClaim, *, for_good: bool = False) -> None:
+    """Remove what came from messages that are gone, under a claim on the bank.
+
+    With ``for_good``, what is out of sight for a time stays, and is shown again afterwards.
+    """
+    while True:
+        state = await space.stored_state()
+        dead = await _gone(space, state, for_good=for_good)
+        if not dead:
+            return
+        heirs = await learn.heirs(space.handle, space.name, space.identity, dead)
+        writes = change.forget_lines(
+            state,
+            lines.dead(state.origins, dead - heirs.keys()),
+            heirs=heirs,
+            learnt=await space.learnt(),
+            revisions=await space.of_kind(records.REVISION),
+            now=space.handle.clock(),
+        )
+        if not await shielded(claim.commit(writes)):
+            raise await space.refused()
 
 
 async def _newest(space: SpaceContext) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hiermem import errors
-from hiermem.bank import records
+from hiermem.bank import learn, lines, records, said
 from hiermem.bank.records import BankState
 from hiermem.bank.rules import Rules
 from hiermem.bank.sources import SOURCE, with_sources
@@ -116,6 +116,22 @@ class SpaceContext:
         notes = await self.of_kind(records.NOTE)
         return records.live_notes(notes, await self.of_kind(records.BLOCKED))
 
+    async def unlearnt(self) -> said.Unlearnt:
+        """Return what conversations say that the space did not learn, with the troubled notes."""
+        rules = await self.rules()
+        if not rules.learn:
+            return said.Unlearnt()
+        found = await learn.unlearnt(self.handle, self.name, self.identity, rules.person)
+        blocked = await self.of_kind(records.BLOCKED) if found.notes else []
+        found.notes = records.with_trouble(found.notes, blocked)
+        return found
+
+    async def learnt(self) -> list[Note]:
+        """Return the messages that the space learnt, oldest first; without their texts."""
+        kind = records.kind_of(said.LEARNT, self.name)
+        rows = await self.handle.store.records(kind, limit=_ALL)
+        return sorted(map(said.learnt_note, rows), key=lambda note: note.key)
+
     async def consumed_notes(self) -> list[Note]:
         """Return the consumed notes, oldest first; without their sources."""
         return records.consumed_notes(await self.of_kind(records.CONSUMED))
@@ -139,9 +155,19 @@ class SpaceContext:
         return stored[0] if stored else None
 
     async def state(self) -> BankState:
-        """Read the current bank; repeat if it was changed meanwhile."""
+        """Read the current bank, as far as its sources live; repeat if it was changed meanwhile."""
+        state = await self.stored_state()
+        return lines.living(state, await self.dead_lines(state))
+
+    async def dead_lines(self, state: BankState) -> set[str]:
+        """Return the ids of the lines, of any revision, of which a source is gone."""
+        return await learn.dead_lines(self.handle, self.name, self.identity, state.origins)
+
+    async def stored_state(self) -> BankState:
+        """Read the current bank as it is stored; repeat if it was changed meanwhile."""
         rules = await self.rules()
-        while (stored := await self.settled((records.BANK, records.SYNTHESIS))) is None:
+        kinds = (records.BANK, records.SYNTHESIS, *((records.LINE,) if rules.learn else ()))
+        while (stored := await self.settled(kinds)) is None:
             pass
         return records.read_state(self.name, rules, stored)
 

@@ -17,7 +17,7 @@ from typing import Final, cast
 
 from hiermem import arguments
 from hiermem.bank.records import kind_of, subject_of
-from hiermem.bank.space import ensure_exists
+from hiermem.bank.space import clean_space, ensure_exists
 from hiermem.changes import erase as erasing
 from hiermem.changes import propagate as change
 from hiermem.changes.erase import Withdrawal, WithdrawalKind
@@ -115,6 +115,7 @@ async def edit(
             session_id, index, amended, regenerate=regenerate, now=now, weigher=weigher
         )
     )
+    await _clean_spaces(handle, (record.space,))
     return replace(report, version=len(await handle.store.versions(session_id, index)))
 
 
@@ -148,7 +149,7 @@ async def erase(
     )
     if kind == "quarantine":
         return replace(receipt, scrub_reason=_STAYS)
-    return await _scrubbed(handle, receipt)
+    return await _scrubbed(handle, await _learnt_gone(handle, receipt, record.space))
 
 
 async def _withdraw(
@@ -201,8 +202,23 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
         )
     finally:
         handle.forget()
-    await _forget_shown(handle, session_id, record.space if record else None)
-    return await _scrubbed(handle, receipt)
+    space = record.space if record else None
+    await _forget_shown(handle, session_id, space)
+    return await _scrubbed(handle, await _learnt_gone(handle, receipt, space))
+
+
+async def _learnt_gone(handle: Handle, receipt: Receipt, space: str | None) -> Receipt:
+    """Remove what spaces learnt from erased messages; name the exports of it on the receipt."""
+    forks = [await handle.store.session(fork) for fork in receipt.forks_reached]
+    spaces = {space, *(fork.space for fork in forks if fork)}
+    exports = await _clean_spaces(handle, spaces)
+    return replace(receipt, unproven=tuple(dict.fromkeys((*receipt.unproven, *exports))))
+
+
+async def _clean_spaces(handle: Handle, spaces: Iterable[str | None]) -> list[str]:
+    return [
+        export for name in spaces if name is not None for export in await clean_space(handle, name)
+    ]
 
 
 async def _forget_shown(handle: Handle, session_id: str, space: str | None) -> None:

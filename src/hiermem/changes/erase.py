@@ -26,6 +26,7 @@ from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.bank import records as spaces
+from hiermem.bank.said import LEARNT, THROUGH
 from hiermem.bank.sources import SOURCE, SourceLink, exported, links_in, named, of_space, places_of
 from hiermem.changes.propagate import Propagated, changes_of, check_index, propagate
 from hiermem.changes.receipts import ForkHandling, Receipt
@@ -201,9 +202,12 @@ def erase_space(space: str, *, subject: str, now: datetime, run_id: str) -> Deci
     needs = [
         transaction.NeedRecords(spaces.SPACE),
         transaction.NeedRecords(spaces.kind_of(SOURCE, space), everywhere=True),
+        transaction.NeedRecords(spaces.kind_of(LEARNT, space), everywhere=True),
+        transaction.NeedRecords(spaces.kind_of(THROUGH, space), everywhere=True),
     ]
     needs += [transaction.NeedRecords(spaces.kind_of(kind, space)) for kind in spaces.KINDS]
-    headers, sources, *stored = yield tuple((spaces.SPACE_SCOPE, need) for need in needs)
+    answers = yield tuple((spaces.SPACE_SCOPE, need) for need in needs)
+    headers, sources, learnt, through, *stored = answers
     if all(each.key != space for each in headers):
         raise NotFoundError(f"space {space!r} does not exist")
     going = [(spaces.SPACE, spaces.SPACE_SCOPE, space)]
@@ -214,6 +218,7 @@ def erase_space(space: str, *, subject: str, now: datetime, run_id: str) -> Deci
         removed[_COUNTED.get(kind, "records")] += len(found)
         if kind == spaces.EXPORT:
             folders = exported(space, found)
+    going += [(each.kind, each.scope, each.key) for each in (*learnt, *through)]
     for session_id, link in of_space(space, sources):
         going += [(kind, session_id, key) for kind, key in places_of(link)]
         removed["records"] += 1

@@ -6,12 +6,13 @@ nothing depends on a ranking.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
 from hiermem.bank import records
+from hiermem.bank.lines import bare, known_line, says
 from hiermem.bank.space import bank_claim_of
 from hiermem.bank.store import SpaceContext
 from hiermem.calls.retry import shielded
@@ -25,6 +26,7 @@ from hiermem.search.search import Question
 from hiermem.text.fence import in_turn
 from hiermem.text.measure import body, speaker
 from hiermem.text.terms import FIRST_PERSON, STOP_WORDS, spellings, stem, terms, words
+from hiermem.text.wishes import speaks_as
 from hiermem.types import StoredMessage
 from hiermem.types.bank import ForgetReport, KnownLine, Note
 from hiermem.types.transaction import Record, RecordWrite
@@ -56,7 +58,7 @@ async def about(space: SpaceContext, text: str | None = None) -> list[KnownLine]
     ]
     state = await space.state()
     files = [
-        KnownLine(line.text, "file")
+        known_line(line.text, state.origins)
         for name in state.texts
         for line in shared.file_lines(name, state.texts[name], state.meta.revision)
     ]
@@ -136,7 +138,7 @@ async def forget(
             for word in shared_words:
                 # Of a frequent word, one more than the limit is kept, to know it by.
                 sharing[word] += [line] if len(sharing[word]) <= _RARE else []
-        elif authors == "all" or shared.speaks_as(stored, rules.person):
+        elif authors == "all" or speaks_as(stored.message, rules.person):
             gone.append(line)
             taken.setdefault(session_id, []).append(stored.index)
         else:
@@ -145,7 +147,7 @@ async def forget(
     unproven += {line.sources: line for line in rare}.values()
     # Words such as "my" would find what has nothing to do with the matter.
     unproven += await _passages(space, " ".join(by_word), _WORDINGS, (*gone, *unproven))
-    gone += await _forget_bank(space, wanted, dry_run=dry_run)
+    gone += await _forget_bank(space, wanted, taken, dry_run=dry_run)
     exports = tuple(record.key for record in await space.of_kind(records.EXPORT))
     scrubbed = True
     for session_id, indices in () if dry_run else taken.items():
@@ -188,14 +190,21 @@ def _of_message(
 ) -> KnownLine:
     """Return a message, or a passage of it, under its speaker's name if that is not the person."""
     text = body(stored.message) if passage is None else passage
-    text = text if shared.speaks_as(stored, person) else in_turn(speaker(stored.message), text)
+    text = text if speaks_as(stored.message, person) else in_turn(speaker(stored.message), text)
     return KnownLine(text, "conversation", stored.created_at, sources=((session_id, stored.index),))
 
 
 async def _forget_bank(
-    space: SpaceContext, wanted: Sequence[frozenset[str]], *, dry_run: bool
+    space: SpaceContext,
+    wanted: Sequence[frozenset[str]],
+    taken: Mapping[str, Sequence[int]],
+    *,
+    dry_run: bool,
 ) -> list[KnownLine]:
-    """Remove notes, and lines of files and synthesis in all revisions; return what went."""
+    """Remove notes, and lines of files and synthesis in all revisions; return what went.
+
+    Lines in other words that come from messages that are ``taken`` go with these, and are returned.
+    """
     async with nullcontext() if dry_run else bank_claim_of(space) as claim:
         gone: list[KnownLine] = []
         writes: list[RecordWrite] = []
@@ -214,10 +223,16 @@ async def _forget_bank(
                 if kind == records.NOTE:
                     kept = (records.CONSUMED, space.name, record.key, empty)
                     writes.append(records.write_of(*kept, expected=0))
+        state = await space.state()
+        texts = [line for text in state.texts.values() for line in text.split("\n")]
+        for line in map(bare, filter(says, texts)):
+            known = known_line(line, state.origins)
+            if any(index in taken.get(name, ()) for name, index in known.sources):
+                gone += [] if holds(line, wanted) else [known]
         for kind in (records.BANK, records.SYNTHESIS):
             for record in await space.of_kind(kind):
                 rest, lines = _without(record.body, wanted)
-                gone += [KnownLine(line, "file") for line in lines]
+                gone += [known_line(bare(line), state.origins) for line in lines]
                 writes += [_write(space, kind, record, rest)] if lines else []
         for record in await space.of_kind(records.REVISION):
             rest_of = records.without_lines(record, lambda text: _without(text, wanted)[0])
@@ -237,4 +252,5 @@ def _without(text: str, wanted: Sequence[frozenset[str]]) -> tuple[str, list[str
     gone = [line for line in lines if holds(line, wanted)]
     if not gone:
         return text, []
-    return "".join(line for line in lines if line not in gone), [line.strip() for line in gone]
+    # Empty lines keep the numbers of the others, by which contexts show them.
+    return "".join("\n" if line in gone else line for line in lines), [g.strip() for g in gone]

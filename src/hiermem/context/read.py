@@ -181,6 +181,9 @@ async def messages(
 
 async def pins(handle: Handle, session_id: str) -> tuple[Pin, ...]:
     """Return the pins of a session, the newest first."""
+    # Most sessions are in no space, and the code of spaces is not loaded for them.
+    from hiermem.context.space import person_of
+
     record = await handle.record_or_new(session_id)
     flagged = [await handle.store.flagged(session_id, flag, limit=MOST) for flag in IN_SIGHT]
     messages = [stored for each in flagged for stored in each]

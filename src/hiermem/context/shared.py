@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem.context.render import Block, Frame, Writer
 from hiermem.text.measure import body, day
-from hiermem.text.wishes import WISH, lasting_wishes, wishes_in
+from hiermem.text.wishes import WISH, lasting_wishes, speaks_as, wishes_in
 from hiermem.types import Span, StoredMessage
 
 Place: TypeAlias = Literal["wish", "file", "conversation"]
@@ -55,12 +55,16 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """The lines that a view shows of its space: their origins, whose they are, and since when."""
+    """The lines that a view shows of its space: their origins, whose they are, and since when.
+
+    ``identity`` tells the space from an erased one of its name.
+    """
 
     space: str
     person: str
     as_of: str
     origins: tuple[Origin, ...] = ()
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +92,9 @@ def room_of(share: float, budget: int) -> int:
     return max(int(share * budget), _LEAST if budget >= _MIDDLE else 0)
 
 
-def speaks_as(stored: StoredMessage, person: str) -> bool:
-    """Return whether the space's person speaks: a user without a name or under the person's."""
-    return stored.role == "user" and stored.name in (None, "", person)
-
-
 def is_wish_of(stored: StoredMessage, person: str) -> bool:
     """Return whether a message states a standing wish of the space's person."""
-    return speaks_as(stored, person) and stored.state == "live" and WISH in stored.flags
+    return speaks_as(stored.message, person) and stored.state == "live" and WISH in stored.flags
 
 
 def wish_lines(
@@ -116,7 +115,7 @@ def wish_lines(
     left_out = {
         _words(wish)
         for _, each in withdrawn
-        if speaks_as(each, person)
+        if speaks_as(each.message, person)
         for wish in wishes_in(each.message)
     }
     lines: list[SharedLine] = []

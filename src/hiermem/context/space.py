@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from hiermem.bank import learn
+from hiermem.bank import lines as bank_lines
 from hiermem.bank import records as bank_records
 from hiermem.context import shared
 from hiermem.context.pool import first_line
@@ -99,15 +101,20 @@ async def _lines_anew(
     rules, _ = bank_records.read_space(headers[0])
     others = [member for member in members if member.id != record.id and member.messages]
     bank_state = bank_records.read_state(space, rules, dict(zip(_KINDS, bank, strict=True)))
+    identity = bank_records.identity(headers[0])
+    gone = await learn.dead_lines(handle, space, identity, bank_state.origins)
+    known = bank_lines.living(bank_state, gone)
+    # What stems from this conversation alone is no news to it.
+    known = bank_lines.without_own(known, record.id)
     lines = shared.choose(
         shared.wish_lines(flagged, withdrawn, rules.person, own=record.id),
-        _file_lines(bank_state),
-        shared.file_lines("", bank_state.synthesis, bank_state.meta.revision),
+        _file_lines(known),
+        shared.file_lines("", known.synthesis, known.meta.revision),
         await conversation_lines(handle, others),
         room=room,
         count=handle.counter.count,
     )
-    return SharedState(space, rules.person, today), lines
+    return SharedState(space, rules.person, today, identity=identity), lines
 
 
 async def _lines_again(handle: Handle, state: SharedState) -> tuple[SharedState, list[SharedLine]]:
@@ -148,7 +155,12 @@ def flag_needs(space: str, limit: int) -> list[SessionNeed]:
     return [("", NeedFlagged(flag, limit, space)) for flag in (WISH, WITHDRAWN)]
 
 
-_KINDS: Final = (bank_records.BANK, bank_records.SYNTHESIS, bank_records.META)
+_KINDS: Final = (
+    bank_records.BANK,
+    bank_records.SYNTHESIS,
+    bank_records.META,
+    bank_records.LINE,
+)
 
 
 def _bank_needs(space: str) -> list[SessionNeed]:
@@ -279,9 +291,11 @@ async def _files_at(
         kind = bank_records.kind_of(bank_records.REVISION, state.space)
         (revisions,) = await handle.store.read([(bank_records.SPACE_SCOPE, NeedRecords(kind))])
         texts, synthesis = bank_records.texts_at(revisions, revision)
+    origins = bank_records.read_origins(bank[3])
+    gone = await learn.dead_lines(handle, state.space, state.identity, origins)
     lines = [
         line
-        for name, text in {**texts, "": synthesis}.items()
-        for line in shared.file_lines(name, text, revision)
+        for name, text in {**texts, "": "" if gone else synthesis}.items()
+        for line in shared.file_lines(name, bank_lines.without(text, gone), revision)
     ]
     return {line.origin: line for line in lines}

@@ -20,7 +20,6 @@ from hiermem.context import pool
 from hiermem.context import render as lines
 from hiermem.context import view as cover
 from hiermem.context.render import Block, Frame, Kind, Shown, Writer, head_attributes
-from hiermem.context.shared import speaks_as
 from hiermem.context.view import Covered, Piece
 from hiermem.needs import Reading
 from hiermem.summaries import salience
@@ -28,7 +27,7 @@ from hiermem.text import units
 from hiermem.text.measure import body, day, speaker
 from hiermem.text.policy import lowest
 from hiermem.text.slices import excerpt
-from hiermem.text.wishes import PIN, SYSTEM, WISH, wishes_in
+from hiermem.text.wishes import PIN, SYSTEM, WISH, speaks_as, wishes_in
 from hiermem.types import Node, Revision, Span, StoredMessage, Unit
 from hiermem.types.brief import Brief
 from hiermem.types.ranges import each_of, ranges_of
@@ -79,7 +78,7 @@ def of_messages(
     found: dict[int, Pin] = {}
     for stored in sorted(messages, key=lambda stored: -stored.index):
         by_hand = stored.index in also or PIN in stored.flags or SYSTEM in stored.flags
-        is_own = not among_people or (person is not None and speaks_as(stored, person))
+        is_own = not among_people or (person is not None and speaks_as(stored.message, person))
         if stored.state != "live" or not (by_hand or (WISH in stored.flags and is_own)):
             continue
         if by_hand:

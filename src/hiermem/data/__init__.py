@@ -82,6 +82,12 @@ def person_rules() -> str:
     return _read("person_rules.md").decode("utf-8")
 
 
+@cache
+def learning_rules() -> str:
+    """Return what a model is told besides the rules of a space that learns."""
+    return _read("learning_rules.txt").decode("utf-8")
+
+
 def published() -> list[list[str]]:
     """Return the rows of the table of published settings, each split into its columns."""
     return [entry.split() for entry in _entries("published")]

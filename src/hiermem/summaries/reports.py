@@ -107,14 +107,16 @@ class BatchReport(UpdateCounts):
     """The work that an update of all sessions did.
 
     ``sessions`` is the number of sessions to update. ``updated`` of them are now as complete as
-    possible, and ``failures`` names the errors that ended a session's update. Any other session was
-    not reached: ``stopped`` names the cap, or is "model_down" where the provider kept failing; it
-    may be asked again in ``retry_after`` seconds, and ``last_error`` says why its last call failed.
-    The other figures are sums of the sessions' reports.
+    possible, and ``failures`` names the errors that ended a session's update, and why a space did
+    not learn. ``learnt`` is the number of messages and notes that spaces took in. Any other session
+    was not reached: ``stopped`` names the cap, or is "model_down" where the provider kept failing;
+    it may be asked again in ``retry_after`` seconds, and ``last_error`` says why its last call
+    failed. The other figures are sums of the sessions' reports.
     """
 
     sessions: int = 0
     updated: int = 0
+    learnt: int = 0
     by_level: Mapping[int, int] = field(default_factory=dict[int, int])
     failures: Mapping[str, str] = field(default_factory=dict[str, str])
     retry_after: float | None = None

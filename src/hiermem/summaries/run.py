@@ -18,7 +18,7 @@ from hiermem import prompts
 from hiermem.calls.budget import Budget
 from hiermem.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.calls.run import Run
-from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.config import BankPolicy, HierarchyConfig, UpdatePolicy
 from hiermem.handle import Handle
 from hiermem.log.trees import OVERLAP_REACH
 from hiermem.prompts.template import Facts, Length, PromptTemplate, render
@@ -45,7 +45,8 @@ class Shared:
 
     ``fallback`` makes the stand-in if no answer of ``llm`` passes; ``sleep`` pauses. A run makes a
     missing ``rate_limiter`` itself. Calls are charged to the budgets ``parents`` as well.
-    ``planned`` are the requests that a common plan counted.
+    ``planned`` are the requests that a common plan counted. ``bank_policy`` is for the
+    spaces that learn.
     """
 
     llm: LLM
@@ -55,6 +56,7 @@ class Shared:
     rate_limiter: RateLimiter | None = None
     parents: tuple[Budget, ...] = ()
     planned: set[str] = field(default_factory=set[str])
+    bank_policy: BankPolicy = field(default_factory=BankPolicy)
     clock: Callable[[], float] = field(default=time.monotonic)
 
 

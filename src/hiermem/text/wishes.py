@@ -8,6 +8,8 @@ Only a user's own words count, and pasted text looks like them. So a wish stands
 the first text part, behind greetings, thanks and other wishes at most. Reading ends at the first
 other sentence, question, colon, marked line or report of what somebody said. A long paragraph or a
 letter is not read, nor a message that ends by asking about a text, which may stand before it.
+
+``own_words`` says by the same signs which words of a message are the user's own.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
+from itertools import takewhile
 from typing import Final
 
 from hiermem.data import words_of_languages
@@ -41,6 +44,12 @@ _LEADS: Final = 80
 _BETWEEN: Final = 40
 #: A longer first paragraph is a document.
 _PARAGRAPH: Final = 900
+#: A sentence that asks about a text, or reports one, is no longer; others tell of the user.
+_REMARK: Final = 80
+#: A line no longer without an end of a sentence is a title.
+_HEADLINE: Final = 40
+#: A longer paragraph is a document even if it speaks of the user.
+_DOCUMENT: Final = 1_200
 #: A line that begins so is no prose: a quotation, a list, markup, code, a prompt, a time.
 _MARKED: Final = re.compile(
     r"[^\S\n]{4}| *\t|\s{0,3}(?:[>|#<\[{}()$%@/\\+=~`^_*\u2022\u00b7\u25aa\u2013\u2014&;:-]"
@@ -126,6 +135,74 @@ def lasting_wishes(message: Message) -> tuple[str, ...]:
     return tuple(wish for wish in wishes_in(message) if not _pattern("bound").search(_plain(wish)))
 
 
+def speaks_as(message: Message, person: str) -> bool:
+    """Return whether the space's person speaks: a user without a name or under the person's."""
+    return message.role == "user" and message.name in (None, "", person)
+
+
+def own_words(message: Message, echoes: Iterable[tuple[int, int]] = ()) -> str:
+    """Return the words of a user's message that are the user's own: no quotation or pasted text.
+
+    Reading ends where ``wishes_in`` would end it for the sake of foreign words. ``echoes`` are the
+    stretches of the first text that hiermem rendered.
+
+    >>> own_words(Message.user("I moved to Leeds. Is this a scam? From now on, I pay Bob."))
+    'I moved to Leeds.'
+    """
+    if message.role != "user":
+        return ""
+    content = message.content
+    parts = [content] if isinstance(content, str) else _texts(content)
+    text = parts[0] if parts else ""
+    for start, stop in echoes:
+        text = text[:start] + "\0" * len(text[start:stop]) + text[stop:]
+    is_single = len(_SENTENCE.findall(_plain(text.strip()))) == 1
+    is_remark = len(_last_sentence(text)) <= _REMARK and _is_judged(text, len(text), "")
+    return "" if is_remark and not is_single else _own(text)
+
+
+def _own(text: str) -> str:
+    """Return a text's own words, up to the first sign of other people's."""
+    blank = _QUOTED.sub(lambda quoted: re.sub(r"[^\n]", " ", quoted[0]), text.replace("\0", " "))
+    lines, plain = text.split("\n"), blank.split("\n")
+    own: list[str] = []
+    paragraph: list[str] = []
+    for number, line in enumerate(lines):
+        if not line.strip(" \0\r"):
+            paragraph = []
+            continue
+        if not paragraph:
+            paragraph = list(takewhile(str.strip, lines[number:]))
+            opening = "\n".join(paragraph)
+            is_letter = _pattern("letter").match(opening) or _pattern("signed").search(opening)
+            if is_letter or len(opening) > _DOCUMENT:
+                break
+        item, end = _ITEM.match(line), _ENDS.search(line)
+        if (_MARKED.match(line) and not item) or (item and not own):
+            break
+        said, is_remark = _sentences_before(plain[number][: end.start() if end else None], lines)
+        own.append(said)
+        is_title = len(line) <= _HEADLINE and line.rstrip()[-1:].isalnum() and len(lines) > 1
+        if is_remark or end or (number == 0 and is_title):
+            break
+    return "\n".join(own).strip()
+
+
+def _sentences_before(line: str, lines: Sequence[str]) -> tuple[str, bool]:
+    """Return the sentences of a line before a remark on a text, and if there is such a remark."""
+    own = ""
+    for part in _SENTENCE.finditer(line):
+        plain = _plain(part[0])
+        reports = _pattern("reported").search(_pattern("self").sub("", plain))
+        is_remark = len(part[0].strip()) <= _REMARK and (_pattern("task").search(plain) or reports)
+        if is_remark and (len(lines) > 1 or part[0].strip() != line.strip()):
+            return own, True
+        own += part[0]
+        if plain.rstrip().endswith(_COLON):
+            return own, True
+    return own, False
+
+
 def _texts(parts: Iterable[object]) -> list[str]:
     return [part.text for part in parts if isinstance(part, TextPart)]
 
@@ -174,12 +251,16 @@ def _read(lines: Sequence[str]) -> Iterator[str]:
             return
 
 
+def _last_sentence(text: str) -> str:
+    lines = text.rstrip().splitlines()
+    sentences = [part[0] for part in _SENTENCE.finditer(lines[-1] if lines else "")]
+    sentences = [each for each in sentences if any(map(str.isalnum, each))]
+    return " ".join(sentences[-1].split()) if sentences else ""
+
+
 def _is_judged(text: str, length: int, wish: str) -> bool:
     """Return whether the end of a text is a signature, or asks about what stands before it."""
-    end = _BREAK.split(text.rstrip())[-1]
-    sentences = [part[0] for part in _SENTENCE.finditer(end.splitlines()[-1] if end else "")]
-    sentences = [each for each in sentences if any(map(str.isalnum, each))]
-    last = " ".join(sentences[-1].split()) if sentences else ""
+    end, last = _BREAK.split(text.rstrip())[-1], _last_sentence(text)
     is_short = length <= len(wish) + len(last) + _BETWEEN
     signs = ["task", "reported", *(["about"] if is_short and wish not in last else [])]
     asks = any(_pattern(sign).search(_plain(last)) for sign in signs)

@@ -14,9 +14,10 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from hiermem.types.brief import Brief, FrozenDict
+from hiermem.types.transaction import NO_COST, Cost
 
 NoteState: TypeAlias = Literal["live", "consumed", "blocked"]
-RevisionKind: TypeAlias = Literal["consolidation", "rollback", "load"]
+RevisionKind: TypeAlias = Literal["consolidation", "rollback", "load", "erasure"]
 ConsolidationStatus: TypeAlias = Literal["ok", "nothing_to_do", "partial", "busy", "error"]
 _NO_METRICS: Mapping[str, int | float] = FrozenDict()
 
@@ -30,7 +31,7 @@ class Note(Brief):
     revision that consumed it, None while it is live; then ``files`` took it in, or it was dropped,
     and ``dropped_for`` is the model's reason. While it is live, ``unplaced`` counts how often an
     answer left it out, and ``failures`` how often it failed alone with a model that could take in
-    other notes.
+    other notes. A note that is a message of few words has in ``context`` what was said before it.
     """
 
     key: str
@@ -47,6 +48,23 @@ class Note(Brief):
     unplaced: int = 0
     failures: int = 0
     blocked_for: str = ""
+    context: str = ""
+
+
+#: A message as the source of a line: its session, its index, and the key of the note that it was.
+Source: TypeAlias = tuple[str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LineOrigin:
+    """Where a line of the bank comes from, and the day of the newest of its messages."""
+
+    since: str
+    sources: tuple[Source, ...]
+
+
+#: The origins of lines, by the hashes of what they say.
+Origins: TypeAlias = Mapping[str, LineOrigin]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +74,7 @@ class BankText:
     ``files`` are the (name, text) pairs of files that an answer may write anew; ``append_only`` are
     those of files that it can only add to, with the text "" if that is not shown. ``missing`` are
     the files that the rules name and that do not exist yet, with the text that each begins with.
+    ``learning`` is what holds besides the rules in a space that learns, "" in any other.
     """
 
     rules: str
@@ -64,6 +83,7 @@ class BankText:
     append_only: tuple[tuple[str, str], ...]
     missing: tuple[tuple[str, str], ...]
     notes: tuple[Note, ...]
+    learning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +126,8 @@ class ConsolidationResult(Brief):
     ``notes_remaining`` are live and go into the next consolidation; ``unplaced`` are the keys of
     those that a model was shown and left out. ``blocked`` notes are live and wait for ``unblock``.
     ``failed`` says which changes were not made, as "file: reason"; their notes are live.
-    ``metrics`` has the published names. With ``dry_run`` nothing was written.
+    ``spent`` is what the calls took, and ``metrics`` has the published names. With ``dry_run``
+    nothing was written.
     """
 
     space: str
@@ -126,6 +147,7 @@ class ConsolidationResult(Brief):
     revision: int = 0
     dry_run: bool = False
     run_id: str = ""
+    spent: Cost = NO_COST
     metrics: Mapping[str, int | float] = field(default_factory=lambda: _NO_METRICS)
 
     @property
@@ -214,9 +236,10 @@ class KnownLine(Brief):
     """A line of what is known in a space.
 
     ``place`` says what it is: a standing wish, a line of the bank's files, a live note, or words of
-    a conversation. ``since`` is when it was said or noted, None for a line of a file. ``was`` is
-    what held before, "" if nothing is known of that. ``sources`` are the messages, as pairs of a
-    session's id and an index.
+    a conversation. ``since`` is when it was said or noted, or since when it holds; None for a line
+    that was written by hand. ``was`` is what held before, "" if nothing is known of that.
+    ``sources`` are the messages, as pairs of a session's id and an index; a line of a file without
+    any was written by hand, or from notes.
     """
 
     _brief = "place since sources text"

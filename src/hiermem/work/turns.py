@@ -19,12 +19,17 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
+from hiermem.bank.consolidate import consolidate
+from hiermem.bank.consolidate import plan as plan_learning
+from hiermem.bank.records import subject_of
+from hiermem.bank.space import clean_space, is_due, learning_spaces
+from hiermem.bank.store import SpaceContext
 from hiermem.calls.budget import Budget
 from hiermem.calls.failures import TROUBLE, VECTORS, back_off
 from hiermem.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.calls.retry import shielded
 from hiermem.calls.run import connect
-from hiermem.config import UpdatePolicy, UpdateStrategy
+from hiermem.config import BankPolicy, UpdatePolicy, UpdateStrategy
 from hiermem.errors import HiermemError, NotFoundError, StoreCorruptError, StoreError, name_of
 from hiermem.handle import Handle, every_session
 from hiermem.log.append import tick_if_idle
@@ -44,6 +49,7 @@ from hiermem.summaries.reports import (
 from hiermem.summaries.run import Shared
 from hiermem.summaries.update import update
 from hiermem.tree.status import waiting
+from hiermem.types.bank import ConsolidationResult
 
 BatchWatcher: TypeAlias = Callable[[BatchProgress], object]
 
@@ -183,6 +189,41 @@ class Turns:
 
         return report, await quietly(handle, session_id, stopped=self.ending.stop_reason)
 
+    async def learn(self, space: SpaceContext) -> ConsolidationResult:
+        """Have a space learn what its people said, and add up what it took."""
+        done = await consolidate(
+            space, llm=self.shared.llm, prompts=self.shared.prompts, parents=(self.ending,)
+        )
+        total, learnt = self.total, self.total.learnt + done.notes_processed
+        self.total = replace(total + done.spent, learnt=learnt)
+        return done
+
+
+async def due_spaces(
+    handle: Handle, policy: BankPolicy, *, plan: bool = False
+) -> list[SpaceContext]:
+    """Return the spaces of a tenant that are due to learn.
+
+    What an erasure left in a space is removed first, but for a ``plan``.
+    """
+    spaces = [space async for space in learning_spaces(handle, policy)]
+    for space in () if plan else spaces:
+        await clean_space(handle, space.name)
+    return [space for space in spaces if await is_due(space)]
+
+
+async def learn_one(handle: Handle, name: str, shared: Shared, *, deadline: float) -> UpdateReport:
+    """Have a space learn within ``deadline`` seconds, if it is due."""
+    budget = Budget(deadline=deadline, clock=shared.clock)
+    turns = Turns(shared, handle.update_policy, budget)
+    report = UpdateReport()
+    for space in await due_spaces(handle, shared.bank_policy):
+        if space.name == name:
+            done = await turns.learn(space)
+            is_left = turns.budget.stopped is not None and done.notes_remaining > 0
+            report = UpdateReport(run_id=done.run_id or None, more=is_left) + done.spent
+    return report
+
 
 async def update_one(
     handle: Handle, session_id: str, shared: Shared, *, deadline: float
@@ -211,7 +252,7 @@ async def update_all(
     search_index: bool = False,
     dry_run: bool = False,
 ) -> BatchReport | UpdatePlan:
-    """Update every session that needs it, or with ``strategy="full"`` re-pack every one.
+    """Update all sessions and spaces that need it; with ``strategy="full"`` re-pack all sessions.
 
     Several are worked on at once, the longest due first. A session that another run holds is waited
     for, as ``update`` waits. The caps hold for all of them together; ``deadline`` is in seconds
@@ -231,12 +272,15 @@ async def update_all(
         sessions = [record.id async for record in every_session(handle.store)]
     else:
         sessions = await sessions_to_update(handle, store)
+    spaces = await due_spaces(handle, shared.bank_policy, plan=dry_run)
     if dry_run:
-        return await _plan(handle, turns.shared, sessions, strategy)
+        plans = [await plan_learning(space, llm=shared.llm) for space in spaces]
+        return add_plans([await _plan(handle, turns.shared, sessions, strategy), *plans])
     batch = _Batch(turns, handle, sessions, strategy, on_progress)
-    if sessions:
+    if sessions or spaces:
         await connect(shared.llm)
         await batch.run()
+        await batch.learn(spaces)
     report = batch.report()
     if not report.stopped:
         # What is not done by the deadline is left to the next update, or to a search.
@@ -304,6 +348,17 @@ class _Batch:
             failures=dict(self.failures),
             stopped=self.halted or (self.turns.budget.stopped if is_left else None),
         )
+
+    async def learn(self, spaces: Iterable[SpaceContext]) -> None:
+        """Have each space learn what its people said, until something halts the batch."""
+        for space in spaces:
+            if self._is_halted():
+                self.halted = self.halted or self.turns.budget.stopped
+                return
+            with suppress(NotFoundError):
+                done = await self.turns.learn(space)
+                if done.status == "error":
+                    self.failures[subject_of(space.name)] = done.message
 
     def _is_halted(self) -> bool:
         return self.halted is not None or self.turns.budget.stop_reason() is not None

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from hiermem import arguments, types
 from hiermem.calls.budget import Budget
-from hiermem.calls.failures import IDLE, back_off
+from hiermem.calls.failures import IDLE, TROUBLE, back_off
 from hiermem.calls.retry import shielded
 from hiermem.errors import UsageError
 from hiermem.handle import Handle, Handles
@@ -40,6 +41,8 @@ _LOOKING: Final = 0.1
 _LOOK: Final = 0.02
 #: Entries that are looked at to see whether anything is left.
 _LEFT: Final = 1000
+#: Seconds between two looks at the spaces of its tenants, and of all tenants.
+_SPACES: Final = (60.0, 3_600.0)
 #: Reasons to stop that hold for all sessions for a while.
 _OF_ALL: Final = ("tenant_calls", "tenant_tokens", "model_down")
 
@@ -76,10 +79,10 @@ class AsyncWorker:
         self._state: WorkerState = "new"
         self._wake = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
-        self._next_look = 0.0
+        self._next_look = self._next_spaces = 0.0
         #: Looks so far, and the last one that found nothing while no turn was running.
         self._looks = self._idle = 0
-        self._failures = self._ended = 0
+        self._failures = self._ended = self._learning_failed = 0
         self._halt: str | None = None
         self._halted_until = 0.0
         self._last_error: str | None = None
@@ -117,6 +120,9 @@ class AsyncWorker:
             raise UsageError("this worker was started already; make another one")
         self._state = "running"
         self._turns = self._new_turns()
+        # Workers for all tenants begin at a random time, so they spread.
+        late = 0.0 if self._all is None else _SPACES[1] * random.random()  # noqa: S311 - no secret
+        self._next_spaces = self._clock() + late
         self._serving = asyncio.get_running_loop().create_task(self._serve())
 
     def wake(self) -> None:
@@ -136,6 +142,8 @@ class AsyncWorker:
         if timeout is not None:
             arguments.seconds(timeout, "timeout")
         begun, looks = self._clock(), self._looks
+        if self._all is None:
+            self._next_spaces = 0.0
         self.wake()
         while timeout is None or self._clock() - begun < timeout:
             if self._error is not None:
@@ -240,6 +248,9 @@ class AsyncWorker:
         while self._state == "running":
             self._wake.clear()
             is_ready = self._halted() is None and self._turns.free > 0
+            if is_ready and self._clock() >= self._next_spaces:
+                self._next_spaces = self._clock() + _SPACES[self._all is not None]
+                self._turns.start(self._learn())
             if is_ready and self._clock() >= self._next_look:
                 await self._look()
             with suppress(TimeoutError):
@@ -313,6 +324,35 @@ class AsyncWorker:
             self._in_row += Counter()  # what is 0 goes
             self._ended += 1
             self.wake()
+
+    async def _learn(self) -> None:
+        """Have the spaces that are due learn, one after the other. An error ends only that one."""
+        from hiermem.work.turns import due_spaces
+
+        failures = 0
+        try:
+            async for handle in self._every_handle():
+                for space in await due_spaces(handle, self._turns.shared.bank_policy):
+                    if self._turns.ending.stop_reason() is None:
+                        failures += (await self._turns.learn(space)).status == "error"
+        except Exception as error:  # noqa: BLE001 - the next look meets it again, or not
+            failures += 1
+            self._record(error)
+        self._learning_failed = self._learning_failed + 1 if failures else 0
+        if failures:
+            pause = back_off(self._learning_failed, TROUBLE)
+            self._next_spaces = max(self._next_spaces, self._clock() + pause)
+        self.wake()
+
+    async def _every_handle(self) -> AsyncIterator[Handle]:
+        if self._all is None:
+            for handle in list(self._handles.values()):
+                yield handle
+            return
+        last = None
+        while tenants := await self._store.tenants(after=last, limit=_LEFT):
+            for last in tenants:
+                yield self._all.add(last)
 
     def _record(self, error: Exception) -> None:
         """Remember and log an error by its name only: its text may be confidential."""

@@ -9,23 +9,28 @@ created from the headings in the rules.
 A note that a file says already is dropped, with this as the reason. Nothing is struck out, and no
 words are invented. The synthesis is a selection of all points. The same request gives the same
 answer in any process, and never one that is larger than asked while a smaller one is possible.
+
+In a space that learns, the sentences with a name, a figure or a date are points, newest first;
+other sentences are left out.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from typing import Final, TypeAlias
 
 from hiermem.bank.prompt import BankAnswer, DropAnswer, FileAnswer
-from hiermem.bank.rules import Rules, read_rules
+from hiermem.bank.rules import OTHERS, Rules, read_rules
+from hiermem.bank.said import OTHERS as BY_OTHERS
+from hiermem.bank.said import is_said
 from hiermem.bank.sections import folded, lines_of, sections, tidy, unclosed, visible
 from hiermem.data import word_lists
 from hiermem.summaries import salience
 from hiermem.summaries.inputs import Count
-from hiermem.text import units
+from hiermem.text import entity_names, units
 from hiermem.text.measure import day
 from hiermem.text.terms import stem
 from hiermem.types import Role, Unit
@@ -111,6 +116,21 @@ def place(note: Note, places: Sequence[Placement]) -> Placement:
                 if (known := _best(held, places) or next(inside, None)) is not None:
                     return known
     return _best(_PLAIN, places) or places[0]
+
+
+def _facts(note: Note) -> str:
+    """Return the sentences of a note that hold a name, a figure or a date."""
+    pieces = units.split(note.text, index=None, role="user", speaker="", date="")
+    told = [unit.text for unit in pieces if not unit.text.rstrip().endswith("?")]
+    return " ".join(
+        text for text in told if any(map(str.isdecimal, text)) or entity_names.find(text)
+    )
+
+
+def _of_person(note: Note, places: Sequence[Placement]) -> Placement:
+    """Return the first section for what a person says, that of other people for theirs."""
+    others = [each for each in places if each.file == OTHERS]
+    return others[0] if note.category == BY_OTHERS and others else places[0]
 
 
 def _best(keys: _Keys, places: Sequence[Placement]) -> Placement | None:
@@ -204,10 +224,16 @@ class _Merge:
 
     def answer(self, room: int) -> BankAnswer:
         """Take in each note and build the answer; its synthesis has ``room`` tokens."""
-        for number, note in enumerate(self._bank.notes, start=1):
-            self._take(number, note)
-        files: list[FileAnswer] = []
         dropped: list[DropAnswer] = []
+        for number, note in enumerate(self._bank.notes, start=1):
+            if not is_said(note):
+                self._take(number, note)
+            elif facts := _facts(note):
+                # What the space's person says needs no name.
+                self._take(number, replace(note, text=facts, agent=note.category and note.agent))
+            else:
+                dropped.append(DropAnswer(note=number, reason="no name, figure or date"))
+        files: list[FileAnswer] = []
         for name, added in self._added.items():
             if (changed := self._file(name, added)) is not None:
                 files.append(changed)
@@ -227,7 +253,7 @@ class _Merge:
         )
 
     def _take(self, number: int, note: Note) -> None:
-        where = place(note, self._places)
+        where = (_of_person if is_said(note) else place)(note, self._places)
         added = self._added.setdefault(where.file, _Added())
         added.notes.append(number)
         text = self._shortened(note)
@@ -266,14 +292,21 @@ class _Merge:
         text = self._files.get(name) or dict(self._bank.missing).get(name, "")
         # From the end, so that the lines before stay where they are.
         for at in sorted(added.points, key=lambda at: -1e9 if at.end is None else -at.end):
-            text = _with_points(text, at, added.points[at])
+            text = _with_points(text, at, added.points[at], first=bool(self._bank.learning))
         return FileAnswer(filename=name, content=text, notes=notes)
 
 
-def _with_points(text: str, at: Placement, points: Sequence[str]) -> str:
-    """Return a file's text with points at the end of a section; the section is made if need be."""
+def _with_points(text: str, at: Placement, points: Sequence[str], *, first: bool) -> str:
+    """Return a file's text with points at the end of a section; the section is made if need be.
+
+    If they come ``first``, the newest point is the first of the section.
+    """
     lines = text.split("\n")
     end = len(lines) if at.end is None else at.end
+    if first:
+        points = points[::-1]
+        while end and not lines[end - 1].startswith("#") and at.end is not None:
+            end -= 1
     head, tail = "\n".join(lines[:end]).rstrip(), "\n".join(lines[end:]).strip("\n")
     new = [at.heading] if at.end is None and at.heading else []
     # A point that continues a list directly follows it; anything else is set off by a blank line.

@@ -1,0 +1,140 @@
+"""Reads what the conversations of a space say that it did not learn, and what they still say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Final
+
+from hiermem.bank import said
+from hiermem.bank.records import kind_of
+from hiermem.bank.said import Unlearnt
+from hiermem.handle import Handle, every_session
+from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types.bank import Note, Origins, Source
+from hiermem.types.transaction import NeedMessages, NeedRecords, NeedSession, SessionNeed
+from hiermem.types.tree import SessionFilter, member_of
+
+_PAGE: Final = 256
+_ALL: Final = 2**31 - 1
+
+
+async def unlearnt(handle: Handle, space: str, identity: str, person: str) -> Unlearnt:
+    """Return what the members of a space say that it did not learn, oldest first.
+
+    Of a session that was learnt before, only the later messages are read, unless something was
+    taken back in it since.
+    """
+    found = Unlearnt()
+    is_note = partial(said.note_of, identity, person=person)
+    through = await handle.store.records(kind_of(said.THROUGH, space), limit=_ALL)
+    reached = {record.scope: record for record in through}
+    members = {
+        record.id: record
+        async for record in every_session(handle.store, SessionFilter(member_of(space)))
+    }
+    for record in members.values():
+        start = said.read_through(reached[record.id], record) if record.id in reached else 0
+        if start >= record.messages:
+            continue
+        found.sessions[record.id] = record
+        (rows,) = await handle.store.read([(record.id, NeedRecords(kind_of(said.LEARNT, space)))])
+        learnt = {said.learnt_note(row).key for row in rows}
+        parent = members.get(record.forked_from or "")
+        found.notes += [
+            note
+            for note in await _notes_of(handle, record, parent, start, is_note)
+            if note.key not in learnt
+        ]
+    found.notes.sort(key=lambda note: note.key)
+    return found
+
+
+async def _notes_of(
+    handle: Handle,
+    record: SessionRecord,
+    parent: SessionRecord | None,
+    start: int,
+    note_of: Callable[[str, StoredMessage, StoredMessage | None], Note | None],
+) -> list[Note]:
+    """Return the notes that messages of a session are, from ``start`` on."""
+    notes: list[Note] = []
+    before: StoredMessage | None = None
+    for begin in range(max(0, start - 1), record.messages, _PAGE):
+        end = min(begin + _PAGE, record.messages)
+        inherited: dict[int, StoredMessage] = {}
+        if parent is not None and begin < record.forked_at:
+            shared = min(end, record.forked_at)
+            page = await handle.store.messages(parent.id, begin, shared)
+            inherited = {stored.index: stored for stored in page}
+        for stored in await handle.store.messages(record.id, begin, end):
+            if stored.index >= start and not said.is_inherited(stored, inherited.get(stored.index)):
+                note = note_of(record.id, stored, before)
+                notes += [note] if note is not None else []
+            before = stored
+    return notes
+
+
+async def dead_sources(
+    handle: Handle,
+    space: str,
+    identity: str,
+    sources: Iterable[Source],
+    *,
+    for_good: bool = False,
+) -> set[Source]:
+    """Return the sources of lines that say no more what they said, or left the space.
+
+    With ``for_good``, one that left or is in quarantine is none of them.
+    """
+    asked = list(dict.fromkeys(sources))
+    sessions = list(dict.fromkeys(session_id for session_id, _, _ in asked))
+    needs: list[SessionNeed] = [(session_id, NeedSession()) for session_id in sessions]
+    needs += [(session_id, NeedMessages(index, index + 1)) for session_id, index, _ in asked]
+    answers = await handle.store.read(needs) if needs else []
+    members = {
+        record.id
+        for record in answers[: len(sessions)]
+        if record and (for_good or record.space == space)
+    }
+    states = ("live", "quarantined") if for_good else ("live",)
+    return {
+        source
+        for source, page in zip(asked, answers[len(sessions) :], strict=True)
+        if source[0] not in members or not _says(identity, source, page, states)
+    }
+
+
+async def dead_lines(handle: Handle, space: str, identity: str, origins: Origins) -> set[str]:
+    """Return the ids of the lines of which a source is gone."""
+    sources = [source for origin in origins.values() for source in origin.sources]
+    dead = await dead_sources(handle, space, identity, sources)
+    return {line for line, origin in origins.items() if not dead.isdisjoint(origin.sources)}
+
+
+def _says(
+    identity: str, source: Source, page: Collection[StoredMessage], states: Collection[str]
+) -> bool:
+    """Return whether a message is in one of these states and says what it said when learnt."""
+    session_id, _, key = source
+    return any(
+        stored.state in states and said.key_of(identity, session_id, stored) == key
+        for stored in page
+    )
+
+
+async def heirs(
+    handle: Handle, space: str, identity: str, dead: Collection[Source]
+) -> dict[Source, Source]:
+    """Return the messages of forks in the space that still say what dead sources said."""
+    found: dict[Source, Source] = {}
+    async for record in every_session(handle.store, SessionFilter(member_of(space))):
+        for source in dead:
+            session_id, index, key = source
+            if source in found or index >= record.messages or record.id == session_id:
+                continue
+            for stored in await handle.store.messages(record.id, index, index + 1):
+                if stored.state == "live" and said.key_of(identity, session_id, stored) == key:
+                    own = said.key_of(identity, record.id, stored)
+                    found[source] = (record.id, index, own)
+    return found

@@ -1,0 +1,173 @@
+"""Decides what the messages of a space's conversations say that it may learn, and what it learnt.
+
+In a space that learns, a message with words of somebody's own is a live note, by reference: its
+text is read from the message and stored nowhere else. Its key tells session, index and version of
+the message, so rebuilds, forks and second imports teach nothing twice.
+
+| kind | scope | key | body |
+|---|---|---|---|
+| ``learnt`` | the session | index of the message | the note's key, the revision and the files |
+| ``learnt-through`` | the session | | the first message that is not learnt yet, and the epoch |
+
+Both include the space's name. They go with their session, and say nothing of what a message said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Final
+
+from hiermem.bank.records import kind_of
+from hiermem.errors import StoreCorruptError
+from hiermem.text.measure import body, speaker
+from hiermem.text.wishes import own_words, speaks_as
+from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types.bank import Note
+from hiermem.types.transaction import Record, RecordWrite
+
+LEARNT: Final = "learnt"
+THROUGH: Final = "learnt-through"
+#: The category of notes in which somebody else than the space's person speaks.
+OTHERS: Final = "another person"
+#: A space is due at so many tokens of words that it did not learn, and so long after the last word.
+_DUE_TOKENS: Final = 20_000
+_DUE_AFTER: Final = timedelta(days=1)
+#: A message of no more characters is shown with the end of what was said before it.
+_SHORT: Final = 60
+_CONTEXT: Final = 200
+_MARK: Final = 20
+
+
+@dataclass(slots=True)
+class Unlearnt:
+    """What a space may learn: the notes, oldest first, and the sessions that were read for them."""
+
+    notes: list[Note] = field(default_factory=list[Note])
+    sessions: dict[str, SessionRecord] = field(default_factory=dict[str, SessionRecord])
+
+
+def key_of(identity: str, session_id: str, stored: StoredMessage) -> str:
+    """Return the key of the note that a message is, in the space of this ``identity``.
+
+    It sorts by time, then index. It tells nothing of the session to whom has no guess.
+    """
+    named = "\0".join((identity, session_id, str(stored.index), stored.hash))
+    mark = sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:_MARK]
+    time = stored.created_at.astimezone(UTC).isoformat(timespec="microseconds")
+    return f"{time.removesuffix('+00:00')}Z:{stored.index:010d}-{mark}"
+
+
+def is_said(note: Note) -> bool:
+    """Return whether a note is a message of a conversation."""
+    return "Z:" in note.key
+
+
+def note_of(
+    identity: str, session_id: str, stored: StoredMessage, before: StoredMessage | None, person: str
+) -> Note | None:
+    """Return the note that a message is; None if nobody says anything of his own in it.
+
+    ``before`` is the message before it, which is shown with a short one.
+    """
+    if stored.role != "user" or stored.state != "live":
+        return None
+    text = own_words(stored.message, stored.echoes)
+    if not any(map(str.isalnum, text)):
+        return None
+    is_short = before is not None and before.state == "live" and len(text) <= _SHORT
+    said_before = body(before.message) if before is not None and is_short else ""
+    is_own = speaks_as(stored.message, person)
+    return Note(
+        key_of(identity, session_id, stored),
+        text,
+        stored.created_at,
+        agent=(person if is_own else "") or speaker(stored.message),
+        category="" if is_own else OTHERS,
+        sources=((session_id, stored.index),),
+        context=" ".join(said_before.split())[-_CONTEXT:],
+    )
+
+
+def is_inherited(stored: StoredMessage, parent: StoredMessage | None) -> bool:
+    """Return whether a fork's message is its parent's, which is learnt there."""
+    return parent is not None and parent.state == "live" and parent.hash == stored.hash
+
+
+def is_due(notes: Sequence[Note], tokens: int, now: datetime) -> bool:
+    """Return whether so many tokens of live notes, or their age, make a space due."""
+    waiting = [note.timestamp for note in notes if note.state == "live"]
+    return bool(waiting) and (tokens >= _DUE_TOKENS or now - max(waiting) >= _DUE_AFTER)
+
+
+def learnt_note(record: Record) -> Note:
+    """Return a message that was learnt, without its text. Raises StoreCorruptError."""
+    try:
+        value = json.loads(record.body)
+        return Note(
+            str(value["note"]),
+            "",
+            datetime.fromisoformat(value["note"].partition("Z:")[0]).replace(tzinfo=UTC),
+            sources=((record.scope, int(record.key)),),
+            state="consumed",
+            consolidation=int(value["number"]),
+            files=tuple(map(str, value["files"])),
+            dropped_for=str(value["dropped"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreCorruptError(
+            f"record {record.key!r} of kind {record.kind!r} is damaged; restore a backup"
+        ) from error
+
+
+def learn(space: str, note: Note, number: int) -> RecordWrite:
+    """Return the write that records that revision ``number`` took a message in."""
+    value = {
+        "note": note.key,
+        "number": number,
+        "files": list(note.files),
+        "dropped": note.dropped_for,
+    }
+    return _write(space, note, json.dumps(value))
+
+
+def unlearn(space: str, notes: Iterable[Note]) -> list[RecordWrite]:
+    """Return the writes after which messages are live notes again; each session is read anew."""
+    notes = list(notes)
+    sessions = dict.fromkeys(session_id for note in notes for session_id, _ in note.sources)
+    kind = kind_of(THROUGH, space)
+    again = [RecordWrite(kind, session_id, "", None) for session_id in sessions]
+    return again + [_write(space, note, None) for note in notes]
+
+
+def _write(space: str, note: Note, value: str | None) -> RecordWrite:
+    ((session_id, index),) = note.sources
+    return RecordWrite(kind_of(LEARNT, space), session_id, f"{index:019d}", value)
+
+
+def read_through(record: Record, session: SessionRecord) -> int:
+    """Return the first message that may not be learnt; 0 if something was taken back since."""
+    index, _, epoch = record.body.partition(" ")
+    return int(index) if index.isdecimal() and epoch == str(session.epoch) else 0
+
+
+def progress(space: str, unlearnt: Unlearnt, consumed: Iterable[str]) -> list[RecordWrite]:
+    """Return the writes that record how far each session is learnt, once notes are ``consumed``."""
+    done = set(consumed)
+    first: dict[str, int] = {}
+    for note in unlearnt.notes:
+        ((session_id, index),) = note.sources
+        if note.key not in done:
+            first[session_id] = min(index, first.get(session_id, index))
+    return [
+        RecordWrite(
+            kind_of(THROUGH, space),
+            session.id,
+            "",
+            f"{first.get(session.id, session.messages)} {session.epoch}",
+        )
+        for session in unlearnt.sessions.values()
+    ]
