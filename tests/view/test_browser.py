@@ -503,7 +503,7 @@ def test_equal_wishes_stand_once(page, tmp_path):
     page.run("$('budget').value = 0; refresh(); show('Context')")
     shown = page.run("document.querySelector('#panel .record').textContent")
     assert shown.count(wish) == 1
-    assert "times before" in shown
+    assert "also asked 1 time in this record" in shown
 
 
 def test_sessions_are_listed_by_their_source(page, tmp_path):

@@ -548,10 +548,11 @@ function block(at) {
 /** Return the lines of a summary or a record; a wish that was said several times stands once. */
 function readable(lines, range) {
   if (typeof lines[0] === "number") return h("p", {}, said(spell(lines)));
-  const known = new Map(), out = [];
+  const known = new Map(), out = [], wishes = new Set(S.pins.map(([, , said]) => spell([said])));
   for (const one of lines) {
-    const text = spell([one]), wish = /^.{1,200}? asked on \d{4}-\d\d-\d\d: (.*)$/.exec(text)?.[1], first = known.get(wish ?? /^[^:]{1,200}: (.*)$/.exec(text)?.[1]);
-    if (first) { fill(first.again, `also asked ${many(++first.count, "time", "times")} before`); continue; }
+    const text = spell([one]), asked = /^.{1,200}? asked on \d{4}-\d\d-\d\d: (.*)$/.exec(text)?.[1];
+    const said = /^[^:]{1,200}: (.*?)(?: …)?$/.exec(text)?.[1], wish = asked ?? (wishes.has(said) || known.has(said) ? said : undefined), first = known.get(wish);
+    if (first) { fill(first.again, `also asked ${many(++first.count, "time", "times")} in this record`); continue; }
     const again = h("p", { class: "line" });
     if (wish) known.set(wish, { again, count: 0 });
     out.push(line(text, range, Array.isArray(one) && one[0] >= 0 ? one[0] : -1), wish ? again : null);
