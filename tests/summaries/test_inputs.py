@@ -174,7 +174,8 @@ def test_farewells_and_cheers_of_a_copied_window_are_left_out_unless_they_say_so
     text = units.render(whole)
     packed = replace(revision(), strategy=VERBATIM, text=text, provenance=units.pack(whole))
     source = reading.from_children([(node(), packed)]).sources[0]
-    assert source.text == "Ada: I sold pump 3!\nAda: I will. Never call me on Sundays!"
+    said = [unit.text for unit in source.units]
+    assert said == ["I sold pump 3!", "I will.", "Never call me on Sundays!"]
     assert reading.from_children([(node(), packed)], verbatim=True).sources[0].units == tuple(whole)
     idle = [units.Unit(1, 0, "user", "Bob", "", "Bye, Ada! Take care!")]
     packed = replace(packed, text=units.render(idle), provenance=units.pack(idle))

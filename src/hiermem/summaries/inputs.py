@@ -165,7 +165,7 @@ def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool =
             role="user",
             speaker=SUMMARY,
             date=" to ".join(dict.fromkeys(map(day, (child.first_at, child.last_at)))),
-            text=units.render(kept) if revision.strategy == VERBATIM else revision.text,
+            text=revision.text,
             trust=revision.trust,
             units=kept,
         )
