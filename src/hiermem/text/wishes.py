@@ -185,7 +185,7 @@ def _own(text: str) -> str:
         is_title = len(line) <= _HEADLINE and line.rstrip()[-1:].isalnum() and len(lines) > 1
         if is_remark or end or (number == 0 and is_title):
             break
-    return "\n".join(own).strip()
+    return re.sub(r" {3,}", " … ", "\n".join(own)).strip()
 
 
 def _sentences_before(line: str, lines: Sequence[str]) -> tuple[str, bool]:
