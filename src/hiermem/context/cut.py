@@ -833,9 +833,9 @@ class Planner:
         stood = self._pinned(others)
         missing = pins.hidden(self.at.pins, raw, named)
         head = pins.head_of(missing, min(room, self.at.pin_room - stood), self.at.writer.count)
-        said = {*named, *head.indices}
-        self.zone.said = dict(self.led)
-        self.zone.said |= {pin.index: pin.text for pin in self.at.pins if pin.index in said}
+        said = {p.text.casefold() for p in self.at.pins if p.index in {*named, *head.indices}}
+        equal = (p for p in self.at.pins if p.text.casefold() in said)
+        self.zone.said = {**self.led, **{p.index: p.text for p in equal}}
         return head
 
     def _is_newer_left_out(self, raw: Sequence[Shown], head: Head, others: Sequence[Piece]) -> bool:
