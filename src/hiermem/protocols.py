@@ -259,8 +259,8 @@ class LLM(Protocol):
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Answer ``request``.
 
-        Raises ModelError if the same call may succeed later, and ModelError (or a
-        subclass) if it will not. Must be safe to cancel and to call concurrently.
+        Raises ModelError of kind "transient" if the same call may succeed later, and of another
+        kind if it will not. Must be safe to cancel and to call concurrently.
         """
         ...
 
@@ -480,8 +480,7 @@ class TenantStore(Protocol):
 
         A store that holds nothing yet takes the secret of the rows over; handles that read the
         secret before must not be used further. Raises ConflictError where the session exists
-        in another version, ConflictError where the store holds data under another secret, and
-        UsageError where the rows are incomplete, of another tenant, or contradict what is stored.
+        in another version or the store holds data under another secret, and UsageError where the rows are incomplete, of another tenant, or contradict what is stored.
         """
         ...
 

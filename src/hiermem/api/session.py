@@ -72,9 +72,8 @@ class AsyncSession(Brief):
         message whose ``key`` was appended before with the same content is not written again; its
         first index is returned.
 
-        Raises ConflictError where a key was used for other content, InvalidMessageError,
-        InvalidMessageError, ClosedError, and ConflictError where the session was counted
-        by another token counter. Nothing was written then.
+        Raises InvalidMessageError, ClosedError, and ConflictError where a key was used for other
+        content or the session was counted by another token counter. Nothing was written then.
         """
         await self._check_space()
         return await ingest.append(self._handle, self._about, messages)
@@ -573,7 +572,7 @@ class AsyncSession(Brief):
         and the levels above them as far as a text below came out different.
 
         Raises NotFoundError, ClosedError, ConflictError where the message was erased
-        or quarantined, InvalidMessageError and InvalidMessageError. Nothing was written then.
+        or quarantined, and InvalidMessageError. Nothing was written then.
         """
         from hiermem.changes import change
 

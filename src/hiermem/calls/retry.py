@@ -38,7 +38,7 @@ async def retry_store(
 
 
 def _is_passing(error: BaseException) -> bool:
-    lasting = (StoreCorruptError, StoreCorruptError, ReadOnlyError)
+    lasting = (StoreCorruptError, ReadOnlyError)
     return isinstance(error, StoreError) and not isinstance(error, lasting)
 
 

@@ -69,8 +69,7 @@ async def edit(
 ) -> EditReport:
     """Replace the content of a message; the content before stays readable as a version.
 
-    Raises NotFoundError, ClosedError, ConflictError, InvalidMessageError and
-    InvalidMessageError; in each case nothing was written.
+    Raises NotFoundError, ClosedError, ConflictError and InvalidMessageError, with nothing written.
     """
     arguments.whole(index, "index")
     regenerate = handle.update_policy.regenerate_on_edit

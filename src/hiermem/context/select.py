@@ -395,8 +395,7 @@ async def _compared(
 async def _keep(handle: Handle, record: SessionRecord, name: str, state: View | Seen) -> None:
     """Store a view, if the store takes it: without it, the next context may miss a cache once.
 
-    A disk may be full, and the store read-only or locked. Raises StoreCorruptError and
-    StoreCorruptError.
+    A disk may be full, and the store read-only or locked. Raises StoreCorruptError.
     """
     try:
         view = transaction.ViewRecord(record.id, name, state.to_json())

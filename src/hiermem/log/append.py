@@ -123,7 +123,7 @@ async def append(
     A key that exists with the same content returns its index and writes nothing. With ``at``, the
     first message is to have that index.
 
-    Raises InvalidMessageError, InvalidMessageError, ConflictError, ClosedError, and
+    Raises InvalidMessageError, ConflictError, ClosedError, and
     BusyError where the session does not have ``at`` messages; in each case nothing was
     written.
     """

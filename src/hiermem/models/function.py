@@ -36,7 +36,7 @@ class FunctionLLM:
     summary's strategy: change it when the function changes. With ``remote``, the safe default,
     calls are made under a claim, journalled beforehand and rate limited; a function that costs
     nothing and calls nobody is faster without. The function should raise ModelError where
-    the same call may succeed later, and ModelError where it will not. With ``prices``,
+    the same call may succeed later (kind "transient") or will not ("permanent"). With ``prices``,
     calls are journalled with what they cost.
     """
 

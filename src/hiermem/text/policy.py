@@ -424,8 +424,8 @@ def check_json(
 
     The weight is the code points of all texts and keys plus one for each value; ``cap`` bounds it.
     Mappings must have text keys, numbers must be finite, nesting is at most MAX_DEPTH; tuples
-    become lists, because JSON has no other sequence. Raises InvalidMessageError for a bad text or
-    too much of it, InvalidMessageError for a value that is not JSON.
+    become lists, because JSON has no other sequence. Raises InvalidMessageError for a bad text, for
+    too much of it, and for a value that is not JSON.
     """
     left = cap
 
@@ -485,8 +485,8 @@ def clean_message(message: Message, *, on_bad: OnBad = "refuse") -> Message:
     """Check every text inside a message; return the message itself where nothing had to change.
 
     The check covers content, parts, name, thread, key, tool calls and metadata, and leaves plain
-    types in all of them. Raises InvalidMessageError for a bad or too long text and
-    InvalidMessageError for any other wrong shape.
+    types in all of them. Raises InvalidMessageError for a bad or too long text and for
+    any other wrong shape.
     """
     if not isinstance(message, Message):
         raise InvalidMessageError(

@@ -343,7 +343,7 @@ async def dump(scope: Scope, session_id: str) -> AsyncIterator[list[StoredRow]]:
 async def restore(scope: Scope, received: Received, replaces: int | None) -> None:
     """Write a session, or what belongs to none, instead of the one of version ``replaces``.
 
-    Raises ConflictError and ConflictError.
+    Raises ConflictError.
     """
     if scope.read_only:
         raise ReadOnlyError

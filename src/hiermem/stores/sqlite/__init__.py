@@ -96,9 +96,8 @@ class SQLiteStore:
         file system may be read-only. Other processes may write meanwhile.
 
         Raises NotFoundError if ``create`` is off and the file does not exist, StoreCorruptError if
-        the file is not a store, is of a development version or is damaged, and StoreCorruptError if
-        it is of a newer hiermem. All three leave the file untouched. Raises StoreError or
-        StoreError if the file cannot be opened.
+        the file is not a store, is of a development or newer version or is damaged. Both leave
+        the file untouched. Raises StoreError if the file cannot be opened.
         """
         name = os.fspath(path)
         if not name:

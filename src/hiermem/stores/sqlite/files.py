@@ -95,8 +95,7 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
     """Make sure that ``path`` holds a sound store of this format: create it or migrate it.
 
     Raises NotFoundError if there is no file and ``create`` is off, StoreCorruptError if the file is
-    not a store, is of a development version or is damaged, StoreCorruptError, StoreError, or
-    StoreError.
+    not a store, is of a development or newer version or is damaged, and StoreError.
     """
     with _opening(path):
         found = _identify(path)
@@ -242,7 +241,7 @@ def _identify(path: Path) -> str:
 def _look(path: Path, *, busy_timeout: float, schema: Schema) -> bool:
     """Check the version, soundness and schema of a store without changing anything.
 
-    Return whether the check was possible. Raises StoreCorruptError or StoreCorruptError.
+    Return whether the check was possible. Raises StoreCorruptError.
     """
     if _sibling(path, "-journal").exists():
         # A process was killed while it created the store; only a writer may undo that. The result
