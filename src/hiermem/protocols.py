@@ -480,7 +480,8 @@ class TenantStore(Protocol):
 
         A store that holds nothing yet takes the secret of the rows over; handles that read the
         secret before must not be used further. Raises ConflictError where the session exists
-        in another version or the store holds data under another secret, and UsageError where the rows are incomplete, of another tenant, or contradict what is stored.
+        in another version or the store holds data under another secret, and UsageError where
+        the rows are incomplete, of another tenant, or contradict what is stored.
         """
         ...
 

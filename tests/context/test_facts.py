@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.context import render as lines
-from hiermem.context.pool import facts_of
+from hiermem.context.lines import facts_of
 from hiermem.text import units
 
 DAYS = ("2024-03-01", "2024-03-09")

@@ -20,7 +20,7 @@ from hiermem import (
     Message,
     UsageError,
 )
-from hiermem.context import pool
+from hiermem.context import lines
 from hiermem.context.render import RENDERER, newest, pieces_of
 from hiermem.stores.memory import MemoryStore
 from hiermem.summaries import salience
@@ -329,7 +329,7 @@ async def test_a_long_absence_costs_what_a_first_context_costs_and_leaves_the_lo
             await session.context(2_000)
         await session.append(talk[300:])
         await session.update()
-    monkeypatch.setattr(pool.salience, "select", counted)
+    monkeypatch.setattr(lines.salience, "select", counted)
     first = await memory.session("new").context(2_000)
     cost_of_first = sum(weighed)
     weighed.clear()

@@ -22,7 +22,7 @@ from itertools import takewhile
 
 from hiermem import needs
 from hiermem.config import ContextPolicy
-from hiermem.context import pool
+from hiermem.context import lines
 from hiermem.context import render as verbatim
 from hiermem.context import view as cover
 from hiermem.context import zone as pins
@@ -520,7 +520,7 @@ class Planner:
         wider = replace(view, boundary=part.boundary, pieces=(*others, piece))
         cut = self._assemble(wider, part.after)
         # The new messages may have fewer lines than the piece has room for; the tree has more.
-        return cut if cut.tokens >= self._least(shown) - 3 * pool.PIECE else None
+        return cut if cut.tokens >= self._least(shown) - 3 * lines.PIECE else None
 
     def _joined(
         self, pieces: Sequence[Piece], size: int, messages: int, *, fair: float, missing: int
@@ -566,7 +566,7 @@ class Planner:
         if history <= 2 * at.budget:
             return 0
         # The next line may be too long for the rest of a view, and the marks of gaps vary.
-        return min(int(_REPLAN * at.budget) + 2 * pool.PIECE, at.budget)
+        return min(int(_REPLAN * at.budget) + 2 * lines.PIECE, at.budget)
 
     @property
     def _watermark(self) -> int:
@@ -660,7 +660,7 @@ class Planner:
         if turns > 1 and spent > budget // 3:
             number = verbatim.newest(pieces, 1)
         spent = sum(costs[len(costs) - number :])
-        most = budget - VIEW_TOKENS - pool.PIECE * len(self.roots)
+        most = budget - VIEW_TOKENS - lines.PIECE * len(self.roots)
         if self.at.recent is not None:
             share, number, spent = 0, 1, costs[-1] if costs else 0
             while number < len(pieces) and _spoken(flat(pieces[-number:])) < self.at.recent:
@@ -700,7 +700,7 @@ class Planner:
         part = self._part(windows, shown, min(share, limit))
         room = budget - self.cost(part.raw)
         below = yield from cover.inside(self.roots, 0, part.boundary)
-        if room >= VIEW_TOKENS + pool.PIECE * (len(below) + bool(part.older)):
+        if room >= VIEW_TOKENS + lines.PIECE * (len(below) + bool(part.older)):
             wish = max(limit - budget + room, int(_ZONE_REWRITE * self._left(shown)))
             cut = yield from self._planned(part, min(room, wish))
             if cut.tokens < _FULL * limit and self.at.recent is None:
@@ -723,7 +723,7 @@ class Planner:
     ) -> Reading[Cut]:
         """Show everything that does not stay raw in one pooled view of about ``share`` tokens."""
         below = yield from cover.inside(self.roots, 0, part.boundary)
-        least = self.zone.least(below) + (pool.PIECE if part.older else 0)
+        least = self.zone.least(below) + (lines.PIECE if part.older else 0)
         share = max(share, least)
         # The least counts more for the frame of a view than that takes.
         head = self._head(part.raw, share - least + VIEW_TOKENS // 4)
@@ -761,7 +761,7 @@ class Planner:
         older = [piece for piece in pieces[:-1] if any(not item.empty for item in piece)]
         group = self.cost(newest)
         needed = VIEW_TOKENS if below or older else 0
-        minimum = group + needed + pool.PIECE * len(below)
+        minimum = group + needed + lines.PIECE * len(below)
         if not below or minimum > self.at.budget:
             # The whole history may take less than a view of it.
             windows = self.tail
@@ -784,21 +784,21 @@ class Planner:
                 unseen = map(omitted_message, in_order(flat(older)))
                 cut = self._assemble(View(self.last, ()), newest)
                 return replace(cut, omitted=(*map(_omitted, below), *unseen))
-            left_out = len(below) - room // pool.PIECE
+            left_out = len(below) - room // lines.PIECE
             omitted = [_omitted(item) for item in below[:left_out]]
             below = below[left_out:]
-            minimum = group + VIEW_TOKENS + pool.PIECE * len(below)
+            minimum = group + VIEW_TOKENS + lines.PIECE * len(below)
         limit = max(limit, minimum)
         spare = limit - minimum
         raw = list(newest)
         while older and self.cost([*older[-1], *raw]) <= min(share, group + spare // 2):
             raw = [*older.pop(), *raw]
         left = limit - self.cost(raw)
-        head = self._head(raw, left - needed - pool.PIECE * len(below) + VIEW_TOKENS // 4)
+        head = self._head(raw, left - needed - lines.PIECE * len(below) + VIEW_TOKENS // 4)
         viewed = in_order(flat(older))
         zone: list[Piece] = []
         if viewed:
-            beyond = left - head.tokens - VIEW_TOKENS - pool.PIECE * len(below)
+            beyond = left - head.tokens - VIEW_TOKENS - lines.PIECE * len(below)
             part = VIEW_TOKENS // 2 + beyond // 3 if below else left
             own = Head() if below else head
             zone += yield from self.zone.pooled((), part, beside=viewed, head=own, at=self.last)

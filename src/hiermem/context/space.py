@@ -11,7 +11,7 @@ from hiermem.bank import learn
 from hiermem.bank import lines as bank_lines
 from hiermem.bank import records as bank_records
 from hiermem.context import shared
-from hiermem.context.pool import first_line
+from hiermem.context.lines import first_line
 from hiermem.context.render import Block, Writer, notice_tokens, noticed
 from hiermem.context.shared import Origin, SharedLine, SharedState
 from hiermem.context.zone import MOST

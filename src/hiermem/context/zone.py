@@ -16,8 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from hiermem.context import pool
-from hiermem.context import render as lines
+from hiermem.context import lines, render
 from hiermem.context import view as cover
 from hiermem.context.render import Block, Frame, Kind, Shown, Writer, head_attributes
 from hiermem.context.view import Covered, Piece
@@ -193,7 +192,7 @@ class ZoneMaker:
 
     def least(self, below: Sequence[Covered]) -> int:
         """Return the fewest tokens that can represent these nodes with one unit each."""
-        return VIEW_TOKENS // 2 + pool.PIECE * len(below) if below else 0
+        return VIEW_TOKENS // 2 + lines.PIECE * len(below) if below else 0
 
     def whole(self, window: Node, revision: Revision) -> Piece:
         """Return a piece that shows a made summary whole."""
@@ -202,7 +201,7 @@ class ZoneMaker:
         text = revision.text
         # Units that contain line ends are not rendered again, so that the line ends are kept.
         if not any("\n" in unit.text for unit in kept):
-            text = lines.render(kept) or text
+            text = render.render(kept) or text
         frame = Frame(
             name=window.id,
             span=window.span,
@@ -230,15 +229,15 @@ class ZoneMaker:
         """Show all of ``below`` in one view of at most ``share`` tokens; () if there is nothing.
 
         The messages ``beside``, which are newer than all nodes, join the view. Without nodes they
-        are of windows from ``at`` on, where the zone ends. ``kept`` and ``raw``
-        are further available lines and messages of ``below`` (``pool.gather``). The lines are those
-        of summaries of the ``levels``, as far as there are such, behind those of the ``head``.
+        are of windows from ``at`` on, where the zone ends. ``kept`` and ``raw`` are further
+        available lines and messages of ``below`` (``lines.gather``). The lines are those of
+        summaries of the ``levels``, as far as there are such, behind those of the ``head``.
         """
         if not below and not beside:
             return ()
-        gathered = pool.Pool()
+        gathered = lines.Pool()
         if below:
-            gathered = yield from pool.gather(
+            gathered = yield from lines.gather(
                 below, share, count=self.writer.count, kept=kept, raw=raw, levels=levels
             )
         gathered.beside(beside)
@@ -266,7 +265,7 @@ class ZoneMaker:
         are the pieces that stay before it.
         """
         kept = [unit for piece in joined for unit in self.lines_of(piece)]
-        gathered = yield from pool.fresh(
+        gathered = yield from lines.fresh(
             windows, raw, share, covers=covers, count=self.writer.count, kept=kept
         )
         gathered.beside(beside)
@@ -294,13 +293,13 @@ class ZoneMaker:
 
     def lines_of(self, piece: Piece) -> tuple[Unit, ...]:
         """Return the units that a piece shows."""
-        shown = lines.body_of(piece.text)[len(piece.head) :].removeprefix("\n")
-        kept = lines.unpack(piece.kept, shown)
-        return kept or lines.unpack(piece.kept, shown.removesuffix(lines.GAP))
+        shown = render.body_of(piece.text)[len(piece.head) :].removeprefix("\n")
+        kept = render.unpack(piece.kept, shown)
+        return kept or render.unpack(piece.kept, shown.removesuffix(render.GAP))
 
     def _view(
         self,
-        gathered: pool.Pool,
+        gathered: lines.Pool,
         covers: tuple[Covered, ...],
         beside: Sequence[Shown],
         span: Span,
@@ -325,9 +324,9 @@ class ZoneMaker:
         def made(room: int) -> tuple[tuple[Unit, ...], Piece]:
             count = self.writer.count
             chosen, trimmed = gathered.choose(max(room, 1), count=count, weights=_LINES)
-            text = "\n".join(filter(None, (head.text, lines.render(chosen))))
+            text = "\n".join(filter(None, (head.text, render.render(chosen))))
             ends = {(unit.index, unit.ordinal) for unit in (*chosen[-1:], *gathered.units[-1:])}
-            text += lines.GAP * (len(ends) > 1 and not text.endswith(lines.LEFT_OUT))
+            text += render.GAP * (len(ends) > 1 and not text.endswith(render.LEFT_OUT))
             piece = self._piece("view", frame, text, covers, at=at)
             return chosen, replace(piece, trimmed=trimmed)
 

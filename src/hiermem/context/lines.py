@@ -1,4 +1,4 @@
-"""Decides the views of many nodes, if the zone cannot show everything.
+"""Decides which lines of the summaries a context shows, where the zone cannot hold all of them.
 
 Extracts are pooled: the units of all nodes go into one selection for the whole share. The pool uses
 the level whose nodes hold several times the share; each of its nodes keeps its best unit before any
@@ -10,14 +10,12 @@ text of which lines are left out says less than a coarser one. What is left goes
 of those lines of the next level that say something new, all of which stand once that level fits. So
 a larger share shows no fewer facts.
 
-A view never waits for a model: where a summary is not made
-yet, its children replace it, and below them the first and the last message that it covers.
-
-Reads the facts in a text that a model wrote, so that a context shows them as plain dated lines.
-
-Headings, labels of themes and the marks of lists are left out, and so is an overview if facts stand
-below it: a reader of many summaries needs none of them. A line without a date of its own stands
+Of a model's text the facts are plain dated lines: headings, labels of themes and the marks of lists
+are left out, and so is an overview if facts stand below it. A line without a date of its own stands
 under the days that the text covers.
+
+A view never waits for a model: where a summary is not made yet, its children replace it, and below
+them the first and the last message that it covers.
 """
 
 from __future__ import annotations
