@@ -71,6 +71,8 @@ async def test_equal_wishes_stand_once(memory, how):
         context = await session.context(BUDGET, **how)
         raw = sum(METRIC in str(each.content) for each in context.recent_messages)
         assert len("\n".join(requests(context)).splitlines()) == (0 if raw else 1)
+        views = [block.text.casefold() for block in context.blocks if block.kind == "view"]
+        assert sum(text.count(METRIC.casefold()) for text in views) <= 1
 
 
 @pytest.mark.parametrize("query", [None, "How tall is the tower?"])

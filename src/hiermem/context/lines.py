@@ -206,7 +206,8 @@ class Pool:
     def _unsaid(self, unit: Unit) -> Unit | None:
         """Return what a unit says besides what stands beside the view; None for nothing.
 
-        A line that a model wrote says no more if most of it is the words of a wish.
+        A line that a model wrote says no more if most of it is the words of a wish, and a message
+        that is an equal wish says no more either.
         """
         if unit.index is None:
             wishes = (
@@ -215,6 +216,9 @@ class Pool:
             return None if any(text in unit.text for text in wishes) else unit
         said = self.said.get(unit.index, "")
         if said is None or unit.text in said:
+            return None
+        equal = (text for text in self.said.values() if text and len(text) == len(unit.text))
+        if unit.role == "user" and any(text.casefold() == unit.text.casefold() for text in equal):
             return None
         if not said or said not in unit.text:
             return unit
