@@ -36,7 +36,7 @@ def test_all_that_is_known_has_its_place_and_its_source(memory):
     assert any(place == "file" and "Ada drinks tea." in text for place, text in lines)
     assert any(place == "conversation" for place, _ in lines)
     (about,) = ada.about("Leeds")
-    assert (about.place, about.sources) == ("conversation", (("january", 1),))
+    assert (about.place, about.sources) == ("file", (("january", 1),))
 
 
 def test_forgetting_shows_first_and_leaves_nothing(memory, tmp_path):

@@ -155,6 +155,8 @@ class Pool:
     known: Sequence[Unit] = ()
     #: What stands beside the view of messages, None for all; the view does not show it again.
     said: Mapping[int | None, str | None] = field(default_factory=dict[int | None, str | None])
+    #: The texts of ``said`` without regard to case: a message that repeats one says no more.
+    repeats: Collection[str] = ()
     standing: Collection[int] = ()
     #: The positions of lines of finer texts, beside those of the nodes.
     added: Collection[int] = ()
@@ -210,15 +212,10 @@ class Pool:
         that is an equal wish says no more either.
         """
         if unit.index is None:
-            wishes = (
-                text for text in self.said.values() if text and 2 * len(text) > len(unit.text)
-            )
-            return None if any(text in unit.text for text in wishes) else unit
+            wishes = (w for w in self.said.values() if w and 2 * len(w) > len(unit.text))
+            return None if any(wish in unit.text for wish in wishes) else unit
         said = self.said.get(unit.index, "")
-        if said is None or unit.text in said:
-            return None
-        equal = (text for text in self.said.values() if text and len(text) == len(unit.text))
-        if unit.role == "user" and any(text.casefold() == unit.text.casefold() for text in equal):
+        if said is None or unit.text in said or unit.text.casefold() in self.repeats:
             return None
         if not said or said not in unit.text:
             return unit
