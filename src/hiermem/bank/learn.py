@@ -69,8 +69,7 @@ async def _notes_of(
             inherited = {stored.index: stored for stored in page}
         for stored in await handle.store.messages(record.id, begin, end):
             if stored.index >= start and not said.is_inherited(stored, inherited.get(stored.index)):
-                note = note_of(record.id, stored, before)
-                notes += [note] if note is not None else []
+                notes += filter(None, [note_of(record.id, stored, before)])
             before = stored
     return notes
 

@@ -286,7 +286,8 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
     arguments.switch(restore_notes, "restore_notes")
     files, synthesis = await _texts(space, number)
     async with bank_claim_of(space) as claim:
-        state = await space.state()
+        # What is hidden is still stored, and the history must say what becomes of it.
+        state = await space.stored_state()
         texts = dict.fromkeys(state.texts, None) | files
         restored: list[Note] = []
         if restore_notes:
@@ -421,7 +422,8 @@ async def load(
         if pointer is not None and pointer.owner == bank.pointer.owner:
             newer = exchange.changed_by(await _since(space, bank, pointer))
         report, texts = exchange.load(bank, entries, pointer, newer, place=str(target))
-        after, writes = change.put(state, texts, kind="load", now=space.handle.clock())
+        stored = await space.stored_state()
+        after, writes = change.put(stored, texts, kind="load", now=space.handle.clock())
         if writes and not await shielded(claim.commit(writes)):
             raise await space.refused()
     before = state.texts
