@@ -155,8 +155,6 @@ class Pool:
     known: Sequence[Unit] = ()
     #: What stands beside the view of messages, None for all; the view does not show it again.
     said: Mapping[int | None, str | None] = field(default_factory=dict[int | None, str | None])
-    #: The texts of ``said`` without regard to case: a message that repeats one says no more.
-    repeats: Collection[str] = ()
     standing: Collection[int] = ()
     #: The positions of lines of finer texts, beside those of the nodes.
     added: Collection[int] = ()
@@ -208,14 +206,13 @@ class Pool:
     def _unsaid(self, unit: Unit) -> Unit | None:
         """Return what a unit says besides what stands beside the view; None for nothing.
 
-        A line that a model wrote says no more if most of it is the words of a wish, and a message
-        that is an equal wish says no more either.
+        A line that a model wrote says no more if most of it is the words of a wish.
         """
         if unit.index is None:
             wishes = (w for w in self.said.values() if w and 2 * len(w) > len(unit.text))
             return None if any(wish in unit.text for wish in wishes) else unit
         said = self.said.get(unit.index, "")
-        if said is None or unit.text in said or unit.text.casefold() in self.repeats:
+        if said is None or unit.text in said:
             return None
         if not said or said not in unit.text:
             return unit

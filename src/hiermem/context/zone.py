@@ -319,7 +319,6 @@ class ZoneMaker:
             pinned=head.others,
         )
         gathered.said = self.said | {pin.index: pin.text for pin in head.pins}
-        gathered.repeats = {pin.text.casefold() for pin in head.pins}
         most = share - self.writer.record("view", frame, head.text).tokens
 
         def made(room: int) -> tuple[tuple[Unit, ...], Piece]:
