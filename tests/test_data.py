@@ -35,7 +35,7 @@ def test_every_word_list_of_the_package_is_covered_here():
         for file in files(data).iterdir()
         if file.name.endswith(".txt")
     }
-    assert shipped == {*LISTS, "published", "thesaurus"}
+    assert shipped == {*LISTS, "learning_rules", "published", "thesaurus"}
 
 
 def test_a_word_list_is_read_once():

@@ -345,3 +345,13 @@ def test_a_note_from_a_session_that_left_is_not_known_until_it_returns(memory):
     assert noted() == everything
     ada.delete()
     assert (memory.check()).ok
+
+
+def test_a_conversation_that_begins_with_a_wish_has_its_line():
+    """Broken, the next conversation does not know that there was one."""
+    with Memory.open(":memory:") as memory:
+        ada = memory.space("ada", person="Ada")
+        may = memory.session("may", space="ada")
+        may.append(Message.user("Always answer in English. My order 5512 never came."))
+        texts = [line.text for line in ada.about() if line.place == "conversation"]
+        assert texts == ["My order 5512 never came."]

@@ -33,6 +33,7 @@ _FACTS: Final = 64
 _RARE: Final = 3
 #: The share of a page for what holds now; what held before gets the rest.
 _NOW: Final = 0.8
+_DATE: Final = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)")
 _YEAR: Final = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _CHANGE: Final = re.compile(r"\((?:since (?P<since>[^;()]*))?(?:; |;)?(?:was (?P<was>[^()]*))?\)")
 
@@ -190,14 +191,17 @@ def _of_line(line: str, origin: LineOrigin | None) -> _Evidence:
 
 def _origin(line: str, evidence: Sequence[_Evidence]) -> LineOrigin | None:
     """Return where a new line comes from; None if something in it has no support."""
-    said = frozenset(terms(line))
+    # The day in front of a line, or behind "since", is no word of a message.
+    said = frozenset(terms(_DATE.sub(" ", line)))
     near = sorted(evidence, key=lambda each: (-len(said & each.terms), each.day))
     near = [each for each in near if said & each.terms]
+    # Who said all of it, in whatever words beside it, is where it comes from.
+    whole = [each for each in near if said <= each.terms]
     held = Counter(term for each in near for term in said & each.terms)
     # A word that few of them hold tells which one the line is from.
     left = {term for term, count in held.items() if count <= _RARE} or set(held)
-    chosen: list[_Evidence] = []
-    while left:
+    chosen = [*whole]
+    while left and not whole:
         chosen.append(max(near, key=lambda each: len(left & each.terms)))
         left -= chosen[-1].terms
     # Words that are shared by none may still mean the same, if nothing in them can be checked.

@@ -18,7 +18,7 @@ from hiermem.context.zone import MOST
 from hiermem.handle import Handle, session_state
 from hiermem.text.measure import body, day
 from hiermem.text.slices import excerpt
-from hiermem.text.wishes import WISH, WITHDRAWN
+from hiermem.text.wishes import WISH, WITHDRAWN, wishes_in
 from hiermem.types import Node, SessionRecord, Span, StoredMessage
 from hiermem.types.transaction import (
     NeedFlagged,
@@ -229,11 +229,16 @@ def _origin(
 
 
 def _speaks(stored: StoredMessage) -> bool:
-    """Return whether a message may say what its conversation is about; wishes have own lines."""
-    is_own = (
-        stored.role == "user" and stored.state == "live" and not {WISH, WITHDRAWN} & {*stored.flags}
-    )
-    return is_own and bool(body(stored.message).strip())
+    """Return whether a message may say what its conversation is about."""
+    return stored.role == "user" and stored.state == "live" and bool(_matter(stored))
+
+
+def _matter(stored: StoredMessage) -> str:
+    """Return what a message says beside its wishes, which have lines of their own."""
+    text = "" if WITHDRAWN in stored.flags else body(stored.message)
+    for wish in wishes_in(stored.message) if WISH in stored.flags else ():
+        text = text.replace(wish, " ")
+    return text if any(map(str.isalnum, text)) else ""
 
 
 def _text_of(messages: Sequence[StoredMessage], origin: Origin, handle: Handle) -> str:
@@ -241,7 +246,7 @@ def _text_of(messages: Sequence[StoredMessage], origin: Origin, handle: Handle) 
     said = [stored for stored in messages if stored.index == origin.index and _speaks(stored)]
     if not said:
         return ""
-    return " ".join(excerpt(body(said[0].message), _EXCERPT, handle.counter.count).split())
+    return " ".join(excerpt(_matter(said[0]), _EXCERPT, handle.counter.count).split())
 
 
 def _revision_of(origin: Origin) -> tuple[tuple[str, int], ...]:

@@ -65,6 +65,9 @@ _QUOTED: Final = re.compile(
 )
 _STOPS: Final = r".!?:\u3002\uff01\uff1f\uff1a\u061f"
 _SENTENCE: Final = re.compile(rf"[^{_STOPS}]+(?:[.!?:](?=[\w/\\])[^{_STOPS}]*)*[{_STOPS}]*")
+#: The most words of a title in quotes, all of which but small ones are capitalised.
+_TITLE_WORDS: Final = 6
+_NAMING: Final = re.compile(r"\w{4,}")
 _QUESTION: Final = ("?", "\uff1f", "\u061f")
 _COLON: Final = (":", "\uff1a")
 #: Letters of scripts that part no words by blanks.
@@ -161,9 +164,16 @@ def own_words(message: Message, echoes: Iterable[tuple[int, int]] = ()) -> str:
     return "" if is_remark and not is_single else _own(text)
 
 
+def _without_quoted(quoted: re.Match[str]) -> str:
+    """Return blanks for a quotation; a title of few words is a part of what is said."""
+    is_title = len(quoted[0]) <= _HEADLINE and len(quoted[0].split()) <= _TITLE_WORDS
+    is_title = is_title and all(not word[:1].islower() for word in _NAMING.findall(quoted[0]))
+    return quoted[0] if is_title else re.sub(r"[^\n]", " ", quoted[0])
+
+
 def _own(text: str) -> str:
     """Return a text's own words, up to the first sign of other people's."""
-    blank = _QUOTED.sub(lambda quoted: re.sub(r"[^\n]", " ", quoted[0]), text.replace("\0", " "))
+    blank = _QUOTED.sub(_without_quoted, text.replace("\0", " "))
     lines, plain = text.split("\n"), blank.split("\n")
     own: list[str] = []
     paragraph: list[str] = []

@@ -32,6 +32,7 @@ from hiermem.summaries import salience
 from hiermem.summaries.inputs import Count
 from hiermem.text import entity_names, units
 from hiermem.text.measure import day
+from hiermem.text.policy import is_back_channel
 from hiermem.text.terms import stem
 from hiermem.types import Role, Unit
 from hiermem.types.bank import BankText, Note
@@ -39,6 +40,12 @@ from hiermem.types.bank import BankText, Note
 _NOTES: Final = "Notes"
 _LABEL: Final = re.compile(r"\W{0,4}([^\W\d_][\w -]{1,40}?)\s?:(?=\s)")
 _WORD: Final = re.compile(r"[^\W_]+")
+#: Who is spoken to: a name between the beginning of a sentence, or a comma, and its end or a comma.
+_ADDRESSED: Final = re.compile(r"^(?:\w+,? ){0,2}[^\W\d_a-z]\w*[,!]|, ?[^\W\d_a-z]\w*[.!]*$")
+#: A capital at the beginning of a sentence alone makes no name.
+_GUESS: Final = 0.2
+#: An exclamation of so many words tells nothing.
+_CALL: Final = 5
 
 
 def _key(text: str) -> frozenset[str]:
@@ -121,10 +128,30 @@ def place(note: Note, places: Sequence[Placement]) -> Placement:
 def _facts(note: Note) -> str:
     """Return the sentences of a note that hold a name, a figure or a date."""
     pieces = units.split(note.text, index=None, role="user", speaker="", date="")
-    told = [unit.text for unit in pieces if not unit.text.rstrip().endswith("?")]
-    return " ".join(
-        text for text in told if any(map(str.isdecimal, text)) or entity_names.find(text)
-    )
+    texts = [unit.text.strip() for unit in pieces]
+    tells = [_tells(text) for text in texts]
+    # "It was issued on 3 June." says what it is about only behind the sentence before it.
+    leads = [after and not (text.endswith("?") or is_back_channel(text, wide=True))
+             for text, after in zip(texts, [*tells[1:], False], strict=True)]  # fmt: skip
+    shown = zip(texts, tells, leads, strict=True)
+    return " ".join(text for text, told, leading in shown if told or leading)
+
+
+def _tells(sentence: str) -> bool:
+    """Return whether a sentence tells something with a name, a figure or a date.
+
+    Who is only spoken to is not named by it, and a call of few words tells nothing.
+
+    >>> [_tells(text) for text in ("I live in Leeds.", "Thanks for that, Mel!", "Lucky Mel!")]
+    [True, False, False]
+    """
+    if sentence.endswith("?") or is_back_channel(sentence, wide=True):
+        return False
+    if any(map(str.isdecimal, sentence)):
+        return True
+    plain = _ADDRESSED.sub(" ", sentence)
+    is_call = sentence.endswith("!") and len(plain.split()) <= _CALL
+    return not is_call and any(name.sure > _GUESS for name in entity_names.find(plain))
 
 
 def _of_person(note: Note, places: Sequence[Placement]) -> Placement:
