@@ -205,6 +205,46 @@ async def test_what_is_recalled_stands_before_the_turn_and_stays_while_it_goes_o
     await memory.close()
 
 
+@drawn(15)
+@given(
+    budget=st.integers(2_500, 6_000),
+    rounds=st.integers(1, 5),
+    rows=st.integers(1, 24),
+    has_query=st.booleans(),
+)
+async def test_a_question_stands_before_its_calls_and_the_record_before_it(
+    budget, rounds, rows, has_query
+):
+    """Broken, a model is sent a call that nobody asked for, or another record at each call."""
+    memory = AsyncMemory(store=MemoryStore())
+    session = memory.session("s")
+    for turn in range(6):
+        question, seen = f"How fast is pump {turn}?", set()
+        await session.append(Message.user(question))
+        for call in range(rounds + 1):
+            found = await session.context(budget, query=question if has_query else None)
+            said = [each for each in found.to_openai() if "hiermem" not in str(each["content"])]
+            users = [at for at, each in enumerate(said) if each["role"] == "user"]
+            assert said[users[-1]]["content"].endswith(question)
+            assert {each["role"] for each in said[users[-1] + 1 :]} <= {"assistant", "tool"}
+            assert len(said) > users[-1] + 1 or not call
+            for place, block in enumerate(found.blocks):
+                if block.kind == "recall":
+                    seen.add(block.text.split("[[", 1)[1])
+                    assert found.blocks[place + 1].message.content == question
+            if call == rounds:
+                continue
+            result = "\n".join(f"{row:02}:00 pump {turn} at {row * 31} rpm" for row in range(rows))
+            await session.append(
+                Message.assistant("", tool_calls=(ToolCall(f"c{turn}-{call}", "read", "{}"),)),
+                Message.tool(result, tool_call_id=f"c{turn}-{call}"),
+            )
+        assert len(seen) <= 1, "the record keeps its bytes while the turn goes on"
+        await session.append(Message.assistant(f"Pump {turn} runs well."))
+        await session.update()
+    await memory.close()
+
+
 @pytest.mark.parametrize("recall_tokens", [None, 500])
 async def test_a_history_that_fits_is_shown_whole_with_a_question_too(recall_tokens):
     """Broken, asking shows less than not asking."""

@@ -16,9 +16,10 @@ This module reads through ``needs`` and so never waits. It neither searches nor 
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from hiermem import needs
 from hiermem.config import ContextPolicy
@@ -579,20 +580,17 @@ class Planner:
 
         That is all turns that must stand but the newest one.
         """
-        turns = self._staying(verbatim.pieces_of(shown), 0)
-        again = self._again([item for piece in turns for item in piece])
+        again = self._again(flat(self._staying(verbatim.pieces_of(shown), 0)))
         return self.at.budget - max(again, self.at.reserve or 0)
 
     def _room(self, raw: Sequence[Shown]) -> int:
         """Return the room for the zone next to ``raw``, less the part kept for new messages."""
-        budget = self.at.budget
-        return budget - self.cost(raw) - int(_FREE * budget)
+        return self.at.budget - self.cost(raw) - int(_FREE * self.at.budget)
 
     def _again(self, raw: Sequence[Shown]) -> int:
         """Return the tokens of ``raw`` that a collapse sends again: all but the newest turn."""
         pieces = verbatim.pieces_of(raw)
-        newest = verbatim.newest(pieces, 1)
-        return self.cost([item for piece in pieces[: len(pieces) - newest] for item in piece])
+        return self.cost(flat(pieces[: len(pieces) - verbatim.newest(pieces, 1)]))
 
     def _part(self, windows: Sequence[Node], shown: Sequence[Shown], share: int) -> Part:
         """Divide the messages of the newest windows; the newest, about ``share`` tokens, stay.
@@ -650,34 +648,39 @@ class Planner:
 
         The last turns stay if together they take at most a third of the budget; otherwise only the
         newest turn stays. A turn loses its oldest pieces if the minimum of the zone needs the room,
-        or if its calls take more than their part of the budget, the last of them aside.
+        or if its calls take more than their part of the budget, the last of them aside. The user's
+        message that opened it stays if it fits at all, because what follows answers it.
         """
         budget, turns = self.at.budget, self.at.policy.turns
         days = ["", *(day(piece[-1].message.created_at) for piece in pieces)]
         costs = [self._estimate(piece, before) for piece, before in zip(pieces, days, strict=False)]
-        number = verbatim.newest(pieces, turns)
-        spent = sum(costs[len(costs) - number :])
-        if turns > 1 and spent > budget // 3:
-            number = verbatim.newest(pieces, 1)
-        spent = sum(costs[len(costs) - number :])
         most = budget - VIEW_TOKENS - lines.PIECE * len(self.roots)
+        if asked := self._asked(pieces, most + VIEW_TOKENS // 2):
+            place = pieces.index(asked)
+            costs[-1], costs[place] = costs[-1] + costs[place], 0
+        taken = list(accumulate(reversed(costs or [0]), initial=0))
+        number = verbatim.newest(pieces, turns)
+        if turns > 1 and taken[number] > budget // 3:
+            number = verbatim.newest(pieces, 1)
         if self.at.recent is not None:
-            share, number, spent = 0, 1, costs[-1] if costs else 0
+            share, number = 0, 1
             while number < len(pieces) and _spoken(flat(pieces[-number:])) < self.at.recent:
                 number += 1
-                spent += costs[len(costs) - number]
         calls = [
             cost if any(item.message.role == "tool" for item in piece) else 0
             for piece, cost in zip(pieces, costs, strict=True)
         ]
         most_called = _CALLS * budget if self.at.recent is None else budget
-        while number > 1 and (spent > most or sum(calls[-number:-1]) > most_called):
-            spent -= costs[len(costs) - number]
+        while number > 1 and (taken[number] > most or sum(calls[-number:-1]) > most_called):
             number -= 1
-        while number < len(pieces) and spent + costs[len(costs) - number - 1] <= share:
-            number += 1
-            spent += costs[len(costs) - number]
-        return pieces[len(pieces) - number :]
+        first = len(pieces) - max(number, bisect(taken, share) - 1)
+        return [piece for at, piece in enumerate(pieces) if at >= first or piece is asked]
+
+    def _asked(self, pieces: Sequence[list[Shown]], room: int) -> list[Shown]:
+        """Return the user's message that the newest piece follows, if both fit; else []."""
+        asked, newest = [p for p in pieces if p[0].message.role == "user"][-1:], pieces[-1:]
+        fits = asked != newest and self.cost(flat([*asked, *newest])) <= room
+        return asked[0] if asked and fits else []
 
     # -- planning both zones from the tree
 
@@ -757,11 +760,14 @@ class Planner:
         below = yield from cover.inside(self.roots, 0, self.last)
         shown = yield from verbatim.read(self.at.state, self.tail)
         pieces = verbatim.pieces_of(shown)
-        newest = pieces[-1] if pieces else []
         older = [piece for piece in pieces[:-1] if any(not item.empty for item in piece)]
-        group = self.cost(newest)
         needed = VIEW_TOKENS if below or older else 0
-        minimum = group + needed + lines.PIECE * len(below)
+        least = needed + lines.PIECE * len(below)
+        asked = self._asked(pieces, self.at.budget - least)
+        older = [piece for piece in older if piece is not asked]
+        newest = [*asked, *flat(pieces[-1:])]
+        group = self.cost(newest)
+        minimum = group + least
         if not below or minimum > self.at.budget:
             # The whole history may take less than a view of it.
             windows = self.tail
@@ -857,9 +863,7 @@ class Planner:
         of the message's tokens by characters; the cut itself is counted exactly.
         """
         long = [item for item in shown if item.partial and item.length > _LONG]
-        counted = self.cost(
-            [item for item in shown if item not in long] if long else shown, day_before
-        )
+        counted = self.cost([item for item in shown if item not in long], day_before)
         return counted + sum(
             item.message.tokens * item.length // len(body(item.message.message)) for item in long
         )
