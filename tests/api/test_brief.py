@@ -113,3 +113,12 @@ def test_a_line_shows_values_and_not_how_many_they_are():
 def test_what_was_not_made_to_its_end_has_a_line_too(kind):
     """Broken, a report of a memory that could not be opened ends in another error."""
     assert repr(kind.__new__(kind)) == f"<{kind.__name__}>"
+
+
+def test_a_report_of_no_work_says_so():
+    """Broken, a newcomer's second update prints a bare name, as if something had failed."""
+    with Memory.open(":memory:") as memory:
+        memory.session("short").append(Message.user("Hello."))
+        memory.update_all()
+        assert repr(memory.update_all()) == "<BatchReport nothing to do>"
+        assert repr(memory.session("short").update()) == "<UpdateReport nothing to do>"

@@ -20,6 +20,7 @@ import pytest
 
 TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+INSTALLED = re.compile(r"^(pip install|python3 -m venv) .*$", re.MULTILINE)
 PAGES = sorted(path.stem for path in TUTORIALS.glob("*.md") if path.stem != "index")
 
 
@@ -111,7 +112,7 @@ def test_a_tutorial_ends_in_what_it_says(name, tmp_path, environment):
                     assert re.search(expected(line), printed), f"{line!r} is not in:\n{printed}"
                     checked += 1
             elif language == "bash":
-                typed = re.sub(r"^pip install .*$", "", text, flags=re.MULTILINE)
+                typed = INSTALLED.sub("", text)
                 typed = typed.replace("8000", str(port)).replace("localhost", "127.0.0.1")
                 words = ["bash", "-euo", "pipefail", "-c", typed]
                 if typed.startswith("uvicorn"):
@@ -133,6 +134,31 @@ def test_a_tutorial_ends_in_what_it_says(name, tmp_path, environment):
         for server in servers:
             server.terminate()
             server.wait(20)
+
+
+@pytest.mark.parametrize("name", ["chat-loop", "agent"])
+def test_a_reader_without_a_key_gets_an_answer_of_the_stand_in(name, tmp_path, environment):
+    """Broken, whoever has no key ends in a traceback of the provider's client."""
+    blocks, port = BLOCK.findall((TUTORIALS / f"{name}.md").read_text("utf-8")), free_port()
+    title, program = next((title, text) for _, title, text in blocks if title)
+    (tmp_path / title).write_text(program, "utf-8")
+    words = [sys.executable, str(TUTORIALS.parents[1] / "examples" / "stand_in.py"), str(port)]
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        given = dict(re.findall(r"(OPENAI_\w+)=(\S+)", server.stdout.readline()))
+        done = subprocess.run(
+            [sys.executable, title, "How fast is pump 3?"],
+            check=True,
+            cwd=tmp_path,
+            env={**environment, **given},
+            input="How fast is pump 3?\n",
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        server.terminate()
+        server.communicate(timeout=20)
+    assert re.search(r"I was sent \d+ messages\.", done.stdout), done.stdout
 
 
 def wait_for(port: int) -> None:

@@ -39,6 +39,7 @@ class UpdateCounts(Cost):
         "calls", "tokens_in", "tokens_out", "made", "reused", "failed", "degraded", "unknown",
         "shortened",
     )  # fmt: skip
+    _idle = " nothing to do"
 
     made: int = 0
     reused: int = 0
@@ -169,7 +170,5 @@ def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
 
 def _sum_of(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, int]:
     """Return the sums of two counts by level, lowest level first."""
-    return {
-        level: first.get(level, 0) + second.get(level, 0)
-        for level in sorted(first.keys() | second.keys())
-    }
+    levels = sorted(first.keys() | second.keys())
+    return {level: first.get(level, 0) + second.get(level, 0) for level in levels}

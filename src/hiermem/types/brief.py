@@ -70,10 +70,12 @@ class Brief:
 
     ``_brief`` are the attributes that are shown, in order; "" means all fields. Attributes that are
     None, empty or 0 are left out, unless ``_brief`` names them or it is an ``index`` of 0.
+    ``_idle`` ends the line if all are left out.
     """
 
     __slots__ = ()
     _brief: ClassVar[str] = ""
+    _idle: ClassVar[str] = ""
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -84,11 +86,10 @@ class Brief:
     def __repr__(self) -> str:
         line = type(self).__name__
         for name, value in self._facts():
-            more = f" {name}={value}"
-            if len(line) + len(more) > _LINE:
+            if len(line) + len(more := f" {name}={value}") > _LINE:
                 return f"<{line} …>"
             line += more
-        return f"<{line}>"
+        return f"<{line}>" if " " in line else f"<{line}{self._idle}>"
 
     def _repr_html_(self) -> str:
         """Return the value as a table for a notebook; all text is escaped."""
