@@ -145,8 +145,7 @@ class BudgetTooSmallError(HiermemError):
         super().__init__(
             f"a budget of {budget} tokens is too small: {why}; pass at least {minimum}{hint}"
         )
-        self.budget = budget
-        self.minimum = minimum
+        self.budget, self.minimum, self.omission = budget, minimum, omission
 
 
 class FileError(HiermemError):

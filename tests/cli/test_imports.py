@@ -15,7 +15,7 @@ from hiermem.cli.demo import DETAILS, bundled
 def test_a_dry_run_says_what_a_file_holds_and_makes_no_memory(tmp_path):
     db = tmp_path / "m.db"
     told = run("import", chat_files.chatgpt(tmp_path), "--db", db, "--dry-run", code=3).stdout
-    assert re.search(r"conversations +2 *\nbranches +1 *\nmessages +8 ", told)
+    assert re.search(r"conversations +2 *\nbranches +1 *\nmessages +8\n", told)
     assert re.search(r"speakers .*assistant 4", told)
     assert re.search(r"hidden messages left out +1\n", told)
     unread = "contents of the type hologram not understood"
@@ -26,8 +26,8 @@ def test_a_dry_run_says_what_a_file_holds_and_makes_no_memory(tmp_path):
 
 def test_a_dry_run_says_where_there_are_no_times(tmp_path):
     told = run("import", chat_files.transcript(tmp_path), "--dry-run").stdout
-    assert re.search(r"conversations +1 *\nmessages +6 ", told)
-    assert re.search(r"undated +1 ", told)
+    assert re.search(r"conversations +1 *\nmessages +6\n", told)
+    assert re.search(r"undated +1\n", told)
     assert "since" not in told
     assert "Ada 2" in told
     assert "Carl 1" in told
@@ -36,16 +36,16 @@ def test_a_dry_run_says_where_there_are_no_times(tmp_path):
 def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     db = tmp_path / "m.db"
     first = run("import", chat_files.chatgpt(tmp_path), "--db", db, code=3)
-    assert "new 8, forks 1, sessions conv-1, " in first.stdout
+    assert "new 8, forks 1, sessions Invoices (conv-1), " in first.stdout
     assert "hiermem sessions --db" in first.stderr
     assert "hiermem context @last --db" in first.stderr
     listed = run("sessions", "--db", db).stdout
     assert re.search(r"(?m)^Invoices +6  9 Oct 2025  chatgpt +1  conv-1", listed)
     assert listed.count("Invoices") == 1, "a fork stands under its source"
     again = run("import", chat_files.chatgpt(tmp_path, more=True), "--db", db, code=3)
-    assert "new 1, held 8, sessions conv-" in again.stdout
+    assert "new 1, held 8, sessions " in again.stdout
     skipped = run("import", chat_files.chatgpt(tmp_path), "--branches", "skip", "--dry-run", code=3)
-    assert re.search(r"conversations +2 *\nmessages +7 ", skipped.stdout)
+    assert re.search(r"conversations +2 *\nmessages +7\n", skipped.stdout)
     of_tenant = run("import", chat_files.transcript(tmp_path), "--db", db, "--tenant", "a b")
     assert "hiermem update --db" in of_tenant.stderr
     assert of_tenant.stderr.count("--tenant 'a b'") == 4

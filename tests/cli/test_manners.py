@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import crossed
 
-from hiermem import Memory
+from hiermem import Memory, Message
 from hiermem.cli.app import _misuse, app
 from hiermem.cli.options import tokens
 
@@ -89,6 +89,10 @@ def test_one_of_300_conversations_is_used_without_its_id(many, tmp_path):
         ("serch x", "Did you mean 'search'?"),
         ("search x --all", "No such option: --all; without --session, all are searched"),
         ("--db x sessions", "No such option: --db; write options after the command"),
+        ("import chat.txt chat.zip", "one file or folder is imported at a time"),
+        ("runs --run x1 --db chat.db", "the list of runs has those that do"),
+        ("pin one --remove 0 --db chat.db", "is not pinned; the list of its pins has"),
+        ("context one --max-tokens 1 --db chat.db", "needs at least"),
         ("context pump 4", "put a name of several words between quotes"),
         ("context --max-tokens 4kb", "'4kb' is no number of tokens; write 8000, 8,000 or 8k"),
         ("context --max-tokens 0", "'0'; it must be at least 1 tokens"),
@@ -101,7 +105,10 @@ def test_one_of_300_conversations_is_used_without_its_id(many, tmp_path):
         ("import chats.zip", "there is no chats.zip; there is chat.zip"),
         ("import chat.txt --timezone berlin", 'such as "Europe/Berlin"'),
         ("import chat.txt --dates dd.mm.yy", "'dd.mm.yy' is not one of 'dmy', 'mdy', 'ymd'"),
-        ("show one --node 3 --db chat.db", "it has none yet"),
+        (
+            "show one --node 3 --db chat.db",
+            "it has none yet; the next is made when its group of messages is full",
+        ),
         ("erase one 3-1 --db chat.db --yes", "write 1-3"),
         ("erase 3 1 --db chat.db --yes", "there is no session '3'"),
         ("erase one --db chat.db --yes", "hiermem erase @last 3 5-9"),
@@ -202,3 +209,46 @@ def test_a_missing_key_is_said_before_any_work(tmp_path, monkeypatch, name, comm
     with Memory.open(tmp_path / "m.db") as memory:
         assert not any(each.made for each in memory.session("talk").summaries())
         assert not memory.runs()
+
+
+def test_no_line_in_a_pipe_ends_with_blanks(tmp_path):
+    """Broken, a row of a table is followed by hundreds of blanks in every file and editor."""
+    db = tmp_path / "m.db"
+    with Memory.open(db) as memory:
+        memory.space("me", person="the user").files()
+        for name, text in (("a", "Gas. " * 90), ("b", "Gas.")):
+            memory.session(name, title=name, space="me").append(Message.user(text))
+    for words in ("about gas", "about", "forget gas --dry-run", "sessions", "show a", "runs"):
+        told = run(*words.split(), "--db", db)
+        assert [line for line in told.output.split("\n") if line != line.rstrip(" ")] == []
+    assert "a  " in run("sessions", "--db", db).stdout
+
+
+def test_what_a_context_leaves_out_is_listed_and_advised_only_once(tmp_path):
+    """Broken, an option is advised to whoever passed it, or what it lists is nowhere."""
+    db = tmp_path / "m.db"
+    with Memory.open(db) as memory:
+        memory.session("s").append(Message.user(f"Message {n}. " * 50) for n in range(60))
+    words = ("context", "s", "--db", db, "--max-tokens")
+    assert "With --allow-omission" in run(*words, 400, code=1).stderr
+    assert "omitted: messages " in run(*words, 400, "--allow-omission").stderr
+    assert "--allow-omission" not in run(*words, 20, "--allow-omission", code=1).stderr
+
+
+def test_a_command_of_a_group_is_said_in_a_whole_sentence():
+    """Broken, the help of a group cuts what its commands do."""
+    for name in ("store", "bank"):
+        listed = run(name, "--help").stdout.partition("Commands:")[2]
+        assert listed.strip()
+        assert "..." not in listed
+
+
+def test_the_default_memory_is_not_named(tmp_path, monkeypatch):
+    """Broken, each suggested command repeats what it means without it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HIERMEM_DB", raising=False)
+    (tmp_path / "chat.txt").write_text("1/2/25, 10:00 - Ana: x\n")
+    assert "'hiermem import FILE' makes one" in run("sessions", code=1).stderr
+    assert "--db" not in run("import", "chat.txt").stderr
+    assert "--db DSN" not in run("import", "chat.txt", HIERMEM_DB="other.db").output
+    assert "--db third.db" in run("import", "chat.txt", "--db", "third.db").stderr

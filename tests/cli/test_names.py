@@ -1,9 +1,11 @@
 """A session is named by its title, its id, or the beginning of either, and never by chance."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from unicodedata import normalize
 
 import pytest
+from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -151,3 +153,28 @@ def test_a_session_that_is_erased_while_sessions_are_listed_is_left_out():
         records = list(sessions_of(memory, order_by="last_activity"))
         memory.session("b").delete()
         assert {each.id for each, _ in by_newest(memory, records)} == {"a", "c"}
+
+
+def test_a_fork_is_printed_under_a_name_that_means_it(tmp_path):
+    """Broken, what was found in a fork is erased in the session that it stems from."""
+    db = tmp_path / "m.db"
+    with Memory.open(db) as memory:
+        memory.space("me", person="the user").files()
+        session = memory.session("boiler-1", title="Boiler", space="me")
+        session.append([Message.user("How do I bleed the boiler?"), Message.user("Ask Tom.")])
+        session.fork("boiler-2", at=1).append(Message.user("Where is the gas meter?"))
+        memory.session("pump", title="Pump", space="me").append(Message.user("A gas pump."))
+    told = run("search", "gas", "--db", db).stdout
+    (name,) = re.findall(r"(?m)^(Boiler .*\)) m1 ", told)
+    assert name == "Boiler (boiler-2)"
+    assert "\nPump m0 " in f"\n{told}", "a title that is the only one stands alone"
+    of = run("about", "gas", "meter", "--db", db).stdout
+    assert re.search(r"Where is the gas meter\? +boiler-2\n", of)
+    with Memory.open(db) as memory:
+        assert session_of(memory, name, whole=True).id == "boiler-2"
+        assert session_of(memory, "Boiler").id == "boiler-1"
+    run("erase", name, "1", "--db", db, "--yes")
+    assert "meter" not in run("search", "gas", "--db", db).stdout
+    assert "Ask *Tom*" in run("search", "Tom", "--db", db).stdout
+    told = run("delete", "Boiler", "--db", db, "--yes").stderr
+    assert "save in forks, which keep messages of theirs (boiler-2), and in messages" in told

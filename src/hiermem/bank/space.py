@@ -315,7 +315,7 @@ async def _texts(space: SpaceContext, revision: Any) -> tuple[dict[str, str], st
     """Return files and synthesis as of a revision; 0 is the empty bank."""
     number = arguments.whole(revision, "the revision")
     if number > await _newest(space):
-        raise NotFoundError(f"space {space.name!r} has no revision {number}; see history()")
+        raise NotFoundError(f"space {space.name!r} has no revision {number}; see its history")
     files, synthesis = records.texts_at(await space.of_kind(records.REVISION), number)
     gone = await space.dead_lines(await space.stored_state())
     living = {name: lines.without(text, gone) for name, text in files.items()}

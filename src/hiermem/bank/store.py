@@ -72,10 +72,10 @@ class SpaceContext:
             if header is not None:
                 rules, _ = records.read_space(header)
                 if self.requested is not None and not self.requested.agree(rules):
+                    same = self.requested.person in ("", rules.person)
+                    what = f"space {self.name!r} has {'other rules' if same else 'another person'}"
                     raise errors.ConflictError(
-                        f"space {self.name!r} has other rules or another person; omit both, or use "
-                        "another name",
-                        kind="rules",
+                        f"{what}; omit it, or use another space", kind="rules"
                     )
                 self.header = header
                 return rules

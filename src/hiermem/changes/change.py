@@ -258,7 +258,7 @@ async def join(handle: Handle, session_id: str, space: str) -> None:
     def joined(record: SessionRecord) -> SessionRecord:
         if record.space not in (None, space):
             raise UsageError(
-                f"session {session_id!r} is in space {record.space!r}; leave() that first"
+                f"session {session_id!r} is in space {record.space!r}; it must leave that first"
             )
         return replace(record, space=space)
 

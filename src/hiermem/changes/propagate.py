@@ -155,7 +155,7 @@ def _flags_with(stored: StoredMessage, session_id: str, *, pinned: bool) -> tupl
     if not any(flag in stored.flags for flag in IN_SIGHT):
         raise NotFoundError(
             f"message {stored.index} of session {session_id!r} is not pinned; "
-            "session.pins() lists those that are"
+            "the list of its pins has those that are"
         )
     withdrawn = () if PIN in stored.flags else (WITHDRAWN,)
     return (*without_flags(stored.flags), *withdrawn)

@@ -269,8 +269,10 @@ def _reported_errors() -> Generator[None]:
     except hiermem.BudgetTooSmallError as error:
         text = (
             f"{error.budget:,} tokens are too few for this session; it needs at least "
-            f"{error.minimum:,} now. With --allow-omission, what does not fit is listed instead."
+            f"{error.minimum:,} now"
         )
+        if error.omission:
+            text += ". With --allow-omission, what does not fit is listed instead"
         _fail(type(error).__name__, text, Code.ERROR)
     except (hiermem.HiermemError, OSError) as error:
         # Subclasses of UsageError are about what a file or a session holds.
@@ -297,6 +299,8 @@ def _misuse(error: Any) -> str:
         return f"{fault['input']!r}; it must{must}"
     said = str(error.message)
     if said.startswith("Got unexpected extra argument"):
+        if error.ctx is not None and error.ctx.info_name == "import":
+            return f"{said}; one file or folder is imported at a time"
         return f"{said}; put a name of several words between quotes"
     if (option := getattr(error, "option_name", None)) and error.ctx is not None:
         meant = (

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 import hiermem
-from hiermem.cli import options
+from hiermem.cli import options, output
 from hiermem.cli.options import ME, Caps, InSpace, MadeSpace, Model, Place, Yes
 from hiermem.cli.output import Code, clean, confirm, facts, named, plural, result, say, wants_json
 from hiermem.cli.sessions import print_receipt
@@ -86,11 +86,15 @@ def about(
     """
     with place.open() as memory:
         lines = place.space_of(memory).about(" ".join(words) if words else None)
-    result({"known": lines}, _known(lines), empty="nothing is known")
+        result({"known": lines}, _known(memory, lines), empty="nothing is known")
 
 
-def _known(lines: Any) -> list[dict[str, Any]]:
-    return [facts(line, "since place text was") for line in lines]
+def _known(memory: hiermem.Memory, lines: Any) -> list[dict[str, Any]]:
+    """Return lines as rows, with the id of a session whose title another one has."""
+    names = options.names_of(memory)
+    alike = {each for each, name in names.items() if name.endswith(f"({each})")}
+    rows = [(line, {name for name, _ in line.sources[:1]} & alike) for line in lines]
+    return [facts(line, "since place text was") | {"session": [*of]} for line, of in rows]
 
 
 def forget(
@@ -98,6 +102,7 @@ def forget(
     words: Annotated[list[str], Argument(metavar="TEXT")],
     *,
     everyone: bool = False,
+    dry_run: bool = False,
     yes: Yes = False,
 ) -> None:
     """Erase each message, note and line of a space that holds all words; it is shown first.
@@ -105,20 +110,25 @@ def forget(
     Args:
         words: The words, in any form.
         everyone: Forget also what other people and assistants said.
+        dry_run: Show what would be erased; write nothing.
     """
     text = " ".join(words)
     authors: Literal["person", "all"] = "all" if everyone else "person"
     with place.open() as memory:
         space = place.space_of(memory)
         report = space.forget(text, authors=authors, dry_run=True)
-        if report.gone:
-            if not wants_json():
-                say(_known(report.gone))
+        if report.gone and not wants_json():
+            say(_known(memory, report.gone))
+        if report.gone and not dry_run:
             what = plural(len(report.gone), "line")
-            confirm(f"Erase {what} with all that was made from them?", yes=yes)
+            confirm(f"Erase {what} with everything derived?", yes=yes)
             report = space.forget(text, authors=authors)
-    left = {"left, may say the same": _known(report.unproven[:_LEFT])}
-    result(report, {"erased": plural(len(report.gone), "line"), **left})
+        left = {"left, may say the same": _known(memory, report.unproven[:_LEFT])}
+    done = "to be erased" if dry_run else "erased"
+    result(report, {done: plural(len(report.gone), "line"), **left})
+    if report.unproven and not everyone:
+        output.hint("--everyone erases what others said, too; whose words are erased without it is")
+        output.hint("said when a space is made: hiermem import FILE --space NAME --person NAME")
 
 
 def join(
@@ -205,7 +215,7 @@ def show(
     rules: bool = False,
     list_all: Annotated[bool, Option("--list")] = False,
 ) -> None:
-    """Show a bank: its files and figures, or one file, the synthesis, the notes, the rules.
+    """Show a bank: files and figures, a file, notes, or rules.
 
     Args:
         file: Print this file of the bank.
@@ -271,7 +281,7 @@ def diff(
     since: Annotated[int | None, Argument(min=0)] = None,
     until: Annotated[int | None, Argument(min=0)] = None,
 ) -> None:
-    """Show the changes of the newest revision, or between two revisions.
+    """Show changes: of the newest revision, or between two.
 
     Args:
         since: From this revision.
@@ -324,7 +334,9 @@ def load(
     overwrite: bool = False,
     option: StorageOption = None,
 ) -> None:
-    """Import the files of a folder or object storage, or the changed ones, into the bank.
+    """Import files of a folder or object storage into the bank.
+
+    After an export, the changed ones.
 
     Args:
         folder: The folder; or object storage: s3://BUCKET/PREFIX, gs://, az://.

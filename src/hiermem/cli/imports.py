@@ -17,7 +17,7 @@ import typer
 from typer import Argument, Option
 
 from hiermem import Memory, NotFoundError, UsageError
-from hiermem.cli.options import LAST, MadeSpace, Place, beside, named_values, session_of, shown_db
+from hiermem.cli.options import LAST, MadeSpace, Place, beside, db_option, named_values, names_of
 from hiermem.cli.output import Code, clean, facts, hint, progress, result, say, wants_json
 from hiermem.importers import FORMATS, Conversation, Survey, read_chats, survey
 from hiermem.types import ImportReport
@@ -94,6 +94,8 @@ def import_(
     if title is not None and session is None:
         raise UsageError("--title goes with --session")
 
+    place.check_person()
+
     def read() -> Iterator[Conversation]:
         for number, each in enumerate(source.read("skip" if session else branches, dates)):
             if session is None:
@@ -123,12 +125,14 @@ def import_(
         report = _imported(memory, _noted(read(), ids), found, source.file)
         if space is not None:
             _join(memory, space, (*ids, *report.sessions))
-        name = _name_of(memory, report)
-    result({"found": found, "imported": report}, {"imported": facts(report, _COUNTS)})
+        names = names_of(memory)
+    named = [names[each] for each in report.sessions if each in names]
+    told = {**facts(report, _COUNTS), "sessions": named}
+    result({"found": found, "imported": report}, {"imported": told})
     for each in report.continued:
         hint(f"the new messages of session {clean(each)!r} follow others, none of them in the file")
     if report.new:
-        _suggest(place, name)
+        _suggest(place, named[0] if len(named) == 1 else LAST)
     _end(found)
 
 
@@ -149,25 +153,14 @@ def _join(memory: Memory, space: str, ids: Iterable[str]) -> None:
             memory.join(space, [session])
 
 
-def _name_of(memory: Memory, report: ImportReport) -> str:
-    """Return a name of the imported session for a command; of several, that of the newest one."""
-    if len(report.sessions) != 1:
-        return LAST
-    status = memory.session(report.sessions[0]).status()
-    with suppress(UsageError):  # several sessions may have the title
-        if status.title and session_of(memory, status.title).id == status.id:
-            return status.title
-    return status.id
-
-
 def _suggest(place: Place, name: str) -> None:
     """Print the commands that come next."""
-    of = f"--db {shown_db(place.db)}"
+    of = db_option(place.db)
     if place.tenant != "default":
         of += f" --tenant {shlex.quote(clean(place.tenant))}"
     hint("Next:")
     for words in ("sessions", "update", f"context {shlex.quote(clean(name))}", "about"):
-        hint(f"  hiermem {words} {of}")
+        hint(f"  hiermem {words}{of}")
 
 
 def _surveyed(read: Callable[[], Iterator[Conversation]], file: Path) -> Survey:

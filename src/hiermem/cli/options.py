@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
@@ -167,6 +168,11 @@ def shown_db(db: str) -> str:
     return "DSN" if "://" in db or "@" in db else db
 
 
+def db_option(db: str) -> str:
+    """Return the option that names a memory; nothing for the one that is meant without it."""
+    return "" if db == os.environ.get("HIERMEM_DB", DB) else f" --db {shown_db(db)}"
+
+
 def open_existing(db: str, llm: hiermem.LLM | None = None, **settings: Any) -> hiermem.Memory:
     """Open an existing memory; ``settings`` are further arguments of ``Memory.open``."""
     file = Path(db)
@@ -174,7 +180,8 @@ def open_existing(db: str, llm: hiermem.LLM | None = None, **settings: Any) -> h
     is_url = any(mark in db for mark in ("://", "=", "@"))  # it may hold a password
     if missing and not is_url:
         raise hiermem.NotFoundError(
-            f"there is no memory at {db}{beside(file)}; 'hiermem import FILE --db {db}' makes one"
+            f"there is no memory at {db}{beside(file)}; "
+            f"'hiermem import FILE{db_option(db)}' makes one"
         )
     return hiermem.Memory.open(db, llm=llm, create=False, **settings)
 
@@ -270,8 +277,17 @@ class MadeSpace(InSpace):
         known = memory.spaces()
         name = spelled(self.space or ME, known)
         if name not in known or self.person is not None:
-            memory.space(name, person=self.person or _PERSON).files()
+            try:
+                memory.space(name, person=self.person or _PERSON).files()
+            except hiermem.ConflictError as error:
+                raise hiermem.ConflictError(f"{error} (--space NAME)", kind="rules") from None
         return name
+
+    def check_person(self) -> None:
+        """Raise ConflictError where the space is there and has another person."""
+        with suppress(hiermem.NotFoundError), self.open() as memory:
+            if self.person and spelled(self.space or ME, known := memory.spaces()) in known:
+                self.made_space(memory)
 
 
 #: The session of a command that takes other words first.
@@ -392,7 +408,7 @@ def session_of(memory: hiermem.Memory, name: str | None, *, whole: bool = False)
 def chosen(
     name: str, records: Sequence[types.SessionRecord], *, whole: bool = False
 ) -> types.SessionRecord:
-    """Return the session that a name means: by its id, its title, or the beginning of either.
+    """Return the session that a name means: its label or id, its title, the beginning of either.
 
     The first of these that fits a session decides. Of a session and its forks it means the session.
     Upper and lower case are the same, except in two ids. With ``whole``, no beginning is taken.
@@ -404,7 +420,7 @@ def chosen(
     begun = "\0" if whole or not given else _plain(name.removesuffix("…"))
     plain = [(each, _plain(each.id), _plain(each.title or each.id)) for each in records]
     found = (
-        [each for each in records if each.id == name]
+        [each for each in records if name in (each.id, labelled(each))]
         or [each for each, *texts in plain if given in texts]
         or [each for each, *texts in plain if any(text.startswith(begun) for text in texts)]
     )
@@ -459,6 +475,13 @@ def labelled(session: types.SessionRecord | types.SessionStatus) -> str:
     """Return a session's title and its id: ``Plans (9a2ef80f-58ee)``."""
     name = clean(session.id)
     return f"{title_of(session)} ({name})" if session.title else name
+
+
+def names_of(memory: hiermem.Memory) -> dict[str, str]:
+    """Return for each session's id its title, with the id where others are shown alike."""
+    plain = [(each, _plain(title_of(each))) for each in sessions_of(memory)]
+    alike = Counter(title for _, title in plain)
+    return {one.id: (labelled if alike[title] > 1 else title_of)(one) for one, title in plain}
 
 
 def _nearest(name: str, records: Sequence[types.SessionRecord]) -> list[types.SessionRecord]:

@@ -228,11 +228,14 @@ def _cell(value: Any) -> str | Text:
 
 
 class _Screen(Console):
-    """A console that is silent once nobody reads it: the exit code is that of the work."""
+    """A console that ends no line with blanks, and is silent once nobody reads it."""
 
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        silence(self.file)
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print without the blanks that fill a table's width."""
+        with self.capture() as captured:
+            super().print(*objects, **how)
+        if not self.quiet:
+            echo(re.sub(r"(?m) +$", "", captured.get()), error=self.stderr)
 
 
 def silence(stream: IO[str]) -> None:
@@ -250,6 +253,7 @@ def out(*, error: bool = False, whole: bool = False) -> Console:
     stream = sys.stderr if error else sys.stdout
     return _Screen(
         file=stream,
+        stderr=error,
         width=None if stream.isatty() else _ENDLESS if whole else 100,
         highlight=False,
         markup=False,

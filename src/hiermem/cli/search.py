@@ -16,7 +16,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from hiermem import ContextProfile, ContextSelection, Hit
-from hiermem.cli.options import InSpace, OneSession, Session, counted, session_of, title_of
+from hiermem.cli.options import InSpace, OneSession, Session, counted, names_of, session_of
 from hiermem.cli.output import (
     clean,
     date_range,
@@ -88,6 +88,8 @@ def context(
             strategy=strategy,
             allow_omission=allow_omission,
         )
+    if selection.omitted and not explain:
+        hint(f"omitted: messages {shown([each.span for each in selection.omitted])}")
     prompt: Any = selection.to_text()
     if form != "text":
         prompt = selection.to_openai() if form == "openai" else selection.to_anthropic()
@@ -182,8 +184,7 @@ def search(
             hits: Sequence[Hit] = found.hits
         else:
             hits = target.search(query, limit, **given)
-        named = {hit.session_id for hit in hits} if one is None else set[str]()
-        titles = {each: title_of(memory.session(each).status()) for each in named}
+        titles = names_of(memory) if one is None and not wants_json() else {}
     if wants_json():
         data = [_as_data(hit, query) for hit in hits]
         print_json({"session_id": one and one.id, "hits": data, **more})

@@ -387,8 +387,13 @@ def print_receipt(receipt: types.Receipt) -> None:
         hint("copies may hold it: delete them, or erase there too")
     if receipt.to_remake:
         hint("to remake: hiermem update")
+    there = "in messages that repeat it in their own words"
+    # A fork outlives its session, with the messages of its own.
+    own = receipt.forks_reached if receipt.kind == "erase_session" else ()
+    if forks := [*own, *receipt.kept_in]:
+        there = f"in forks, which keep messages of theirs ({output.named(forks)}), and {there}"
     if receipt.scrubbed:
-        hint("no trace is left in the store, save in messages that repeat it in their own words")
+        hint(f"no trace is left in the store, save {there}")
     elif receipt.scrub_reason and receipt.kind != "quarantine":
         hint("the store may still hold bytes of it; try again with: hiermem store scrub")
         raise typer.Exit(Code.INCOMPLETE)

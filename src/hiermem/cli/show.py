@@ -128,7 +128,7 @@ def find(session: Session, node: str) -> Summary:
     if found is None:
         counts = session.status().nodes
         there = ", ".join(f"L{n}.0 to L{n}.{count - 1}" for n, count in counts.items() if count)
-        has = f"it has {there}" if there else "it has none yet: hiermem update"
+        has = f"it has {there or 'none yet'}; the next is made when its group of messages is full"
         raise NotFoundError(f"session {session.id!r} has no summary {node!r}; {has}")
     return found
 

@@ -146,7 +146,10 @@ def scrub(*, db: options.Db = options.DB) -> None:
 
 
 def migrate(*, db: options.Db = options.DB) -> None:
-    """Bring the store to the version of this hiermem; of a database, with its owner's rights."""
+    """Bring the store to the version of this hiermem.
+
+    Of a database, this needs the rights of the tables' owner.
+    """
     with options.open_existing(db, migrate=True):
         result({"migrated": options.shown_db(db)})
 
@@ -154,7 +157,9 @@ def migrate(*, db: options.Db = options.DB) -> None:
 def backup(
     target: Annotated[str, Argument(metavar="FILE")], *, db: options.Db = options.DB
 ) -> None:
-    """Copy the whole store to a new file, also while others are using it.
+    """Copy the whole store to a new file.
+
+    Others may use the store meanwhile.
 
     Args:
         target: The new file for the copy.
@@ -170,9 +175,10 @@ def copy(
     tenant: str | None = None,
     session: options.Session = None,
 ) -> None:
-    """Copy a store, a tenant or a session to another store, and check it there.
+    """Copy a store, a tenant or a session to another store.
 
-    The same command goes on with a copy that was cut off, and brings what has changed since.
+    The copy is checked there. The same command goes on with a copy that was cut off, and brings
+    what has changed since.
 
     Args:
         source: The memory's file, or its postgresql:// URL.

@@ -212,7 +212,7 @@ async def run(handle: Handle, run_id: str) -> RunReport:
     """Return a run with the state of each of its items. Raises NotFoundError for an unknown id."""
     found = await handle.store.run(check_name(run_id, what="run id"))
     if found is None:
-        raise NotFoundError(f"run {run_id!r} does not exist; see runs()")
+        raise NotFoundError(f"run {run_id!r} does not exist; the list of runs has those that do")
     attempts = await handle.store.attempts(run_id=run_id, limit=_MOST)
     return report(found, attempts, await handle.store.now())
 

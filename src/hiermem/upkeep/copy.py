@@ -364,7 +364,7 @@ async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
     """
     write: Callable[[Path], Awaitable[None]] | None = getattr(store, "backup", None)
     if write is None:
-        raise UsageError(f"{type(store).__name__} has no backup(); use memory.copy_to() or pg_dump")
+        raise UsageError(f"{type(store).__name__} has no backup; copy the store, or use pg_dump")
     target = _new_file(path)
     place = str(target).encode("utf-8", "backslashreplace").decode("utf-8")
     copy = StoreCopy(place, await tenant.now())
