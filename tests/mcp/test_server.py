@@ -257,6 +257,8 @@ async def test_a_list_reads_as_it_is_spoken_of():
             "Taxes (c2): 2 messages, 2024-05-01", "Tim and John: 2 messages, 2024-05-01",
             "[2 conversations]",
         ]  # fmt: skip
+        one = (await client.call_tool("list_sessions", {"text": "tax"})).content[0].text
+        assert one.endswith("[1 conversation]")
         for name in ("title", "query", "text"):
             found = await ask(client, "list_sessions", **{name: "tax"})
             assert [each["id"] for each in found["sessions"]] == ["c2"]

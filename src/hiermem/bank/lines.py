@@ -93,7 +93,9 @@ def known_line(line: str, origins: Origins) -> KnownLine:
     since, was = change_of(line)
     origin = origins.get(line_id(line), LineOrigin("", ()))
     sources = tuple((session_id, index) for session_id, index, _ in origin.sources)
-    return KnownLine(line, "file", _day(since) or _day(origin.since), was, sources)
+    # A note of the user's own has no source; its line begins with its day.
+    said = _day(since) or _day(origin.since) or _day(line[:10])
+    return KnownLine(line, "file", said, was, sources)
 
 
 def _day(day: str) -> datetime | None:
@@ -181,7 +183,8 @@ class Narrowing:
 def _of_note(note: Note) -> _Evidence:
     sources = tuple((*source, note.key) for source in note.sources) if is_said(note) else ()
     text = f"{note.agent}: {note.text}"
-    return _Evidence(text, day(note.timestamp), sources, frozenset(terms(note.text)))
+    # A line says who said it, as the evidence does: the name must not lead to another note.
+    return _Evidence(text, day(note.timestamp), sources, frozenset(terms(text)))
 
 
 def _of_line(line: str, origin: LineOrigin | None) -> _Evidence:

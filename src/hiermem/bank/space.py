@@ -323,19 +323,18 @@ async def _texts(space: SpaceContext, revision: Any) -> tuple[dict[str, str], st
 
 
 async def clean_space(handle: Handle, name: str) -> tuple[str, ...]:
-    """Remove what came from messages that are gone; name the exports, which are out of reach.
+    """Remove what came from messages that are gone; name all exports, which are out of reach.
 
     While another run writes the bank, that removes it. Nobody reads such lines meanwhile.
     """
     space = SpaceContext(handle, name, None, BankPolicy())
-    header = await space.current_header()
-    if header is None or not (await space.rules()).learn:
+    if await space.current_header() is None:
         return ()
-    if not await _gone(space, await space.stored_state(), for_good=True):
-        return ()
-    with suppress(BusyError, NotFoundError):
-        async with bank_claim_of(space) as claim:
-            await clean(space, claim, for_good=True)
+    learns = (await space.rules()).learn
+    if learns and await _gone(space, await space.stored_state(), for_good=True):
+        with suppress(BusyError, NotFoundError):
+            async with bank_claim_of(space) as claim:
+                await clean(space, claim, for_good=True)
     return source_links.exported(name, await space.of_kind(records.EXPORT))
 
 

@@ -6,13 +6,13 @@ nothing depends on a ranking.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
 from hiermem.bank import records
-from hiermem.bank.lines import bare, known_line, says
+from hiermem.bank.lines import bare, known_line, line_id, says
 from hiermem.bank.space import bank_claim_of
 from hiermem.bank.store import SpaceContext
 from hiermem.calls.retry import shielded
@@ -33,6 +33,8 @@ from hiermem.types.transaction import Record, RecordWrite
 from hiermem.types.tree import SessionFilter, member_of
 
 Authors: TypeAlias = Literal["person", "all"]
+_Words: TypeAlias = Iterable[frozenset[str]]
+_Lines: TypeAlias = Sequence[KnownLine]
 _PAGE: Final = 500
 #: More than a space has.
 _ALL: Final = 2**31 - 1
@@ -62,9 +64,8 @@ async def about(space: SpaceContext, text: str | None = None) -> list[KnownLine]
         for name in state.texts
         for line in shared.file_lines(name, state.texts[name], state.meta.revision)
     ]
-    left = {
-        each.scope for each in await handle.store.records(records.kind_of(change.LEFT, space.name))
-    }
+    lefts = await handle.store.records(records.kind_of(change.LEFT, space.name))
+    left = {each.scope for each in lefts}
     notes = [
         _of_note(note)
         for note in await space.with_sources(await space.live_notes())
@@ -130,7 +131,10 @@ async def forget(
     unproven: list[KnownLine] = []
     taken: dict[str, list[int]] = {}
     sharing: dict[frozenset[str], list[KnownLine]] = {word: [] for word in wanted}
+    others: set[tuple[str, int]] = set()
     async for session_id, stored in _messages(handle, space.name):
+        may_go = authors == "all" or speaks_as(stored.message, rules.person)
+        others |= set() if may_go else {(session_id, stored.index)}
         message_terms = set(terms(body(stored.message)))
         shared_words = [word for word in wanted if word & message_terms]
         line = _of_message(session_id, stored, rules.person)
@@ -138,7 +142,7 @@ async def forget(
             for word in shared_words:
                 # Of a frequent word, one more than the limit is kept, to know it by.
                 sharing[word] += [line] if len(sharing[word]) <= _RARE else []
-        elif authors == "all" or speaks_as(stored.message, rules.person):
+        elif may_go:
             gone.append(line)
             taken.setdefault(session_id, []).append(stored.index)
         else:
@@ -147,13 +151,22 @@ async def forget(
     unproven += {line.sources: line for line in rare}.values()
     # Words such as "my" would find what has nothing to do with the matter.
     unproven += await _passages(space, " ".join(by_word), _WORDINGS, (*gone, *unproven))
-    gone += await _forget_bank(space, wanted, taken, dry_run=dry_run)
-    exports = tuple(record.key for record in await space.of_kind(records.EXPORT))
-    scrubbed = True
+    state = await space.state()
+    lines = [bare(line) for text in state.texts.values() for line in text.split("\n") if says(line)]
+    known = [known_line(line, state.origins) for line in lines]
+    # What others said stays in the bank as long as in their messages.
+    kept = [line for line in known if line.sources and others.issuperset(line.sources)]
+    erased = {source for line in gone for source in line.sources}
+    went = [line for line in known if holds(line.text, wanted) or erased & {*line.sources}]
+    went = [line for line in went if line not in kept]
+    gone += await _forget_bank(space, wanted, went, kept, dry_run=dry_run)
+    unproven += [line for line in kept if holds(line.text, wanted)]
+    places = [record.key for record in await space.of_kind(records.EXPORT)]
+    places += [copy.place for copy in await change.copies_of(handle.store)]
+    scrubbed = not dry_run
     for session_id, indices in () if dry_run else taken.items():
         scrubbed &= (await change.erase(handle, session_id, indices)).scrubbed
-    scrubbed = scrubbed and not dry_run
-    return ForgetReport(tuple(gone), tuple(unproven), exports, scrubbed, dry_run)
+    return ForgetReport(tuple(gone), tuple(unproven), tuple(places), scrubbed, dry_run)
 
 
 def content_words(text: str) -> dict[str, frozenset[str]]:
@@ -195,47 +208,38 @@ def _of_message(
 
 
 async def _forget_bank(
-    space: SpaceContext,
-    wanted: Sequence[frozenset[str]],
-    taken: Mapping[str, Sequence[int]],
-    *,
-    dry_run: bool,
+    space: SpaceContext, wanted: _Words, went: _Lines, kept: _Lines, *, dry_run: bool
 ) -> list[KnownLine]:
     """Remove notes, and lines of files and synthesis in all revisions; return what went.
 
-    Lines in other words that come from messages that are ``taken`` go with these, and are returned.
+    Of the lines of files, ``went`` go, in other words too, and are returned, and ``kept`` stay.
+    Where the synthesis says no more than these, it is not returned.
     """
+    stays = {line_id(line.text) for line in kept}
     async with nullcontext() if dry_run else bank_claim_of(space) as claim:
-        gone: list[KnownLine] = []
         writes: list[RecordWrite] = []
         notes = [*await space.live_notes(), *await space.consumed_notes()]
         doomed = [note for note in notes if holds(note.text, wanted)]
-        gone += map(_of_note, doomed)
+        gone = [*map(_of_note, doomed), *went]
         by_key = {note.key: note for note in doomed}
         for kind in (records.NOTE, records.BLOCKED, records.CONSUMED):
-            for record in await space.of_kind(kind):
-                if record.key not in by_key:
-                    continue
+            for record in [each for each in await space.of_kind(kind) if each.key in by_key]:
                 # That a note arrived stays known, and nothing that it said.
-                empty = records.note_body(records.forgotten(by_key[record.key]))
-                body_left = empty if kind == records.CONSUMED else None
-                writes.append(_write(space, kind, record, body_left))
+                left = records.note_body(records.forgotten(by_key[record.key]))
+                rest = left if kind == records.CONSUMED else None
+                writes.append(_write(space, kind, record, rest))
                 if kind == records.NOTE:
-                    kept = (records.CONSUMED, space.name, record.key, empty)
-                    writes.append(records.write_of(*kept, expected=0))
-        state = await space.state()
-        texts = [line for text in state.texts.values() for line in text.split("\n")]
-        for line in map(bare, filter(says, texts)):
-            known = known_line(line, state.origins)
-            if any(index in taken.get(name, ()) for name, index in known.sources):
-                gone += [] if holds(line, wanted) else [known]
+                    consumed = (records.CONSUMED, space.name, record.key, left)
+                    writes.append(records.write_of(*consumed, expected=0))
+        said = [set(terms(line.text)) for line in (*kept, *gone)]
         for kind in (records.BANK, records.SYNTHESIS):
             for record in await space.of_kind(kind):
-                rest, lines = _without(record.body, wanted)
-                gone += [known_line(bare(line), state.origins) for line in lines]
-                writes += [_write(space, kind, record, rest)] if lines else []
+                text, lines = _without(record.body, wanted, stays)
+                more = [line for line in lines if not any(map({*terms(line)}.issubset, said))]
+                gone += [KnownLine(bare(line), "file") for line in more]
+                writes += [_write(space, kind, record, text)] if lines else []
         for record in await space.of_kind(records.REVISION):
-            rest_of = records.without_lines(record, lambda text: _without(text, wanted)[0])
+            rest_of = records.without_lines(record, lambda text: _without(text, wanted, stays)[0])
             writes += [_write(space, records.REVISION, record, rest_of)] if rest_of else []
         if claim and writes and not await shielded(claim.commit(writes)):
             raise await space.refused()
@@ -246,11 +250,9 @@ def _write(space: SpaceContext, kind: str, record: Record, text: str | None) -> 
     return records.write_of(kind, space.name, record.key, text, expected=record.version)
 
 
-def _without(text: str, wanted: Sequence[frozenset[str]]) -> tuple[str, list[str]]:
-    """Return a text without its lines that hold all words, and these lines."""
+def _without(text: str, wanted: _Words, stays: Container[str]) -> tuple[str, list[str]]:
+    """Return a text without its lines that hold all words, and these; by its id, a line stays."""
     lines = text.splitlines(keepends=True)
-    gone = [line for line in lines if holds(line, wanted)]
-    if not gone:
-        return text, []
+    gone = [line for line in lines if line_id(line) not in stays and holds(line, wanted)]
     # Empty lines keep the numbers of the others, by which contexts show them.
     return "".join("\n" if line in gone else line for line in lines), [g.strip() for g in gone]

@@ -54,9 +54,9 @@ class Receipt(Brief):
     ``unproven`` names what could not be shown to be clean. These are messages, as ``<session
     id>:message:<index>``, that contain rendered memory and may quote erased text; notes that named
     an erased message as a source, the files and the history of the bank that took those notes in,
-    and the folders to which these were exported. A message belongs to its author and stays until it
-    is erased itself. Apart from these, nothing made from the messages is left. Messages and notes
-    that repeat them in other words are not looked for.
+    and the folders to which the session's space was exported. A message belongs to its author and
+    stays until it is erased itself. Apart from these, nothing made from the messages is left.
+    Messages and notes that repeat them in other words are not looked for.
 
     ``copies`` are the backups of the store that were made with ``memory.backup``, and the stores to
     which, or from which, ``memory.copy_to`` copied. The erasure does not reach them; delete those

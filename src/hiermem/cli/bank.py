@@ -125,7 +125,7 @@ def forget(
             report = space.forget(text, authors=authors)
         left = {"left, may say the same": _known(memory, report.unproven[:_LEFT])}
     done = "to be erased" if dry_run else "erased"
-    result(report, {done: plural(len(report.gone), "line"), **left})
+    result(report, {done: plural(len(report.gone), "line"), "copies": report.exports, **left})
     if report.unproven and not everyone:
         output.hint("--everyone erases what others said, too; whose words are erased without it is")
         output.hint("said when a space is made: hiermem import FILE --space NAME --person NAME")

@@ -196,16 +196,17 @@ def _export_space(place: Place, name: str, words: list[str], form: str) -> None:
             folder.mkdir()
         except OSError as error:
             raise hiermem.UsageError(f"{folder} cannot be made: {error.strerror}") from None
+        # First, as this records the folder: an erasure names it, with all that is written to it.
+        space.export(folder)
         for count, record in enumerate(options.sessions_of(memory, space=space.name), 1):
             title = re.sub(r"[^\w.-]+", " ", record.title or record.id)[:60].strip(" .")
             suffix = "md" if form == "markdown" else "jsonl"
             with new_file(folder / f"{count:03} {title}.{suffix}") as file:
                 file.writelines(_exported(memory.session(record.id), form))
-        with new_file(folder / "rules.md") as file:
+        with new_file(folder / "_rules.md") as file:
             file.write(rules)
         with new_file(folder / "notes.jsonl") as file:
             file.writelines(f"{output.to_json(note)}\n" for note in notes)
-        space.export(folder / "bank")
     result({"space": space.name, "folder": str(folder), "sessions": count, "notes": len(notes)})
 
 

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -92,6 +92,12 @@ def picked(value: object, names: str) -> dict[str, Any]:
 def fields_of(value: Any) -> dict[str, Any]:
     """Return the fields of a value of the library."""
     return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+def told(note: Note) -> dict[str, Any]:
+    """Return the fields of a note that say something, with the beginning of its text."""
+    begun = replace(note, text=short(note.text))
+    return {name: field for name, field in fields_of(begun).items() if field}
 
 
 def structured(value: object) -> dict[str, Any]:
@@ -275,17 +281,14 @@ class Sessions(Result):
     def plain(self) -> str:
         """Return a line for each session."""
         lines = [
-            f"{named(each.title, each.id)}: {each.messages} messages, "
+            f"{named(each.title, each.id)}: {each.messages} message{'s' * (each.messages != 1)}, "
             + " to ".join(dict.fromkeys(f"{at:%Y-%m-%d}" for at in (each.first, each.last)))
-            + (
-                f", forks: {', '.join(named(None, fork) for fork in each.forks)}"
-                if each.forks
-                else ""
-            )
+            + "".join(f", fork {named(None, fork)}" for fork in each.forks)
             for each in self.sessions
         ]
         more = f"; the next page begins after {self.next}" if self.next else ""
-        return escape("\n".join([*lines, f"[{self.total} conversations{more}]"]))
+        total = f"{self.total} conversation{'s' * (self.total != 1)}"
+        return escape("\n".join([*lines, f"[{total}{more}]"]))
 
 
 class Bank(Result):
@@ -296,7 +299,7 @@ class Bank(Result):
     rules: str | None = None
     synthesis: str | None = None
     files: list[str] = []
-    notes: list[Note] = []
+    notes: list[dict[str, Any]] = []
     notes_omitted: int = 0
     file: str | None = None
     text: str | None = None

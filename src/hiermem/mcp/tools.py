@@ -325,7 +325,7 @@ class Tools:
             report = await self._space.forget(text, authors=authors)
         gone, left = ([line.text for line in lines] for lines in (report.gone, report.unproven))
         done.erased, done.fits = (gone, []) if fits else ([], gone)
-        done.left = left[:_NAMED]
+        done.left = [*left[:_NAMED], *(f"a copy in {each}" for each in report.exports[:_NAMED])]
         more = "several fit: call again with more words, or with all_matches"
         if not fits:
             done.note = f"nothing was erased; {more if gone else 'nothing has all words'}"
@@ -721,7 +721,7 @@ class Tools:
                 rules=await place.rules(),
                 synthesis=await place.synthesis(),
                 files=await place.files(),
-                notes=[replace(each, text=results.short(each.text)) for each in notes[-_NAMED:]],
+                notes=list(map(results.told, notes[-_NAMED:])),
                 notes_omitted=max(0, len(notes) - _NAMED),
             )
         text = await place.read(file)

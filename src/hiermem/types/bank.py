@@ -257,8 +257,9 @@ class ForgetReport(Brief):
 
     ``gone`` are the messages, notes and lines that held all words, whole; what else they said went
     with them. ``unproven`` are those that share some of the words, or that another author said:
-    they stay, and may say the same in other words. ``exports`` are the folders and addresses of
-    exports, which an erasure does not reach. ``scrubbed`` says whether the store's bytes are clean.
+    they stay, and may say the same in other words. ``exports`` are the places of exports and
+    of copies of the store, which an erasure does not reach. ``scrubbed`` says whether the store's
+    bytes are clean.
     """
 
     _brief = "gone unproven scrubbed dry_run"
