@@ -766,3 +766,23 @@ async def test_what_was_read_of_summaries_serves_a_new_process_unless_damaged(tm
     await session.erase([3])
     assert [block.start for block in await tenant.blocks("s", f"{KIND}-L1")] == [STRIDE]
     await memory.close()
+
+
+async def test_a_name_in_a_question_does_not_hide_what_another_one_answers():
+    """Broken, the answer stands below a sent file, because the question names who sent it."""
+    _, session = await filled(MemoryStore())
+    await session.append(
+        Message.user("The boat cost 340 francs.", name="Tom"),
+        Message.user("[media]", name="Tom"),
+        Message.user("I pay you back on Friday.", name="Anna"),
+        Message.user("[file: boat.jpg]", name="Tom"),
+        Message.user("Never call me before ten.", name="Tom"),
+    )
+    hits = await session.search("who pays Tom back", 5)
+    assert hits[0].text == "I pay you back on Friday."
+    assert hits[0].score >= 0.05
+    assert "[media]" not in [hit.text for hit in hits]
+    called = [hit.text for hit in await session.search("when can I call Tom", 5)]
+    assert called[0] == "Never call me before ten."
+    assert not {"[media]", "[file: boat.jpg]"}.intersection(called)
+    assert "[file: boat.jpg]" in [hit.text for hit in await session.search("boat.jpg", 5)]

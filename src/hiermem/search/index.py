@@ -14,6 +14,7 @@ scores the units.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from bisect import bisect_right
 from collections import Counter
@@ -59,6 +60,8 @@ _LONGEST: Final = 1 << 28
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MOST: Final = 255
+#: What stands for files and media in a text: [media], [file: photo.jpg].
+_PLACEHOLDER: Final = re.compile(r"(?:\s*\[[a-z_ ]+(?:: [^\[\]\n]*)?\])+\s*")
 _QUESTION_MARKS: Final = ("?", "\uff1f", "\u061f")
 _CLOSING: Final = " \t\r\n\"')]*_\u201d\u2019\u00bb"
 #: Names of roles instead of people; they are no terms.
@@ -194,7 +197,8 @@ def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> P
         who = measure.speaker(message)
         speaker = speakers.setdefault(who, len(speakers))
         thread = threads.setdefault(message.thread, len(threads))
-        frame = _frame(who, stored.created_at)
+        # That somebody sent a file at some time is no answer to what he said then.
+        frame = [] if _PLACEHOLDER.fullmatch(body) else _frame(who, stored.created_at)
         time = (stored.created_at - _EPOCH) // _MICROSECOND
         whole = sum(tokens for *_, tokens in parts)
         role = ROLES.index(message.role)

@@ -9,8 +9,8 @@ vectors, is close to it); evidence may also be adjacent to such a hit. A search 
 best passage of a message, and the best of several passages that say the same.
 
 The score of the best hit says how much of the question it holds: the share of the question's words
-in one passage, each weighed by its rarity. If the question names a speaker, only passages of that
-speaker count, and the name itself does not: Ben's words do not answer what Ada said. The other
+in one passage, each weighed by its rarity. If the question names a speaker, the name itself does
+not count, and passages of others count little: Ben's words do not answer what Ada said. The other
 scores are relative to the best one.
 """
 
@@ -183,6 +183,9 @@ _ENOUGH: Final = 0.75
 _LONGEST_PHRASE: Final = 8
 #: The most messages named below a summary.
 _BELOW: Final = 3
+#: What the words of others count for if the question names a speaker, and what a name alone does.
+_OTHERS: Final = 0.05
+_LEAST: Final = 1e-6
 #: From this score on, between the farthest (0) and the nearest (1), a unit is a hit by its vector.
 _CLOSE: Final = 0.5
 #: Greater than any index that a store can hold.
@@ -249,16 +252,8 @@ def ask(
     share = share if dense is None else 1.0
     scores = share * scores / top if top > 0 else scores
     summary_scores = {level: share * row for level, row in summary_scores.items()}
-    return ScoredQuery(
-        index,
-        summary_index,
-        scores,
-        hit,
-        near,
-        summary_scores,
-        of_one=corpus is None,
-        overview=query.overview,
-    )
+    rows = (scores, hit, near, summary_scores)
+    return ScoredQuery(index, summary_index, *rows, of_one=corpus is None, overview=query.overview)
 
 
 def _coverage(index: Index, query: Query, corpus: Corpus | None) -> tuple[float, Array]:
@@ -279,9 +274,10 @@ def _coverage(index: Index, query: Query, corpus: Corpus | None) -> tuple[float,
             shares[rows] += rare
             total += rare
     if by_name:
-        shares[~named[units.speaker]] = 0
+        shares[~named[units.speaker]] *= _OTHERS
     whole = (times == len(asked)) & (len(asked) > 1)
-    return float(shares.max(initial=0.0)) / max(total, 1e-9), whole
+    # However little it is, it keeps the order.
+    return max(float(shares.max(initial=0.0)) / max(total, 1e-9), _LEAST), whole
 
 
 def _rarities(
