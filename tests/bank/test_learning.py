@@ -558,20 +558,17 @@ def test_a_policy_sets_the_size_of_the_page():
 def test_a_line_comes_from_the_message_that_says_it_and_goes_with_it():
     """Broken, a line names an older message like it, and outlives what it was learnt from."""
     with Memory.open(":memory:") as memory:
-        memory.space("john", person="John")
-        for number in range(12):
-            chat = memory.session(f"day-{number}", space="john")
-            chat.append(
-                said(
-                    f"Thanks for the offer, Maria. Work on project {number} goes on, in 17 places."
-                )
-            )
+        john = memory.space("john", person="John")
+        older = "Thanks for the offer, Maria. The work of 03/2026 goes on, in 17 places."
+        memory.session("older", space="john").append(said(older))
+        for number in range(5):
+            text = f"I live in Leeds {number}. Thanks, Maria, the work goes well."
+            memory.session(f"day-{number}", space="john").append(said(text))
         secret = memory.session("secret", space="john")
-        secret.append(said("Thanks for the offer, Maria, but I am out of work."))
+        secret.append(said("Thanks for the offer, Maria, but I am out of work.", day=14))
         memory.update_all()
-        john = memory.space("john")
         (line,) = [
-            line for line in john.about() if "out of work" in line.text and line.place == "file"
+            n for n in john.about("offer out of work") if n.place == "file" and "out" in n.text
         ]
         assert line.sources == (("secret", 0),)
         secret.erase([0])

@@ -36,6 +36,8 @@ AnswerFault: TypeAlias = Literal["form", "names", "notes", "content", "loss", "s
 MAX_SYNTHESIS: Final = 65_536
 #: The name of a missing file in a diff.
 _NONE: Final = "/dev/null"
+#: A page is asked for again only if it is so many times too long; else its oldest lines move.
+_OVER: Final = 1.25
 #: Up to this product of their line counts, two texts are compared line by line.
 _MOST_COMPARED: Final = 4_000_000
 _CONTEXT: Final = 3
@@ -184,21 +186,19 @@ def _page(
     origins: Origins,
 ) -> tuple[dict[str, str], str, list[AnswerError]]:
     """Return the changed texts of a page that fits, its synthesis, and whether it was too long."""
-    page = {**shown.texts, **taken}
-    fitting = lines.bounded(
-        page,
-        {**shown.origins, **origins},
-        file=shown.file_tokens,
-        page=shown.page_tokens,
-        count=shown.request.counter.count,
-    )
+    page, count = {**shown.texts, **taken}, shown.request.counter.count
+    file, most = shown.file_tokens, shown.page_tokens
+    known = {**shown.origins, **origins}
+    fitting = lines.bounded(page, known, file=file, page=most, count=count)
+    sizes = [*map(count, page.values())]
+    is_over = max(sizes, default=0) > _OVER * file or sum(sizes) > _OVER * most
     changed = {name: text for name, text in fitting.items() if text != shown.texts.get(name)}
-    most = f"at most {shown.file_tokens:,} tokens a file and {shown.page_tokens:,} in all"
-    too_long = AnswerError("size", f"too long: {most}; move older lines to past.md")
+    limits = f"at most {file:,} tokens a file and {most:,} in all"
+    too_long = AnswerError("size", f"too long: {limits}; move older lines to past.md")
     return (
         changed,
         lines.supported(synthesis, fitting.values()),
-        [too_long] if fitting != page else [],
+        [too_long] if is_over and fitting != page else [],
     )
 
 
