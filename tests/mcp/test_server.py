@@ -777,7 +777,8 @@ async def test_the_page_lists_every_tool_and_resource():
     rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
     assert {name for name in names if f"`{name}`" in rows} == names
     assert set(re.findall(r"^\| `(\w+://[^`]+)`", PAGE, re.MULTILINE)) == addresses
-    assert {name for name in PUBLISHED if f"`{name}`" in rows} == PUBLISHED
+    published = (Path(__file__).parents[2] / "docs" / "published.md").read_text(encoding="utf-8")
+    assert {name for name in PUBLISHED if f"`{name}`" in published} == PUBLISHED
 
 
 def test_the_configurations_of_the_page_start_the_server():
@@ -787,7 +788,7 @@ def test_the_configurations_of_the_page_start_the_server():
         for kind, text in blocks
         for entry in entries(json.loads(text) if kind == "json" else tomllib.loads(text))
     ]
-    assert len(found) == len(blocks) >= 4
+    assert len(found) == len(blocks) >= 2
     for entry in found:
         assert entry["command"] == "hiermem"
         command = typer.main.get_command(app).commands[entry["args"][0]]

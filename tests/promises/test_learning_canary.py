@@ -227,7 +227,7 @@ async def live_through(store, seed, steps):
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_nothing_learnt_outlives_its_message(kind, tmp_path):
     """Broken, what a user has deleted is told in the next conversation, or stays on the disk."""
-    for seed in range(share(500, 15)):
+    for seed in range(share(100, 15)):
         path = tmp_path / f"{seed}.db"
         store = MemoryStore() if kind == "memory" else await SQLiteStore.open(path)
         await live_through(store, seed, 6 + seed % 20)
@@ -236,6 +236,6 @@ async def test_nothing_learnt_outlives_its_message(kind, tmp_path):
 @pytest.mark.thorough
 @pytest.mark.timeout(1_200)
 async def test_nothing_learnt_outlives_its_message_in_postgresql():
-    for seed in range(share(100, 1)):
+    for seed in range(share(20, 1)):
         postgres_server.run("DROP SCHEMA IF EXISTS hiermem CASCADE")
         await live_through(await PostgresStore.open(postgres_server.dsn()), seed, 6 + seed % 20)
