@@ -135,7 +135,7 @@ with tempfile.TemporaryDirectory() as folder:
         time.sleep(pause)
         child = os.fork()
         if child == 0:
-            faulthandler.dump_traceback_later(90, exit=True)  # ends one that waits for ever
+            faulthandler.dump_traceback_later(200, exit=True)  # ends one that waits for ever
             first(f"{folder}/{each}.db")
             os._exit(0)
         children.append(child)

@@ -145,7 +145,7 @@ async def test_every_note_goes_in_once_however_often_it_is_killed(share):
             in_calls += how == "call"
             plan.revive()
         # Whoever died holds the bank until its lease has ended.
-        clock.at += timedelta(seconds=POLICY.lease + 1)
+        clock.at += timedelta(seconds=ONCE.lease + 1)
     llm.at, plan.faults = 0, {}
     memory = AsyncMemory(store=store, llm=llm, clock=clock, bank_policy=POLICY, update_policy=ONCE)
     for agent in agents:

@@ -127,8 +127,8 @@ def import_(
             _join(memory, space, (*ids, *report.sessions))
         names = names_of(memory)
     named = [names[each] for each in report.sessions if each in names]
-    told = {**facts(report, _COUNTS), "sessions": named}
-    result({"found": found, "imported": report}, {"imported": told})
+    imported = {**facts(report, _COUNTS), "sessions": named}
+    result({"found": found, "imported": report}, {"imported": imported})
     for each in report.continued:
         hint(f"the new messages of session {clean(each)!r} follow others, none of them in the file")
     if report.new:

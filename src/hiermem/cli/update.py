@@ -72,7 +72,7 @@ def update(
                 if chosen
                 else memory.update_all(strategy=strategy, dry_run=True)
             )
-            result({**data, **facts(plan)}, _told(name, plan))
+            result({**data, **facts(plan)}, _line_of(name, plan))
             return
         report: types.UpdateReport | types.BatchReport
         if chosen:
@@ -83,7 +83,7 @@ def update(
                 memory, strategy, caps, search_index=search_index, slow=slow
             )
         errors = _errors(memory, report, touched)
-        result({**data, **facts(report), "errors": errors}, _told(name, report))
+        result({**data, **facts(report), "errors": errors}, _line_of(name, report))
         for each, error in errors.items():
             hint(f"{clean(each)}: {clean(error)}")
         if llm is not None and not shown(facts(report, _MADE)):
@@ -151,7 +151,7 @@ def _hint_model(runs: Iterable[types.RunRecord], name: str) -> None:
         hint(f"the newest summaries are by {clean(before)}; {again}")
 
 
-def _told(subject: str, report: Any) -> str:
+def _line_of(subject: str, report: Any) -> str:
     """Say on one line what an update or a worker did, or what an update would do."""
     names = _WORKED if isinstance(report, types.WorkerStatus) else _MADE
     if isinstance(report, types.UpdatePlan):
@@ -208,6 +208,6 @@ def work(
             if once:
                 raise
         status = worker.status
-    result(status, _told(plural(status.turns, "turn"), status))
+    result(status, _line_of(plural(status.turns, "turn"), status))
     if once or status.stopped is not None:
         raise typer.Exit(exit_code(status))

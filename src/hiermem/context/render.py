@@ -65,6 +65,8 @@ from hiermem.types.transaction import NeedMessages
 #: Part of every sticky state's key: a change of any rendered byte must change it.
 RENDERER = "r12"
 
+#: A text of more characters is not counted here: that would hold up the event loop.
+_LONG: Final = 50_000
 #: What a record of several conversations says of itself.
 _ALL_CONVERSATIONS: Final = "all conversations"
 #: The mark of text that is left out; the notice in front of the records explains it.
@@ -263,8 +265,14 @@ class Writer:
         return found
 
     def _in_text(self, stored: StoredMessage, seam: str) -> int:
-        """Return what a message takes in a plain text, where its lines are indented."""
-        key = stored.hash if EXCERPT not in stored.flags else body(stored.message), seam
+        """Return what a message takes in a plain text, where its lines are indented.
+
+        A long one is not counted again, which would hold up the event loop: each line may add one.
+        """
+        if len(text := body(stored.message)) > _LONG:
+            front = self.count(f"{seam}\n{speaker(stored.message)}:\n\n")
+            return stored.tokens + front + 2 * text.count("\n")
+        key = stored.hash if EXCERPT not in stored.flags else text, seam
         if key not in self.sizes:
             self.sizes[key] = self.count(f"{in_text(stored.message, seam)}\n\n")
         return self.sizes[key]
@@ -426,8 +434,8 @@ def record(writer: Writer, evidence: Evidence | None, beside: Sequence[Shown] = 
     lines = [unescape(evidence.text)] if evidence else []
     if beside:
         # Each message of the evidence is one line at the margin; its further lines are indented.
-        told = [line for line in _LINE.split("".join(lines)) if not _HEADER.fullmatch(line)]
-        lines = list(_in_time([*zip(said, told, strict=False), *((i, i.line) for i in beside)]))
+        plain = [line for line in _LINE.split("".join(lines)) if not _HEADER.fullmatch(line)]
+        lines = list(_in_time([*zip(said, plain, strict=False), *((i, i.line) for i in beside)]))
     frame = frame_of(NAME, in_order([*said, *beside]))
     if evidence and evidence.session_id is None:
         # Indices of several sessions say nothing; the headers name the sessions.

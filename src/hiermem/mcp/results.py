@@ -94,7 +94,7 @@ def fields_of(value: Any) -> dict[str, Any]:
     return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
-def told(note: Note) -> dict[str, Any]:
+def shown_note(note: Note) -> dict[str, Any]:
     """Return the fields of a note that say something, with the beginning of its text."""
     begun = replace(note, text=short(note.text))
     return {name: field for name, field in fields_of(begun).items() if field}

@@ -721,7 +721,7 @@ class Tools:
                 rules=await place.rules(),
                 synthesis=await place.synthesis(),
                 files=await place.files(),
-                notes=list(map(results.told, notes[-_NAMED:])),
+                notes=list(map(results.shown_note, notes[-_NAMED:])),
                 notes_omitted=max(0, len(notes) - _NAMED),
             )
         text = await place.read(file)

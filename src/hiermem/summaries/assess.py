@@ -51,7 +51,7 @@ from hiermem.summaries.checks import (
 from hiermem.text import language, policy, units
 from hiermem.text.facts import Source, find
 from hiermem.text.policy import stands_in
-from hiermem.text.reasoning import told, without_reasoning
+from hiermem.text.reasoning import text_of, without_reasoning
 from hiermem.text.terms import fold, stem, words, written
 from hiermem.types import Node, Unit
 
@@ -130,7 +130,7 @@ def unwrapped(text: str, *, spoken: bool = False) -> str:
     bare = partial(without_reasoning, spoken=spoken)
     while text != before:
         before = text
-        for step in (bare, told, _inside, _unannounced, _without_offer):
+        for step in (bare, text_of, _inside, _unannounced, _without_offer):
             text = step(text).strip()
     return text
 

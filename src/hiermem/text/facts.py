@@ -260,7 +260,7 @@ def _numbers(text: str) -> dict[str, str]:
     stated = {match.group(): match.group() for match in _ISO_DATE.finditer(text)}
     for match in _NUMBER.finditer(_ISO_DATE.sub(" ", text)):
         written = match.group()
-        if not (written.isdecimal() and int(written) < _LEAST_CLAIM):
+        if not (written.isdecimal() and len(written) < 9 and int(written) < _LEAST_CLAIM):
             stated.setdefault(_key(written), written)
     return stated
 

@@ -165,10 +165,10 @@ def _joined(parts: list[str]) -> str:
     return answer
 
 
-def told(answer: str) -> str:
+def text_of(answer: str) -> str:
     """Return the one text that a JSON object has beside members of reasoning, else the answer.
 
-    >>> told('{"reasoning": "Two facts.", "summary": "Ada rents."}')
+    >>> text_of('{"reasoning": "Two facts.", "summary": "Ada rents."}')
     'Ada rents.'
     """
     match = _JSON.fullmatch(answer[:100_000])

@@ -134,7 +134,7 @@ def _facts(note: Note) -> str:
     leads = [after and not (text.endswith("?") or is_back_channel(text, wide=True))
              for text, after in zip(texts, [*tells[1:], False], strict=True)]  # fmt: skip
     shown = zip(texts, tells, leads, strict=True)
-    return " ".join(text for text, told, leading in shown if told or leading)
+    return " ".join(text for text, telling, leading in shown if telling or leading)
 
 
 def _tells(sentence: str) -> bool:
