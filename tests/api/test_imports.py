@@ -177,7 +177,7 @@ with tempfile.TemporaryDirectory() as folder:
     child = os.fork()
     if child == 0: os._exit(0)
     os.waitpid(child, 0)
-    print("slow_own" in sys.modules and sys.modules["slow_own"].__spec__._initializing)
+    print("slow_own" in sys.modules and sys.modules["slow_own"].__spec__._initializing, flush=True)
 os._exit(0)
 """
 

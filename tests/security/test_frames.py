@@ -158,7 +158,7 @@ def of_mcp(memory, session, text):
         results.Sessions(sessions=[one], total=1, next=None),
         results.Bank(
             spaces=[text], space=text, rules=text, synthesis=text, files=[text],
-            notes=space.notes(),
+            notes=list(map(results.shown_note, space.notes())),
         ),
         results.Bank(space="sp", file="progress.md", text=text, characters=9, next_offset=5),
         results.Remembered(fits=[text], note=text),

@@ -418,5 +418,5 @@ def test_a_memory_that_keeps_nothing_can_be_kept_as_a_file(tmp_path: Path) -> No
 
 
 def test_a_store_that_makes_no_copies_says_so(tmp_path: Path) -> None:
-    with Memory(store=MemoryStore()) as memory, pytest.raises(UsageError, match=r"no backup\(\)"):
+    with Memory(store=MemoryStore()) as memory, pytest.raises(UsageError, match=r"no backup"):
         memory.backup(tmp_path / "copy.db")
