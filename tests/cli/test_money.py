@@ -51,15 +51,15 @@ def test_a_report_tells_its_cost_and_when_to_ask_again():
         run_id="r", made=3, calls=4, tokens_in=900, tokens_out=100, cost=0.1234,
         stopped="model_down", retry_after=14.6, last_error="no credit left", unknown=2,
     )  # fmt: skip
-    told = update._told("talk", report)
+    told = update._line_of("talk", report)
     assert "unknown 2, calls 4, tokens in 900, tokens out 100, cost 0.123, " in told
     assert "stopped model_down, last error no credit left, retry after 14.60" in told
-    told = update._told("talk", UpdatePlan(calls=2, by_level={1: 2}, cost=0.5))
+    told = update._line_of("talk", UpdatePlan(calls=2, by_level={1: 2}, cost=0.5))
     assert "cost 0.5" in told
 
 
 def test_a_plan_tells_what_is_likely_and_what_is_possible():
-    told = update._told(
+    told = update._line_of(
         "talk",
         UpdatePlan(calls=14, calls_max=28, by_level={1: 14}, seconds=200.0),
     )
