@@ -11,9 +11,13 @@ from sampling import drawn
 
 from hiermem import AsyncMemory, BankPolicy, HierarchyConfig, Memory, Message, UsageError
 from hiermem.bank.lines import change_of
+from hiermem.changes import change
 from hiermem.errors import ConflictError
 from hiermem.fleet import update_one
+from hiermem.stores.memory import MemoryStore, MemoryTenant
 from hiermem.tokens import TiktokenCounter
+from hiermem.types.transaction import NeedMessages
+from hiermem.work import turns
 
 BEGIN = datetime(2026, 3, 3, 9, tzinfo=UTC)
 RULES = "# Files\n- person.md: who\n- others.md: what others said\n- past.md: what held before\n"
@@ -576,6 +580,22 @@ def test_a_line_comes_from_the_message_that_says_it_and_goes_with_it():
         assert not [line for line in john.about() if "out of work" in line.text]
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("My passport is new. It was issued on 3 June 2016.", None),
+        ("Hope you are well. I live in Leeds.", "I live in Leeds."),
+    ],
+)
+def test_a_line_says_by_itself_what_it_is_about(text, line):
+    with Memory.open(":memory:") as memory:
+        ada = memory.space("ada", person="Ada")
+        memory.session("s", space="ada").append(said(text))
+        memory.update_all()
+        (known,) = [each.text for each in ada.about() if each.place == "file"]
+        assert known.partition(": ")[2] == (line or text)
+
+
 def test_only_what_tells_something_is_learnt_without_a_model():
     calls = [
         "Woohoo Melanie!",
@@ -592,3 +612,70 @@ def test_only_what_tells_something_is_learnt_without_a_model():
         text = "\n".join(line.text for line in ada.about() if line.place == "file")
         assert all(fact in text for fact in facts)
         assert not any(call in text for call in calls)
+
+
+async def test_an_erasure_reads_no_conversation_that_holds_nothing_of_it(monkeypatch):
+    """Broken, one erased message costs a read for each conversation of the person."""
+    asked = []
+
+    def watch(name, ids_of):
+        original = getattr(MemoryTenant, name)
+
+        def watched(tenant, *arguments, **more):
+            asked.extend(ids_of(arguments[0]))
+            return original(tenant, *arguments, **more)
+
+        monkeypatch.setattr(MemoryTenant, name, watched)
+
+    watch("messages", lambda session_id: [session_id])
+    watch("read", lambda needs: [name for name, need in needs if isinstance(need, NeedMessages)])
+    memory = AsyncMemory(store=MemoryStore())
+    ada = memory.space("ada", person="Ada")
+    chat = memory.session("june", space="ada")
+    await chat.append(said("I live in Leeds."))
+    for number in range(9):
+        other = memory.session(f"other-{number}", space="ada")
+        await other.append(said("Thanks, that is all."))
+    await memory.update_all()
+    await chat.fork("fork")
+    asked.clear()
+    await chat.erase([0], forks="keep")
+    assert not [name for name in asked if name.startswith("other")]
+    (line,) = [line for line in await ada.about("Leeds") if line.place == "file"]
+    assert line.sources == (("fork", 0),), "the fork still says it"
+
+
+async def test_a_job_for_one_space_looks_at_no_other(monkeypatch):
+    """Broken, each job reads what every person of the tenant said."""
+    looked = []
+    original = turns.is_due
+
+    async def watched(space):
+        looked.append(space.name)
+        return await original(space)
+
+    monkeypatch.setattr(turns, "is_due", watched)
+    async with AsyncMemory.open(":memory:") as memory:
+        for name in ("ada", "bob"):
+            memory.space(name, person=name.title())
+            await memory.session(name, space=name).append(said(f"I am {name} and live in Leeds."))
+        await update_one(memory.for_tenant, "default", space="ada")
+    assert looked == ["ada"]
+
+
+async def test_a_conversation_whose_leaving_is_cut_off_tells_nothing(monkeypatch):
+    """Broken, what a conversation that left alone said stays known, if the process dies there."""
+
+    async def dies(*_):
+        raise RuntimeError("killed")
+
+    async with AsyncMemory.open(":memory:") as memory:
+        ada = memory.space("ada", person="Ada", learn=False)
+        session = memory.session("june", space="ada")
+        await session.append(said("My PIN is 4471."))
+        await ada.note("The PIN is 4471.", agent="club", sources=[("june", 0)])
+        assert [line for line in await ada.about("PIN") if line.place == "note"]
+        monkeypatch.setattr(change, "describe", dies)
+        with suppress(RuntimeError):
+            await session.leave()
+        assert not [line for line in await ada.about("PIN") if line.place == "note"]

@@ -126,14 +126,13 @@ async def heirs(
     handle: Handle, space: str, identity: str, dead: Collection[Source]
 ) -> dict[Source, Source]:
     """Return the messages of forks in the space that still say what dead sources said."""
-    found: dict[Source, Source] = {}
+    heirs_of: dict[Source, Source] = {}
     async for record in every_session(handle.store, SessionFilter(member_of(space))):
-        for source in dead:
-            session_id, index, key = source
-            if source in found or index >= record.messages or record.id == session_id:
-                continue
-            for stored in await handle.store.messages(record.id, index, index + 1):
-                if stored.state == "live" and said.key_of(identity, session_id, stored) == key:
-                    own = said.key_of(identity, record.id, stored)
-                    found[source] = (record.id, index, own)
-    return found
+        if record.forked_from is None:
+            continue
+        needs = [(record.id, NeedMessages(index, index + 1)) for _, index, _ in dead]
+        for source, page in zip(dead, await handle.store.read(needs), strict=True):
+            if source not in heirs_of and _says(identity, source, page, ("live",)):
+                own = said.key_of(identity, record.id, page[0])
+                heirs_of[source] = (record.id, source[1], own)
+    return heirs_of

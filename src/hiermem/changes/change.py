@@ -271,16 +271,18 @@ async def leave(handle: Handle, session_id: str, space: str | None = None) -> No
     before: list[str | None] = []
 
     def left(record: SessionRecord) -> SessionRecord:
-        if space not in (None, record.space):
-            return record
-        before.append(record.space)
-        return replace(record, space=None)
+        leaves = space in (None, record.space)
+        before.append(record.space if leaves else None)
+        return replace(record, space=None) if leaves else record
 
+    record = await handle.store.session(session_id)
+    if space is None and record and record.space:  # of a space that is erased, nothing stays
+        # First: if this is cut off, what only the session said is hidden rather than shown.
+        mark = RecordWrite(kind_of(LEFT, record.space), session_id, "", "")
+        await handle.store.put_records([mark])
     await describe(handle, session_id, left)
     for one in filter(None, before[-1:]):
         await _forget_shown(handle, session_id, one)
-        if space is None:  # of a space that is erased, nothing stays
-            await handle.store.put_records([RecordWrite(kind_of(LEFT, one), session_id, "", "")])
 
 
 async def erase_tenant(handle: Handle) -> Receipt:

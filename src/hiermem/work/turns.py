@@ -200,13 +200,14 @@ class Turns:
 
 
 async def due_spaces(
-    handle: Handle, policy: BankPolicy, *, plan: bool = False
+    handle: Handle, policy: BankPolicy, *, name: str | None = None, plan: bool = False
 ) -> list[SpaceContext]:
-    """Return the spaces of a tenant that are due to learn.
+    """Return the spaces of a tenant that are due to learn, or the one of this ``name`` alone.
 
     What an erasure left in a space is removed first, but for a ``plan``.
     """
-    spaces = [space async for space in learning_spaces(handle, policy)]
+    learning = [space async for space in learning_spaces(handle, policy)]
+    spaces = [space for space in learning if name in (None, space.name)]
     for space in () if plan else spaces:
         await clean_space(handle, space.name)
     return [space for space in spaces if await is_due(space)]
@@ -217,11 +218,10 @@ async def learn_one(handle: Handle, name: str, shared: Shared, *, deadline: floa
     budget = Budget(deadline=deadline, clock=shared.clock)
     turns = Turns(shared, handle.update_policy, budget)
     report = UpdateReport()
-    for space in await due_spaces(handle, shared.bank_policy):
-        if space.name == name:
-            done = await turns.learn(space)
-            is_left = turns.budget.stopped is not None and done.notes_remaining > 0
-            report = UpdateReport(run_id=done.run_id or None, more=is_left) + done.spent
+    for space in await due_spaces(handle, shared.bank_policy, name=name):
+        done = await turns.learn(space)
+        is_left = turns.budget.stopped is not None and done.notes_remaining > 0
+        report = UpdateReport(run_id=done.run_id or None, more=is_left) + done.spent
     return report
 
 

@@ -20,6 +20,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from hiermem.bank.prompt import BankAnswer, DropAnswer, FileAnswer
@@ -33,7 +34,7 @@ from hiermem.summaries.inputs import Count
 from hiermem.text import entity_names, units
 from hiermem.text.measure import day
 from hiermem.text.policy import is_back_channel
-from hiermem.text.terms import stem
+from hiermem.text.terms import FIRST_PERSON, STOP_WORDS, stem, words
 from hiermem.types import Role, Unit
 from hiermem.types.bank import BankText, Note
 
@@ -126,15 +127,19 @@ def place(note: Note, places: Sequence[Placement]) -> Placement:
 
 
 def _facts(note: Note) -> str:
-    """Return the sentences of a note that hold a name, a figure or a date."""
+    """Return the sentences of a note that hold a name, a figure or a date.
+
+    One that begins with a small word, such as "It was issued on 3 June", says what it is about only
+    behind the sentence before it.
+    """
     pieces = units.split(note.text, index=None, role="user", speaker="", date="")
-    texts = [unit.text.strip() for unit in pieces]
-    tells = [_tells(text) for text in texts]
-    # "It was issued on 3 June." says what it is about only behind the sentence before it.
-    leads = [after and not (text.endswith("?") or is_back_channel(text, wide=True))
-             for text, after in zip(texts, [*tells[1:], False], strict=True)]  # fmt: skip
-    shown = zip(texts, tells, leads, strict=True)
-    return " ".join(text for text, telling, leading in shown if telling or leading)
+    texts = ["", *(unit.text.strip() for unit in pieces)]
+    facts: list[str] = []
+    for before, text in pairwise(texts):
+        leans = not STOP_WORDS.isdisjoint(words(text)[:1]) and words(text)[0] not in FIRST_PERSON
+        is_lead = leans and before not in (*facts[-1:], "") and not is_back_channel(before)
+        facts += [before] * (is_lead and _tells(text)) + [text] * _tells(text)
+    return " ".join(facts)
 
 
 def _tells(sentence: str) -> bool:
@@ -145,13 +150,11 @@ def _tells(sentence: str) -> bool:
     >>> [_tells(text) for text in ("I live in Leeds.", "Thanks for that, Mel!", "Lucky Mel!")]
     [True, False, False]
     """
-    if sentence.endswith("?") or is_back_channel(sentence, wide=True):
-        return False
-    if any(map(str.isdecimal, sentence)):
-        return True
     plain = _ADDRESSED.sub(" ", sentence)
     is_call = sentence.endswith("!") and len(plain.split()) <= _CALL
-    return not is_call and any(name.sure > _GUESS for name in entity_names.find(plain))
+    is_empty = sentence.endswith("?") or is_back_channel(sentence, wide=True)
+    is_named = not is_call and any(name.sure > _GUESS for name in entity_names.find(plain))
+    return not is_empty and (is_named or any(map(str.isdecimal, sentence)))
 
 
 def _of_person(note: Note, places: Sequence[Placement]) -> Placement:
