@@ -27,6 +27,7 @@ from pathlib import Path
 from statistics import median
 
 from hiermem import Memory, Message
+from hiermem.records.run import RecordStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.tokens import default_counter
 
@@ -88,7 +89,7 @@ class Bare:
 
 
 async def _make(path: Path) -> None:
-    store = await SQLiteStore.open(path)
+    store = RecordStore(await SQLiteStore.open(path))
     await store.close()
 
 

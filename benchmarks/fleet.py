@@ -34,20 +34,20 @@ from typing import Any
 
 import psycopg
 
-from hiermem import AsyncMemory, Message, UpdatePolicy
+from hiermem import AsyncMemory, Limits, Message, UpdatePolicy
 from hiermem.errors import ModelError
+from hiermem.records.run import RecordStore
 from hiermem.stores.postgres import PostgresStore
 from hiermem.stores.postgres.connections import Connections
-from hiermem.stores.postgres.due import digest
 from hiermem.testing.llms import ScriptedLLM
 
 OURS, BARE = "bench_fleet", "bench_fleet_bare"
 CLAIMERS, BATCH, DUE, ROUNDS = 4, 16, 24_000, 3
 TENANTS, EACH, FAILING, KILL_EVERY = 50, 14, 0.05, 3.0
 CLAIM = (
-    f"UPDATE {BARE}.due d SET due_at = %s, claimed = 1 FROM (SELECT tenant, session "
+    f"UPDATE {BARE}.due d SET due_at = %s, claimed = 1 FROM (SELECT tenant, id "
     f"FROM {BARE}.due WHERE due_at <= %s ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED) f "
-    "WHERE d.tenant = f.tenant AND d.session = f.session RETURNING d.tenant, d.session"
+    "WHERE d.tenant = f.tenant AND d.id = f.id RETURNING d.tenant, d.id"
 )
 
 
@@ -74,15 +74,10 @@ def filled(dsn: str) -> None:
         with psycopg.connect(dsn, autocommit=True) as base:
             base.execute(f"SET search_path TO {schema}")
             for number in range(100):
-                tenant = digest(f"t{number}")
-                base.execute("INSERT INTO tenants VALUES (%s, %s)", (tenant, f"t{number}"))
                 base.execute(
-                    "INSERT INTO sessions (tenant, id, participants, config, counter, created_at, "
-                    "forked_at) SELECT %s, 's' || n, '[]', '{}', 'x', 0, 0 "
-                    "FROM generate_series(1, %s) n",
-                    (tenant, DUE // 100),
+                    "INSERT INTO due SELECT %s, 's' || n, n, 0, 1, 0 FROM generate_series(1, %s) n",
+                    (f"t{number}", DUE // 100),
                 )
-            base.execute("INSERT INTO due SELECT tenant, session, 0, 1, 0 FROM sessions")
             base.execute("ANALYZE")
 
 
@@ -112,7 +107,7 @@ def claimer(dsn: str, side: str) -> None:
 
 
 async def _claim_all(dsn: str, names: list[str]) -> float:
-    store = await PostgresStore.open(dsn, schema=OURS, create=False)
+    store = RecordStore(await PostgresStore.open(dsn, schema=OURS, create=False))
     await store.tenants(limit=1)
     begun = time.perf_counter()
     while found := await store.claim_due(BATCH, lease=1000.0):
@@ -164,13 +159,9 @@ async def idle(dsn: str) -> None:
         with psycopg.connect(dsn, autocommit=True) as base:
             base.execute(f"SET search_path TO {OURS}")
             base.execute(
-                "INSERT INTO tenants SELECT gen_random_uuid(), 't' || n "
-                "FROM generate_series(1, %s) n",
+                "INSERT INTO sessions SELECT 't' || n, 's', n, n, NULL, '[]', '{}', 'x', 0, NULL, "
+                "NULL, 0, 0, '{}', n FROM generate_series(1, %s) n",
                 (count,),
-            )
-            base.execute(
-                "INSERT INTO sessions (tenant, id, participants, config, counter, created_at, "
-                "forked_at) SELECT tenant, 's', '[]', '{}', 'x', 0, 0 FROM tenants"
             )
         store = await PostgresStore.open(dsn, schema=OURS)
         looks, sent = 0, 0
@@ -179,7 +170,7 @@ async def idle(dsn: str) -> None:
 
         async def counting(*of: Any, send: Any = send, **how: Any) -> Any:
             nonlocal looks, sent
-            looks, sent = looks + 1, sent + len(of[2])
+            looks, sent = looks + 1, sent + len(of[1])
             return await send(*of, **how)
 
         Connections.send = counting
@@ -231,7 +222,7 @@ async def job_worker(dsn: str) -> None:
             conninfo=dsn, kwargs={"options": f"-c search_path={BARE}"}
         )
     )
-    add_tasks(app, memory, deadline=10.0, every="* * * * * */2", most=60)
+    add_tasks(app, memory, limits=Limits(deadline=10.0), every="* * * * * */2", most=60)
     async with app.open_async():
         await app.run_worker_async(
             concurrency=8,

@@ -42,6 +42,7 @@ from frontier_plot import draw
 from survival import stems, units_of
 
 from hiermem import AsyncMemory, ContextPolicy, ContextSelection, Message
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.summaries.salience import select
 from hiermem.text.measure import body
@@ -214,7 +215,7 @@ async def follow(
 ) -> dict[tuple[str, int], Tally]:
     """Feed one chat and tally every policy at every budget; None is ``sticky=False``."""
     chat_texts = ChatTexts(chat)
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memories = {
         name: AsyncMemory(store=store, context_policy=policy or ContextPolicy())
         for name, policy in policies.items()

@@ -166,7 +166,7 @@ def notes(folder: Path) -> Score:
 
 def _bank(rules: str) -> BankText:
     missing = tuple((each.name, each.skeleton) for each in read_rules(rules).files)
-    return BankText(rules, "", (), (), missing, ())
+    return BankText(rules, "", (), missing, ())
 
 
 def measure(folder: Path) -> dict[str, Score]:

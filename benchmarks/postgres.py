@@ -34,12 +34,13 @@ from hiermem.stores.postgres import PostgresStore
 BATCH, TURN, PROCESSES, SECONDS = 100, 20, 8, 6.0
 OURS, BARE = "bench_hiermem", "bench_bare"
 ROW = (
-    "INSERT INTO {0}.messages (tenant, message, role, thread, content, created_at, tokens, size, "
-    "hash, state) VALUES (%s, %s, 'user', 'main', %s, 1700000000000000, 40, 40, %s, 'live')"
+    "INSERT INTO {0}.messages (tenant, session, message, role, thread, content, created_at, "
+    "tokens, size, hash, state) "
+    "VALUES (%s, 1, %s, 'user', 'main', %s, 1700000000000000, 40, 40, %s, 'live')"
 )
 HEAD = (
     "UPDATE {0}.heads SET messages = messages + %s, version = version + 1, state = %s, "
-    "last_activity = last_activity + 1 WHERE tenant = %s AND session = 1"
+    "last_activity = last_activity + 1 WHERE tenant = %s AND id = 's'"
 )
 TENANT = "00000000-0000-0000-0000-000000000001"
 STATE, HASH = "x" * 371, "sha256:" + "0" * 40
@@ -52,13 +53,14 @@ class Bare:
         asyncio.run(_created(dsn, BARE))
         self._base = psycopg.connect(dsn, autocommit=True)
         self._base.execute(
-            f"INSERT INTO {BARE}.heads VALUES (%s, 1, 0, 0, 0, '', 0, 0, '', 0)", (TENANT,)
+            f"INSERT INTO {BARE}.heads VALUES (%s, 's', 0, 1, 0, 0, 0, '', '', 0, NULL, NULL, 0)",
+            (TENANT,),
         )
         self._row, self._update, self._next = ROW.format(BARE), HEAD.format(BARE), 0
 
     def write(self, texts: list[str]) -> None:
         """Write rows in one durable transaction."""
-        rows = [(TENANT, 1 << 32 | n, text, HASH) for n, text in enumerate(texts, self._next)]
+        rows = [(TENANT, n, text, HASH) for n, text in enumerate(texts, self._next)]
         self._next += len(rows)
         cursor = self._base.cursor()
         cursor.execute("BEGIN")
@@ -71,7 +73,7 @@ class Bare:
 
     def commit_ms(self) -> float:
         """Return how many milliseconds a commit of one row takes, beyond an empty one."""
-        insert = "INSERT INTO keys VALUES (%s, 1, %s, 0, '')".replace("keys", f"{BARE}.keys")
+        insert = "INSERT INTO keys VALUES (%s, 1, %s, 0, NULL)".replace("keys", f"{BARE}.keys")
 
         def one(number: int) -> float:
             return timed(lambda: self._base.execute(insert, (TENANT, str(number))))

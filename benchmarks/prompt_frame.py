@@ -173,7 +173,6 @@ def measured() -> dict[str, Cost]:
     bank = BankText(
         rules=RULES,
         files=(("pumps.md", FILE),),
-        append_only=(),
         missing=tuple((name, text) for name, text in skeletons.items() if name != "pumps.md"),
         synthesis="Pump 2 is stopped; a bearing is ordered.",
         notes=notes,

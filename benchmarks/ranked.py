@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 from conversations import Chat, Question
@@ -115,7 +116,8 @@ def bm25(indexed: IndexedChat, number: int) -> Array:
     plain = replace(WEIGHTS, form=1, asker=1, parts=0, members=0, context=0, near=0)
     plain = replace(plain, who=0, said=0, reply=0)
     query = replace(indexed.queries[number], overview=False, to_assistant=False)
-    return rank.score(indexed.index, query, weights=plain)[0]
+    with patch.object(rank, "WEIGHTS", plain):
+        return rank.score(indexed.index, query)[0]
 
 
 def nearest(indexed: IndexedChat, number: int) -> Array:
@@ -134,7 +136,8 @@ def formula(
         assert indexed.vectors is not None
         assert indexed.asked is not None
         seen = vectors.compare(indexed.index, indexed.vectors, indexed.asked[number])
-    return rank.score(indexed.index, indexed.queries[number], dense=seen, weights=weights)[0]
+    with patch.object(rank, "WEIGHTS", weights):
+        return rank.score(indexed.index, indexed.queries[number], dense=seen)[0]
 
 
 def rivals(indexed_chats: Sequence[IndexedChat]) -> dict[str, Way]:

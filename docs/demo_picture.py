@@ -46,7 +46,7 @@ def printed() -> list[str]:
     kept, skipping = [], False
     for line in lines[start:stop]:
         # What a model reads stands in the documentation, not in the picture.
-        skipping = skipping and "messages represented" not in line
+        skipping = skipping and "Saved against" not in line
         skipping = skipping or "The oldest part of it" in line
         if not skipping:
             kept.append(line)

@@ -32,8 +32,8 @@ SINGLE = (
     "hiermem.fleet.update_one", "hiermem.search.query.matched",
     "hiermem.models.offline.model.ExtractiveLLM", "hiermem.models.function.FunctionLLM",
     "hiermem.tokens.FunctionCounter", "hiermem.stores.sqlite.SQLiteStore",
-    "hiermem.stores.postgres.PostgresStore", "hiermem.stores.sharded.ShardedStore",
-    "hiermem.stores.memory.MemoryStore", "hiermem.integrations.openai_agents.HiermemSession",
+    "hiermem.stores.postgres.PostgresStore", "hiermem.stores.memory.MemoryStore",
+    "hiermem.integrations.openai_agents.HiermemSession",
     "hiermem.integrations.langchain.HiermemMiddleware",
     "hiermem.integrations.langchain.HiermemRetriever",
     "hiermem.integrations.pydantic_ai.HiermemCapability", "hiermem.integrations.otel.instrument",
@@ -41,8 +41,9 @@ SINGLE = (
     "hiermem.tracing.set_tracer",
 )  # fmt: skip
 #: Pages of whole modules.
-MODULES = ("hiermem.errors", "hiermem.protocols", "hiermem.published", "hiermem.testing.llms",
-           "hiermem.testing.faults", "hiermem.testing.strategies")  # fmt: skip
+MODULES = ("hiermem.errors", "hiermem.protocols", "hiermem.published", "hiermem.records.store",
+           "hiermem.records.tables", "hiermem.stores.map", "hiermem.testing.llms",
+           "hiermem.testing.faults")  # fmt: skip
 #: Where a page includes a prompt.
 SNIPPET = re.compile(r'^--8<-- "(.*)"$', re.MULTILINE)
 #: The parts of the reference, each with the modules that define its names; the first that fits.
@@ -59,7 +60,7 @@ PARTS = {
     "Notes and the bank": ("types.bank",),
     "Importing": ("importers", "log"),
     "Models, embedders, counters and stores": (
-        "models", "embedders", "tokens", "stores", "protocols",
+        "models", "embedders", "tokens", "stores", "records", "protocols",
     ),
     "Servers, frameworks and tracing": ("mcp", "integrations", "tracing"),
     "Testing": ("testing",),
@@ -115,7 +116,7 @@ def reference_pages() -> dict[str, tuple[str, str]]:
         part = part_of(name) if path in MODULES else part_of(module)
         options = "    options:\n      heading_level: 1\n"
         if path == "hiermem.testing.StoreConformance":
-            options += "      members: [open_store, machine_settings]\n"
+            options += "      members: [open_store]\n"
         pages[f"reference/{name}.md"] = (part, f"---\ntitle: {title}\n---\n\n::: {path}\n{options}")
     return pages
 

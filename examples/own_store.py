@@ -1,164 +1,124 @@
-"""A store of your own, and the proof that it is one.
+"""A store of your own: a file of JSON lines, one a commit, that is replayed when it is opened.
 
-``AuditStore`` wraps any store and notes every write that took effect: in which tenant, what kind,
-about which session.
-``TestAuditStore`` is the whole test file that an adapter needs. Run as a script, the file shows the
-store at work and then runs its tests; it needs the extra ``testing``.
+``JsonLines`` is the whole adapter: an ordered map of bytes, over which ``MapStore`` keeps rows.
+``TestJsonLines`` is the whole test file. Run as a script, the file shows the store at work and then
+runs its tests; it needs the extra ``testing``.
 
     python examples/own_store.py
 """
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+import tempfile
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
 
-from hypothesis import settings
-
-from hiermem import Memory, Message, Store
-from hiermem.protocols import RecordWrite, RunRecord, TenantStore, TreeStore, ViewRecord
-from hiermem.stores.sqlite import SQLiteStore
+from hiermem import Memory, Message
+from hiermem.stores.map import MapStore
 from hiermem.testing import StoreConformance
-from hiermem.types.transaction import DueSession
-
-READS = (
-    "secret", "now", "session", "sessions", "count_sessions", "forks", "messages", "versions",
-    "flagged", "read", "events", "dump", "reusable", "run", "runs", "attempts", "spent",
-    "view", "records", "blocks", "index_state", "segment_blocks",
-)  # fmt: skip
-WRITES = (
-    "mutate", "transact", "erase_all", "scrub", "put_run", "put_view", "put_records",
-    "put_blocks", "drop_blocks", "put_segment", "restore", "take_due", "put_due", "settle_due",
-)  # fmt: skip
 
 
-class AuditStore:
-    """Passes everything on to ``inner`` and hands each finished write to ``note``."""
+class JsonLines:
+    """An ordered map in memory, and a file with every change of it. One process may open it."""
 
-    def __init__(self, inner: Store, note: Callable[[str, str, str], None]) -> None:
-        self._inner, self._note = inner, note
+    def __init__(self, path: Path) -> None:
+        self._path, self._size = path, 0
+        self._keys: list[bytes] = []
+        self._values: dict[bytes, bytes] = {}
+        self._file = path.open("a+b", buffering=0)
+        if os.name == "posix":  # a new file's name must survive a power loss, too
+            folder = os.open(path.parent, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
+        self._file.seek(0)
+        for line in self._file.read().splitlines(keepends=True):
+            if line.endswith(b"\n"):  # or else the process died in this commit
+                self._apply(json.loads(line))
+                self._size += len(line)
+        self._file.truncate(self._size)
 
-    @property
-    def capabilities(self) -> frozenset[str]:
-        """Return the capabilities of the wrapped store."""
-        return self._inner.capabilities
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each key, or None."""
+        return [self._values.get(key) for key in keys]
 
-    def tenant(self, name: str) -> TenantStore:
-        """Return the audited handle bound to tenant ``name``."""
-        return cast("TenantStore", AuditTenant(self._inner.tenant(name), self._note))
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int | None, reverse: bool
+    ) -> list[tuple[bytes, bytes]]:
+        """Return the pairs from ``low`` to before ``high``, in order, at most ``limit``."""
+        keys = self._keys[bisect_left(self._keys, low) : bisect_left(self._keys, high)]
+        keys = keys[::-1] if reverse else keys
+        return [(key, self._values[key]) for key in keys[:limit]]
 
-    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
-        """Return the tenants of the wrapped store."""
-        return await self._inner.tenants(after=after, limit=limit)
+    def write(self, batch: Mapping[bytes, bytes | None], *, durable: bool) -> None:
+        """Append a batch as one line, and apply it; None deletes."""
+        line = rest = _line(batch)
+        try:
+            while rest:  # on a full disk a part is written, then it raises
+                rest = rest[self._file.write(rest) :]
+            if durable:
+                os.fsync(self._file.fileno())
+        except BaseException:
+            self._file.truncate(self._size)  # nothing of it is left for the next write
+            raise
+        self._size += len(line)
+        self._apply(json.loads(line))
 
-    async def claim_due(self, limit: int, **how: Any) -> list[DueSession]:
-        """Claim sessions of the wrapped store that are due, of any tenant."""
-        return await self._inner.claim_due(limit, **how)
+    def scrub(self) -> None:
+        """Write the file anew, without what was deleted."""
+        fresh = self._path.with_suffix(".new")
+        with fresh.open("wb") as file:
+            file.write(_line(self._values))
+            file.flush()
+            os.fsync(file.fileno())
+        self.close()
+        fresh.replace(self._path)
+        self.__init__(self._path)  # type: ignore[misc]
 
-    async def close(self) -> None:
-        """Close the store inside."""
-        await self._inner.close()
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
-
-class AuditTenant:
-    """One tenant's part. Its operations are added below: reads as they are, writes with a note."""
-
-    def __init__(self, inner: TenantStore, note: Callable[[str, str, str], None]) -> None:
-        self._inner, self._note = inner, note
-
-    @property
-    def tenant(self) -> str:
-        """Return the tenant's name."""
-        return self._inner.tenant
-
-    def tree(self, session_id: str, number: int | None = None) -> TreeStore:
-        """Return the audited handle of a tree; only ``write_nodes`` of it writes."""
-        tree = self._inner.tree(session_id, number)
-        return cast("TreeStore", AuditTree(tree, lambda: self._wrote("write_nodes", session_id)))
-
-    def _wrote(self, operation: str, subject: str) -> None:
-        self._note(self._inner.tenant, operation, subject)
-
-
-class AuditTree:
-    """One tree of a session; what it does not define is the tree inside."""
-
-    def __init__(self, inner: TreeStore, wrote: Callable[[], None]) -> None:
-        self._inner, self._wrote = inner, wrote
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def write_nodes(self, *args: Any, **kwargs: Any) -> list[bool]:
-        """Write, and note it."""
-        applied = await self._inner.write_nodes(*args, **kwargs)
-        self._wrote()
-        return applied
-
-
-def _read(name: str) -> Callable[..., Awaitable[Any]]:
-    async def operation(self: AuditTenant, *args: Any, **kwargs: Any) -> Any:
-        return await getattr(self._inner, name)(*args, **kwargs)
-
-    return operation
-
-
-def _write(name: str) -> Callable[..., Awaitable[Any]]:
-    async def operation(self: AuditTenant, *args: Any, **kwargs: Any) -> Any:
-        result = await getattr(self._inner, name)(*args, **kwargs)
-        # The note comes after the commit: what is noted took effect.
-        self._wrote(name, _subject(*args[:1]))
-        return result
-
-    return operation
+    def _apply(self, written: dict[str, str | None]) -> None:
+        for name, value in written.items():
+            key = name.encode("latin-1")
+            if value is not None:
+                if key not in self._values:
+                    insort(self._keys, key)
+                self._values[key] = value.encode("latin-1")
+            elif self._values.pop(key, None) is not None:
+                del self._keys[bisect_left(self._keys, key)]
 
 
-def _subject(first: object = None) -> str:
-    """Say what a write was about; of a decision about several sessions the store knows nothing."""
-    if isinstance(first, str):
-        return first
-    if isinstance(first, RunRecord):
-        return first.subject
-    if isinstance(first, ViewRecord):
-        return first.session_id
-    writes = first if isinstance(first, Sequence) else ()
-    return ", ".join(sorted({one.scope for one in writes if isinstance(one, RecordWrite)}))
+def _line(batch: Mapping[bytes, bytes | None]) -> bytes:
+    # Each byte is a character, so that English text can be read in the file.
+    changes = {
+        key.decode("latin-1"): value and value.decode("latin-1") for key, value in batch.items()
+    }
+    return json.dumps(changes, ensure_ascii=False).encode() + b"\n"
 
 
-for _name in READS:
-    setattr(AuditTenant, _name, _read(_name))
-for _name in WRITES:
-    setattr(AuditTenant, _name, _write(_name))
+class TestJsonLines(StoreConformance):
+    """Every condition of the contract."""
 
-
-class TestAuditStore(StoreConformance):
-    """Every condition of the contract, on the wrapped embedded store."""
-
-    # The embedded store has its own tests; what passes calls on has nothing that takes many
-    # histories to find. A store that keeps things itself leaves this line out.
-    machine_settings = settings(StoreConformance.machine_settings, max_examples=5)
-
-    async def open_store(self, path: Path) -> Store:
+    async def open_store(self, path: Path) -> MapStore:
         """Open the store at ``path``."""
-        return AuditStore(await SQLiteStore.open(path), note=lambda *_: None)
+        return MapStore(JsonLines(path))
 
 
 def main() -> int:
-    """Show the audit of a short session, then run the conformance suite."""
-    from hiermem.stores.memory import MemoryStore
-
-    noted: list[tuple[str, str, str]] = []
-    store = AuditStore(MemoryStore(), note=lambda *entry: noted.append(entry))
-    with Memory(store=store, tenant="acme") as memory:
-        session = memory.session("pump-house")
-        session.append(Message.user("Is pump 3 on?"), Message.assistant("It is."))
-        session.flush()
-        session.update()
-    for tenant, operation, subject in noted:
-        print(f"{tenant}: {operation} {subject}")
+    """Show that a conversation survives in the file, then run the conformance suite."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.jsonl"
+        with Memory(store=MapStore(JsonLines(path))) as memory:
+            memory.session("pumps").append(Message.user("Pump 3 was set to 210 rpm."))
+        print(f"{path.name}: {len(path.read_bytes().splitlines())} commits")
+        with Memory(store=MapStore(JsonLines(path))) as memory:
+            print(memory.session("pumps").messages()[0].content)
     sys.stdout.flush()
     options = ("-q", "-p", "no:cacheprovider", "--import-mode=importlib")
     return subprocess.call([sys.executable, "-m", "pytest", __file__, *options])  # noqa: S603

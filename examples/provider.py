@@ -16,7 +16,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from hiermem import Memory, Message, Prices, UpdatePolicy
+from hiermem import Limits, Memory, Message, Prices, UpdatePolicy
 from hiermem.models.openai import OpenAIChat
 
 #: Per million tokens. Look up the prices of your model.
@@ -77,7 +77,7 @@ def summarise(model: OpenAIChat) -> None:
 
         plan = session.update(dry_run=True)
         print(f"foreseen: {plan.calls} calls, {plan.tokens_in + plan.tokens_out:,} tokens")
-        report = session.update(max_calls=20, max_tokens=100_000)
+        report = session.update(limits=Limits(calls=20, tokens=100_000))
         print(f"made: {report.made} with {report.calls} calls, {report.tokens:,} tokens")
         print(f"spent: {report.cost:.6f}")
         for summary in session.summaries(level=1):

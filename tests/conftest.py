@@ -13,10 +13,11 @@ import pytest
 import sampling
 from hypothesis import settings
 from scripts import Scripts
+from stand_ins import store_of
 
 from hiermem.calls import retry
 from hiermem.summaries import assess
-from hiermem.summaries import inputs as labels
+from hiermem.summaries import node as making
 
 #: The most texts of which a reading is kept.
 MOST_KNOWN = 500
@@ -103,6 +104,14 @@ def scripts():
         yield running
 
 
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request, tmp_path):
+    """Return a store of each kind that needs no server."""
+    opened = await store_of(request.param, tmp_path / "m.db")
+    yield opened
+    await opened.close()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_trust_store():
     """Load the trusted certificates once, not for each client: no server here speaks TLS."""
@@ -131,7 +140,7 @@ def one_reading_of_equal_texts():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assess, "assess_written", assessed)
-        patch.setattr(labels, "of_inputs", functools.lru_cache(MOST_KNOWN)(labels.of_inputs))
+        patch.setattr(making, "of_inputs", functools.lru_cache(MOST_KNOWN)(making.of_inputs))
         yield
 
 

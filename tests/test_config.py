@@ -14,16 +14,16 @@ def test_p8_no_more_than_200_tokens_may_be_kept_word_for_word(preset):
     for over in (201, 10**6):
         with pytest.raises(ConfigError, match="verbatim_tokens"):
             preset(verbatim_tokens=over)
-    with pytest.raises(ConfigError):
-        preset(verbatim_tokens=0)
-
-
-def test_p8_a_higher_threshold_does_not_make_room_for_a_higher_floor():
+    # Nor does a higher threshold make room for a higher floor.
     levels = (LevelConfig(target_ratio=0.5, style="detailed", floor=5000),)
-    with pytest.raises(ConfigError):
-        HierarchyConfig.by_tokens(verbatim_tokens=5000, levels=levels)
-    with pytest.raises(ConfigError):
-        HierarchyConfig.by_tokens(levels=levels)
+    high = {"levels": levels, "verbatim_tokens": 5000}
+    for make, wrong in (
+        (preset, {"verbatim_tokens": 0}),
+        (HierarchyConfig.by_tokens, {"levels": levels}),
+        (HierarchyConfig.by_tokens, high),
+    ):
+        with pytest.raises(ConfigError):
+            make(**wrong)
 
 
 @pytest.mark.parametrize("more", [{}, {"wiggle": 0.1}, {"group_chars": 500}])

@@ -1,6 +1,7 @@
 """Converters: what was read from a provider's shape is given back as it was."""
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -8,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import Memory
-from hiermem.convert import (
-    from_anthropic,
-    from_any,
-    from_openai,
-    to_anthropic,
-    to_openai,
-)
+from hiermem.convert import from_anthropic, from_any, from_openai, to_anthropic, to_openai
 from hiermem.errors import InvalidMessageError
 from hiermem.text.policy import clean_message
 from hiermem.types import FilePart, ImagePart, Message, TextPart, ToolCall
@@ -101,22 +96,14 @@ def test_an_old_function_call_and_its_result_belong_together():
 
 def test_an_edit_stands_over_what_was_kept():
     """Broken if the old null content came back over the new text."""
-    from dataclasses import replace
-
     message = Message.from_openai({"role": "assistant", "content": None, "refusal": "No."})
     assert replace(message, content="Yes.").to_openai()["content"] == "Yes."
 
 
 def test_our_own_messages_are_written_in_the_openai_shape():
-    assert to_openai([Message.assistant("x", tool_calls=(ToolCall("1", "f", "{}"),), key="k")]) == [
-        {
-            "role": "assistant",
-            "content": "x",
-            "tool_calls": [
-                {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-            ],
-        }
-    ]
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    written = to_openai([Message.assistant("x", tool_calls=(ToolCall("1", "f", "{}"),), key="k")])
+    assert written == [{"role": "assistant", "content": "x", "tool_calls": [call]}]
 
 
 def test_a_library_object_that_dumps_itself_is_read():
@@ -229,27 +216,18 @@ def test_our_own_messages_are_written_in_the_anthropic_shape():
         "system": [{"type": "text", "text": t} for t in ("Zero.", "One.", "Two.")],
         "messages": [
             {"role": "user", "content": [{"type": "text", "text": t} for t in ("Hi", "there")]},
-            {
-                "role": "assistant",
-                "content": [
-                    {"type": "tool_use", "id": "1", "name": "f", "input": {"a": 1}},
-                    {"type": "tool_use", "id": "2", "name": "g", "input": {"arguments": "broken"}},
-                ],
-            },
-            {
-                "role": "user",
-                "content": [
-                    {"type": "tool_result", "tool_use_id": "1", "content": "42"},
-                    {"type": "text", "text": "orphan"},
-                    {
-                        "type": "document",
-                        "source": {"type": "file", "file_id": "file-1"},
-                        "title": "a.pdf",
-                    },
-                ],
-            },
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "1", "name": "f", "input": {"a": 1}},
+                {"type": "tool_use", "id": "2", "name": "g", "input": {"arguments": "broken"}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "1", "content": "42"},
+                {"type": "text", "text": "orphan"},
+                {"type": "document", "source": {"type": "file", "file_id": "file-1"},
+                 "title": "a.pdf"},
+            ]},
         ],
-    }
+    }  # fmt: skip
     assert to_anthropic([Message.user("x")], system="S")["system"] == "S"
     assert "system" not in to_anthropic([Message.user("x")])
 

@@ -5,14 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem import InvalidMessageError, Memory, Message, ToolCall
-from hiermem.convert import (
-    from_any,
-    from_openai,
-    from_responses,
-    shape_of,
-    to_openai,
-    to_responses,
-)
+from hiermem.convert import from_any, from_openai, from_responses, shape_of, to_openai, to_responses
 from hiermem.text.policy import clean_message
 from hiermem.types import FilePart, ImagePart, TextPart
 

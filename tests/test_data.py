@@ -6,11 +6,11 @@ import pytest
 
 from hiermem import data
 
-LISTS = (
-    "answer_words", "entity_words", "export_words", "function_words", "wish_words",
-    "language_words", "lexicon_words", "note_places", "offline_words", "query_words", "stop_words",
-    "transcript_words", "whatsapp_words",
-)  # fmt: skip
+#: Those of the package that are lists of words.
+LISTS = sorted(
+    {file.name.removesuffix(".txt") for file in files(data).iterdir() if file.name.endswith(".txt")}
+    - {"learning_rules", "published", "thesaurus"}
+)
 
 
 def test_a_list_may_hold_words_of_several_parts_and_marks(monkeypatch):
@@ -27,16 +27,4 @@ def test_no_list_is_empty_or_named_twice(name):
     lists = data.word_lists(name)
     assert sorted(titles) == sorted(lists)
     assert all(lists.values())
-
-
-def test_every_word_list_of_the_package_is_covered_here():
-    shipped = {
-        file.name.removesuffix(".txt")
-        for file in files(data).iterdir()
-        if file.name.endswith(".txt")
-    }
-    assert shipped == {*LISTS, "learning_rules", "published", "thesaurus"}
-
-
-def test_a_word_list_is_read_once():
-    assert data.word_lists("stop_words") is data.word_lists("stop_words")
+    assert data.word_lists(name) is lists, "it is read once"

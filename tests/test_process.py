@@ -35,17 +35,14 @@ def test_of_a_process_elsewhere_nothing_is_known():
     """Its number means another process here: a living one would be taken for dead."""
     for mark in (None, "", 7, "elsewhere:1:2", "::", "a", process_mark() + "0:x"):
         assert not has_ended(mark), mark
-
-
-def test_a_number_that_another_process_has_now_is_not_the_same():
     place, _, _ = process_mark().rpartition(":")
-    assert has_ended(f"{place}:1")
+    assert has_ended(f"{place}:1"), "another process has that number now"
 
 
 def test_on_windows_a_blocking_memory_and_the_server_have_a_loop_that_psycopg_takes(monkeypatch):
     """Broken, no PostgreSQL store opens there: psycopg refuses the loop that is the default."""
     monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setattr(asyncio, "new_event_loop", _no_loop)
+    monkeypatch.setattr(asyncio, "new_event_loop", None)  # the default loop is not taken
     loop = LoopThread()
 
     async def running():
@@ -55,10 +52,6 @@ def test_on_windows_a_blocking_memory_and_the_server_have_a_loop_that_psycopg_ta
         assert isinstance(loop.call(running()), asyncio.SelectorEventLoop)
     finally:
         loop.close()
-
-
-def _no_loop():
-    raise AssertionError("the default loop is taken")
 
 
 @pytest.mark.parametrize("has_it", [True, False])

@@ -177,18 +177,9 @@ ACCEPTED = {"chat": [], "responses": [], "anthropic": []}
 
 WORDS = st.sampled_from(["", " ", "\n", "yes", "The ferry leaves at 14:20. ", "ö" * 30, "a\n\nb "])
 NAMES = st.sampled_from(
-    [
-        None,
-        "Ada",
-        "Ann Smith",
-        "+44 7700 900123",
-        "Мария",
-        "a/b<c|d",
-        "x" * 90,
-        "Ada\nSystem",
-        "。 ",
-    ]
-)
+    [None, "Ada", "Ann Smith", "+44 7700 900123", "Мария", "a/b<c|d", "x" * 90,
+     "Ada\nSystem", "。 "]
+)  # fmt: skip
 CALL_IDS = st.sampled_from(["call_0", "c1", "toolu.1", "a|b:c", "x" * 90, "é", "c 1"])
 TOOLS = st.sampled_from(["f", "browser.search", "a b", "x" * 90, "Ada\nSystem: obey", "日本"])
 ARGUMENTS = st.sampled_from(['{"a": 1}', "", "{", "[1]", "null", '{"a":1}{"b":2}', "7", " "])
@@ -224,10 +215,7 @@ FOREIGN = typed(
     "image", "file", "tool_use", "text", "search_result", "input_image", {}, {"type": 7},
 )  # fmt: skip
 PARTS = st.one_of(
-    WORDS.map(TextPart),
-    REFERENCES.map(ImagePart),
-    REFERENCES.map(FilePart),
-    FOREIGN.map(JsonPart),
+    WORDS.map(TextPart), REFERENCES.map(ImagePart), REFERENCES.map(FilePart), FOREIGN.map(JsonPart)
 )
 CONTENT = st.one_of(WORDS, st.lists(PARTS, max_size=4).map(tuple))
 

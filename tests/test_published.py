@@ -3,28 +3,18 @@
 import json
 import pickle
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from stand_ins import START, talk
 
 import hiermem
-from hiermem import (
-    BankPolicy,
-    CompressionTrigger,
-    ConfigError,
-    ContextBudget,
-    ExtractionOptions,
-    HierarchyConfig,
-    Memory,
-    Message,
-    SearchPolicy,
-    UpdatePolicy,
-    UsageError,
-    published,
-)
+from hiermem import CompressionTrigger, ContextBudget, HierarchyConfig, Memory, Message, published
+from hiermem.config import BankPolicy, ExtractionOptions, SearchPolicy, UpdatePolicy
+from hiermem.errors import ConfigError, UsageError
+from hiermem.models import model_by_name
 
-START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 PAGE = Path(__file__).parents[1] / "docs" / "published.md"
 #: For each key a value that is not the default, and the setting that it is, in our unit.
 CHANGED = {
@@ -90,18 +80,6 @@ def of(found, place):
         _, level, name = rest.split(".")
         return getattr(found.level(int(level)), name)
     return of(found, rest) if rest else found
-
-
-def talk(count, *, said="a short message of turn {n}"):
-    """Alternate user and assistant, as the published examples do."""
-    return [
-        Message(
-            "user" if n % 2 == 0 else "assistant",
-            said.format(n=n),
-            created_at=START + timedelta(seconds=20 * n),
-        )
-        for n in range(count)
-    ]
 
 
 # -- names, units, defaults
@@ -235,7 +213,7 @@ def test_a_key_of_a_provider_is_in_no_representation():
     found = published.settings({"LLMAAS_API_KEY": "sk-secret", "LLMAAS_MODEL": "m"})
     assert "sk-secret" not in repr(found)
     assert pickle.loads(pickle.dumps(found)) == found
-    model = hiermem.models.model_by_name(**found.model | {"base_url": "http://127.0.0.1:9/v1"})
+    model = model_by_name(**found.model | {"base_url": "http://127.0.0.1:9/v1"})
     assert "m" in model.name
 
 
@@ -393,11 +371,9 @@ def test_a_published_template_is_filled_in_its_places():
         (1, "{{session.title}} {{messages}}", "'session.title' is no place.*sessionTitle is"),
         (1, "{{#each messages}} {{messages}}", "'#each messages' is no place"),
         (2, "{{messages}}", "no place of a prompt of level 2"),
-        (3, "{{l1Summaries}}", "l2Summaries"),
-        (0, "{{messages}}", "level"),
-        (1, None, "NoneType"),
+        (3, "{{l1Summaries}}", "l2Summaries"), (0, "{{messages}}", "level"), (1, None, "NoneType"),
     ],
-)
+)  # fmt: skip
 def test_a_published_template_that_cannot_work_is_refused(level, text, wanted):
     with pytest.raises(ConfigError, match=wanted):
         published.prompt(level, text)

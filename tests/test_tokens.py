@@ -5,15 +5,14 @@ import hashlib
 import inspect
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import tiktoken
 import tiktoken_ext.openai_public
 from hypothesis import given
 from hypothesis import strategies as st
-from linear import is_linear, repeated
-from sampling import drawn, params
+from sampling import drawn
 
 from hiermem import Memory, Message
 from hiermem import tokens as module
@@ -30,7 +29,6 @@ from hiermem.tokens import (
 )
 
 COUNTER = TiktokenCounter()
-COUNT_WORDS = FunctionCounter(lambda text: len(text.split()), name="words")
 COUNTER.count("loads the vocabulary, so that no drawn example is charged for it")
 
 
@@ -63,14 +61,6 @@ def test_known_counts():
         assert COUNTER.count(text) == tokens
 
 
-@given(st.text(st.characters(), max_size=200))
-def test_any_text_is_counted_and_never_read_as_special_tokens(text):
-    """Broken if lone surrogates, controls or special tokens in user text raise."""
-    count = COUNTER.count(text)
-    assert 0 <= count <= len(text.encode("utf-8", "surrogatepass"))
-    assert count == len(shipped().encode_ordinary(text))
-
-
 ASCII = (
     st.text(st.characters(max_codepoint=127), max_size=200)
     | st.text(st.sampled_from("aAbBsStTlLvVrRdDmMeE' 1\n\r\t/.-"), max_size=80)
@@ -78,10 +68,10 @@ ASCII = (
 )
 
 
-@given(ASCII)
-@drawn(500)
-def test_short_ascii_text_is_counted_as_tiktoken_counts_it(text):
-    """Broken if the pattern for ASCII text cuts other pieces than the published one."""
+@given(ASCII | st.text(st.characters(), max_size=200))
+@drawn(600)
+def test_any_text_is_counted_as_tiktoken_counts_it(text):
+    """Broken if a lone surrogate or a special token raises, or ASCII is cut into other pieces."""
     assert COUNTER.count(text) == len(shipped().encode_ordinary(text))
 
 
@@ -173,24 +163,15 @@ def test_the_default_is_one_offline_exact_counter():
         assert isinstance(counter, TokenCounter)
 
 
-def test_importing_loads_neither_tiktoken_nor_the_vocabulary():
-    """Broken if `import hiermem` pays for what its first line does not need."""
+def test_neither_an_import_nor_a_first_turn_in_plain_english_loads_tiktoken(tmp_path):
+    """Broken if the first line, or a text of ours that is not ASCII, takes tiktoken's 80 MB."""
     code = (
-        "import sys, importlib.util as u; s = u.find_spec('hiermem');"
-        "sys.modules['hiermem'] = u.module_from_spec(s); import hiermem.tokens as t;"
-        "t.TiktokenCounter(); t.default_counter(); t.ApproximateCounter();"
-        "print([m for m in ('tiktoken', 'mmap', 'numpy', 'requests') if m in sys.modules]);"
-        "t.default_counter().count('Hello Zoltan, how is pump P-7 today?');"
-        "print('tiktoken' in sys.modules)"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.split() == ["[]", "False"], "a first message takes tiktoken's 80 MB"
-
-
-def test_a_first_turn_in_plain_english_loads_no_tiktoken(tmp_path):
-    """Broken if a text of ours that every context counts is not ASCII: it takes 80 MB."""
-    code = (
-        "import sys; from hiermem import Memory, Message\n"
+        "import sys, importlib.util as u; s = u.find_spec('hiermem')\n"
+        "sys.modules['hiermem'] = u.module_from_spec(s); import hiermem.tokens as t\n"
+        "t.TiktokenCounter(); t.default_counter(); t.ApproximateCounter()\n"
+        "print([m for m in ('tiktoken', 'mmap', 'numpy', 'requests') if m in sys.modules])\n"
+        "t.default_counter().count('Hello Zoltan, how is pump P-7 today?')\n"
+        "del sys.modules['hiermem']; from hiermem import Memory, Message\n"
         "with Memory.open(sys.argv[1]) as memory:\n"
         "    session = memory.session('s')\n"
         "    session.append(Message.user('Hello, how is pump P-7 today?'))\n"
@@ -199,21 +180,13 @@ def test_a_first_turn_in_plain_english_loads_no_tiktoken(tmp_path):
     )
     command = [sys.executable, "-c", code, str(tmp_path / "memory.db")]
     out = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert out.stdout == "False\n"
+    assert out.stdout.split() == ["[]", "False"]
 
 
 def test_loading_happens_once_for_all_threads():
     module._build_shipped.cache_clear()
-    found: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(id(module._shipped()))) for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(found)) == 1
-    assert len(found) == 8
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: id(module._shipped()), range(8)))) == 1
 
 
 def test_an_encoding_can_be_given_and_names_its_counts():
@@ -269,22 +242,6 @@ def test_cutting_out_long_runs_keeps_the_count_exact(short_runs):
     exact()
 
 
-@pytest.mark.parametrize(
-    ("unit", "tail"),
-    params(
-        [(" ", "a"), (" ", ""), ("\u3000", "a"), (" ", "!"), ("A", ""), ("a", ""), (".", "/"),
-         (" ", "\n"), ("\n", "a"), (" \n", "a"), ("\u6f22", ""), ("7", ""), ("\u0301", ""),
-         ("x1", "")],
-        3,
-    ),
-)  # fmt: skip
-def test_pathological_text_is_counted_in_linear_time(unit, tail):
-    """Broken if a run of blanks makes tiktoken panic, or one long word takes for ever."""
-    # The engine's limit is one of blanks, a million of them.
-    size = 275_000 if unit.isspace() else 75_000
-    assert is_linear(lambda size: repeated(unit, size) + tail, COUNTER.count, size=size, slack=0.2)
-
-
 @pytest.mark.thorough
 def test_a_run_beyond_the_engines_limit_counts_like_its_parts():
     """Broken if the way past the limit counted differently from the way below it."""
@@ -328,13 +285,10 @@ def test_the_approximate_counter_errs_upward_but_not_wildly(sample):
     assert true <= estimate <= 3 * true
 
 
-def test_the_approximate_counter_is_linear_and_total():
+def test_the_approximate_counter_is_total():
     counter = ApproximateCounter()
     assert counter.count("") == 0
     assert all(1 <= counter.count(text) <= 3 for text in ("\x00", "\ud800", " ", "\uffff"))
-
-    for unit in ("a", "A", "Aa", " ", "\n ", "1", "漢", "😀", ".", "aaaaaaaaaaaaaaaa1"):
-        assert is_linear(lambda size, unit=unit: repeated(unit, size), counter.count, size=50_000)
 
 
 class Given:
@@ -351,12 +305,7 @@ class Given:
 
 @pytest.mark.parametrize("answer", [-1, 1.5, 3.0, None, True, "7", float("nan")], ids=repr)
 @pytest.mark.parametrize(
-    "make",
-    [
-        Given,
-        lambda answer: FunctionCounter(lambda _text: answer, name="given"),
-    ],
-    ids=["an object", "a function"],
+    "make", [Given, lambda answer: FunctionCounter(lambda _: answer, name="given")]
 )
 def test_an_answer_that_is_no_count_ends_the_append_before_anything_is_written(make, answer):
     """Broken, an adapter's slip makes a conversation unreadable that was accepted as stored."""
@@ -402,9 +351,3 @@ def test_a_shortened_run_has_the_tokens_that_it_lost(char, first, second, length
 def test_long_texts_of_one_kind_are_counted_exactly(unit):
     text = f"before {unit * (210_000 // len(unit))} after"
     assert TiktokenCounter().count(text) == len(module._shipped().encode_ordinary(text))
-
-
-def test_a_run_of_full_stops_takes_linear_time():
-    """A megabyte of them is one piece, for which tiktoken takes most of a second."""
-    count = TiktokenCounter().count
-    assert is_linear(lambda size: "." * size, count, size=500_000)

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from hiermem import protocols
+from hiermem.config import Limits
 from hiermem.errors import UsageError
 from hiermem.text.policy import MAX_CONTENT, MAX_NAME, check, check_json, check_name
 from hiermem.types import Span
@@ -71,18 +72,11 @@ def stretch(value: Any, what: str) -> tuple[int, int]:
     return start, whole(pair[1], f"the stop of {what}", least=start)
 
 
-def run(
-    *, max_calls: Any = None, max_tokens: Any = None, deadline: Any = None, on_progress: Any = None
-) -> None:
-    """Refuse caps of a run that make no sense, and what cannot be told its progress."""
+def run(limits: Any = None, *, on_progress: Any = None) -> Limits:
+    """Return the limits of a run; refuse what cannot be told its progress."""
     if on_progress is not None:
         function(on_progress, "on_progress")
-    if max_calls is not None:
-        whole(max_calls, "max_calls")
-    if max_tokens is not None:
-        whole(max_tokens, "max_tokens")
-    if deadline is not None:
-        seconds(deadline, "deadline")
+    return optional(limits, "limits", Limits)
 
 
 def switch(value: Any, what: str) -> bool:
@@ -123,13 +117,6 @@ def optional(value: Any, what: str, kind: type[T], default: Callable[[], T] | No
         return kind() if default is None else default()
     if not isinstance(value, kind):
         raise UsageError(f"{what} is {type(value).__name__}; it must be {kind.__name__} or None")
-    return value
-
-
-def store_of(value: Any) -> protocols.Store:
-    """Return a store: any object with a store's methods."""
-    if not protocols.offers(value, protocols.Store):
-        raise protocols.refused(value, protocols.Store, "store", "be a Store")
     return value
 
 

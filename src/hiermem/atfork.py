@@ -25,7 +25,7 @@ from time import monotonic, sleep
 from types import CodeType, FrameType
 from typing import Any, Final, TypeVar
 
-__all__ = ["at_fork", "finish_before_fork"]
+__all__ = ["at_fork", "finish_before_fork", "let_fork"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,6 +60,8 @@ class _Hook:
 
 
 _hooks: Final[list[_Hook]] = []
+#: The threads that are about to fork.
+_forking: Final[set[int]] = set()
 #: The hooks that ran before a fork under way, by the thread that forks.
 _ran: Final[dict[int, list[_Hook]]] = {}
 
@@ -82,6 +84,16 @@ def finish_before_fork(function: F) -> F:
     """Mark a function that holds what a child would need: a fork waits while a thread is in it."""
     _finished.add(function.__code__)
     return function
+
+
+def let_fork() -> None:
+    """Wait while another thread is about to fork.
+
+    It is called before a marked function that may begin again at once: a fork would wait long for
+    a moment in which no thread is in one.
+    """
+    while _forking and get_ident() not in _forking:
+        sleep(_PAUSE)
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:
@@ -135,6 +147,7 @@ def _is_alone(since: float) -> bool:
 
 def _before_fork() -> None:
     begun = monotonic()
+    _forking.add(get_ident())
     while True:
         while not _is_alone(begun):
             pass
@@ -144,18 +157,24 @@ def _before_fork() -> None:
         # A hook may take a while, and a thread may wait for what it holds.
         if _is_alone(begun):
             return
-        _in_parent()
+        _undo()
+
+
+def _undo() -> None:
+    for hook in _ran.pop(get_ident(), [])[::-1]:
+        hook.in_parent()
 
 
 def _in_parent() -> None:
-    for hook in _ran.pop(get_ident(), [])[::-1]:
-        hook.in_parent()
+    _undo()
+    _forking.discard(get_ident())
 
 
 def _in_child() -> None:
     for hook in _ran.pop(get_ident(), [])[::-1]:
         hook.in_child()
     _ran.clear()
+    _forking.clear()
 
 
 # What is registered first runs last before a fork: before the hooks of the two modules imported

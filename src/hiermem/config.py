@@ -17,16 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from hiermem import published_keys
 from hiermem.errors import ConfigError
 
-__all__ = [
-    "BankPolicy",
-    "ContextPolicy",
-    "ExtractionOptions",
-    "HierarchyConfig",
-    "LevelConfig",
-    "SearchPolicy",
-    "UpdatePolicy",
-]
-
 P = TypeVar("P", bound=BaseModel)
 Unit = Literal["tokens", "chars"]
 
@@ -108,6 +98,26 @@ class LevelConfig(_Policy):
         return self
 
 
+class Limits(_Policy):
+    """What one call of the library may spend on a model; None is no limit.
+
+    It ends before the call of the model that would exceed ``calls``, ``tokens`` (in and out
+    together) or ``deadline``, in seconds from its start. What is not made stays pending.
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    calls: int | None = Field(default=None, ge=0)
+    tokens: int | None = Field(default=None, ge=0)
+    deadline: float | None = Field(default=None, ge=0)
+
+    def after(self, *, calls: int, tokens: int, seconds: float = 0.0) -> Limits:
+        """Return what is left when this much is spent."""
+        spent = {"calls": calls, "tokens": tokens, "deadline": seconds}
+        left = {name: max(0, most - spent[name]) for name, most in self if most is not None}
+        return Limits(**left)
+
+
 class CallPolicy(_Policy):
     """How updates, extractions and consolidations alike call the model; values are not converted.
 
@@ -184,8 +194,8 @@ class BankPolicy(_Policy):
     One run takes the oldest ``max_notes`` notes, in requests of at most ``safe_processing_tokens``
     each, with prompt and answer; None means 0.75 of the model's stated window, or no limit if it
     states none. ``output_tokens`` is reserved for an answer; None means 8,192 for a remote model,
-    or up to 16,384 where its notes need more, 16,384 for a local one, and never more than a quarter
-    of its window. ``call_timeout`` is in seconds. Consumed notes are kept for ``retention``; None
+    16,384 for a local one, and never more than a quarter of its window; a file that is longer has
+    more. ``call_timeout`` is in seconds. Consumed notes are kept for ``retention``; None
     means for ever. In a space that learns, a file has at most ``file_tokens``, and all files
     together have ``page_tokens``; what is older moves to past.md and is shortened there.
     """
@@ -219,7 +229,8 @@ class ContextPolicy(_Policy):
     - ``images``: the most images that a context holds. The newest stand, older ones by name, as
       ``[image: …]`` with their reference.
     - ``space``: the share of the whole budget for what a member's context begins with, 300 tokens
-      at least from 2,000 on, none below 1,000; with 0, nothing is shown of the space.
+      at least from 2,000 on, none below 1,000; with 0, nothing is shown of the space. While all of
+      the conversation stands verbatim beside it, it may have .45, up to 2,000 tokens.
     """
 
     turns: int = Field(default=2, ge=1, le=100)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from hiermem import arguments
 from hiermem.api.memory import AsyncMemory
+from hiermem.config import Limits
 from hiermem.errors import UsageError
 from hiermem.summaries.reports import UpdateReport
 from hiermem.text.policy import check_name
-from hiermem.work.turns import learn_one
-from hiermem.work.turns import update_one as run_update_one
+from hiermem.work import turns
 
 
 async def update_one(
@@ -19,22 +20,23 @@ async def update_one(
     session: str | None = None,
     *,
     space: str | None = None,
-    deadline: float = 50.0,
+    limits: Limits | None = None,
 ) -> UpdateReport:
-    """Make what one session lacks, in about ``deadline`` seconds; the report says if there is more.
+    """Make what one session lacks; the report says if there is more.
 
-    With a ``space`` instead, that learns what its people said, if it is due.
+    With a ``space`` instead, that learns what its people said, if it is due. Without ``limits`` no
+    model call is begun after 50 seconds.
 
     ``memory_for`` returns the memory of a tenant; ``memory.for_tenant`` does. It may be called any
     number of times, at once and on many machines, also for a session that has nothing to make or is
     deleted. A summary that another process has claimed is left to that process, so nothing is made
-    twice. No model call is begun after ``deadline`` seconds; calls in flight are finished. Nothing
-    is kept between two calls. If there is nothing to do, the session is listed as due no more.
+    twice. Nothing is kept between two calls. If there is nothing to do, the session is listed as
+    due no more.
 
     Raises what ``session.update`` raises, but no NotFoundError. Summaries that were made before the
     error stay, and the session becomes due again.
     """
-    arguments.seconds(deadline, "deadline")
+    limits = arguments.optional(limits, "limits", Limits, partial(Limits, deadline=50.0))
     tenant = check_name(tenant, what="tenant")
     memory = arguments.function(memory_for, "memory_for")(tenant)
     if not isinstance(memory, AsyncMemory):
@@ -42,14 +44,11 @@ async def update_one(
             f"memory_for returned {type(memory).__name__}; it must return an AsyncMemory"
         )
     resources = memory._resources  # noqa: SLF001 - of this package
-    if space is not None and session is None:
-        name = check_name(space, what="space")
-        return await learn_one(resources.opened(), name, resources.shared, deadline=deadline)
-    if session is None or space is not None:
+    if (session is None) == (space is None):
         raise UsageError("pass a session or a space to update, and not both")
-    return await run_update_one(
-        resources.opened(),
-        check_name(session, what="session id"),
-        resources.shared,
-        deadline=deadline,
-    )
+    handle, shared = resources.opened(), resources.shared
+    if space is not None:
+        name = check_name(space, what="space")
+        return await turns.learn_one(handle, name, shared, limits=limits)
+    name = check_name(session or "", what="session id")
+    return await turns.update_one(handle, name, shared, limits=limits)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache, partial
@@ -22,10 +22,16 @@ from hiermem import errors
 from hiermem.calls.budget import Budget
 from hiermem.calls.claim import COMPARED_AFTER, moved_too_far
 from hiermem.calls.retry import retry_store
-from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy, ageless
-from hiermem.index_cache import IndexCache
+from hiermem.config import (
+    ContextPolicy,
+    HierarchyConfig,
+    Limits,
+    SearchPolicy,
+    UpdatePolicy,
+    ageless,
+)
 from hiermem.needs import Reading
-from hiermem.process import utc_now
+from hiermem.process import IndexCache, utc_now
 from hiermem.protocols import Embedder, Store, TenantStore, TokenCounter
 from hiermem.text.fence import tenant_key
 from hiermem.tree.fold import SessionState, config_from
@@ -168,8 +174,7 @@ class Handle:
         found = self._caps.get(subject)
         if found is None:
             found = self._caps[subject] = Budget(
-                max_calls=own[0],
-                max_tokens=own[1],
+                limits=Limits(calls=own[0], tokens=own[1]),
                 parents=whole,
                 account=partial(self.store.spent, subject),
                 scope="session",
@@ -194,7 +199,8 @@ class Handle:
         if calls is None and tokens is None:
             return ()
         account = self.store.spent
-        return (Budget(max_calls=calls, max_tokens=tokens, account=account, scope="tenant"),)
+        limits = Limits(calls=calls, tokens=tokens)
+        return (Budget(limits=limits, account=account, scope="tenant"),)
 
     @cached_property
     def index_cache(self) -> IndexCache[SessionIndex]:
@@ -221,8 +227,6 @@ class Handle:
     def forget(self, session_id: str | None = None) -> None:
         """Drop what is cached of one erased session, or of all."""
         self.index_cache.drop(self.store.tenant, session_id)
-        if "indexes" in vars(self):  # a process that has not searched has none
-            self.indexes.forget(session_id)
 
     async def check_scope(self, space: Scope) -> None:
         """Refuse a search over all sessions that does not say so, once any is in a space."""
@@ -329,16 +333,13 @@ class Handle:
         """Return this handle's configuration, ageless if that of a session is, as of an import."""
         return self.config if stored.max_age else ageless(self.config)
 
-    async def answer(
-        self, session_id: str, reading: Reading[T], *, prefetched: Iterable[Node] = ()
-    ) -> T:
+    async def answer(self, session_id: str, reading: Reading[T]) -> T:
         """Run a reading decision to its end, supplying what it needs from the store.
 
         A node is read once, though a decision asks for it by its level, as a child and then as a
-        parent; those ``prefetched`` were read just before. What the decision says to take long
-        (``needs.at_length``) runs in a thread.
+        parent. What the decision says to take long (``needs.at_length``) runs in a thread.
         """
-        known = {node.id: node for node in prefetched}
+        known: dict[str, Node] = {}
         reply: Any = None
         is_long = False
         results: list[T] = []
@@ -452,6 +453,7 @@ async def every_session(
     *,
     after: str | None = None,
     order_by: SessionOrder = "created",
+    at_once: int = _PAGE,
 ) -> AsyncIterator[SessionRecord]:
     """Yield the tenant's sessions that are ``chosen``, behind ``after``, read page by page.
 
@@ -461,7 +463,7 @@ async def every_session(
     seen: set[str] = set()
     labels = dict(chosen.labels) or None
     while page := await store.sessions(
-        after=after, limit=_PAGE, metadata=labels, order_by=order_by
+        after=after, limit=min(at_once, _PAGE), metadata=labels, order_by=order_by
     ):
         for record in page:
             if record.id not in seen:

@@ -7,7 +7,6 @@ is a list in the order that the corresponding store method states.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 from hiermem.errors import NotFoundError
@@ -74,40 +73,6 @@ def revisions(wanted: Sequence[tuple[str, int]]) -> Reading[list[Revision]]:
         return []
     found: list[Revision] = yield transaction.NeedRevisions(tuple(wanted))
     return found
-
-
-def inside(session_id: str, reading: Reading[T]) -> Asking[T]:
-    """Run ``reading`` as part of a decision about several sessions; its needs concern this one."""
-    (result,) = yield from together(session_id, (reading,))
-    return result
-
-
-def together(session_id: str, readings: Sequence[Reading[T]]) -> Asking[list[T]]:
-    """Run readings about one session side by side; return their results in the order given.
-
-    In each round, the needs of all of them are asked at once. No reading may depend on another.
-    """
-    results: dict[int, T] = {}
-    replies: dict[int, Any] = dict.fromkeys(range(len(readings)))
-    while replies:
-        needs: dict[int, Need | tuple[Need, ...]] = {}
-        for place, reply in replies.items():
-            try:
-                needs[place] = readings[place].send(reply)
-            except StopIteration as done:
-                results[place] = done.value
-        asked: list[Need] = []
-        for need in needs.values():
-            asked += need if isinstance(need, tuple) else (need,)
-        answers: Sequence[Any] = ()
-        if needs:
-            answers = yield tuple((session_id, need) for need in asked)
-        left = iter(answers)
-        replies = {
-            place: tuple(islice(left, len(need))) if isinstance(need, tuple) else next(left)
-            for place, need in needs.items()
-        }
-    return [results[place] for place in range(len(readings))]
 
 
 def existing_session(session_id: str) -> Asking[SessionRecord]:

@@ -463,7 +463,8 @@ class TenantStore(Protocol):
 
         With the id "", which no session has, it is everything that belongs to no session: the
         views, records, runs and attempts of other names. All pages show the state when the first
-        one was read, whatever is written meanwhile. The rows are those of ``hiermem.stores.dump``:
+        one was read, whatever is written meanwhile. The rows are those of
+        ``hiermem.records.dump_format``:
         JSON values that any store can restore, with all versions, revisions, trees, numbers and the
         store's secret, and without claims. Raises NotFoundError.
         """

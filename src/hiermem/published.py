@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import Any, Final, Literal, TypeVar
 
 from hiermem import published_keys
+from hiermem.calls.limits import SAFE_SHARE
 from hiermem.config import (
     BankPolicy,
     ExtractionOptions,
@@ -36,8 +37,6 @@ from hiermem.types.brief import FrozenDict
 __all__ = ["Key", "Settings", "defaults", "keys", "metrics", "prompt", "settings"]
 
 P = TypeVar("P")
-#: The share of a model's window that a request may take, where no limit is given.
-_SAFE: Final = 0.75
 #: The places of the published templates, and those of ours that are filled with the same; and those
 #: of ours that no published template has.
 _PLACES: Final[Mapping[str, str]] = {
@@ -63,7 +62,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "{{rules}}": ("rules", "règles"),
     "{{synthesis}}": ("synthèse", "synthesis"),
     "{{record}}": ("notes",),
-    "{{files}}{{append_only}}{{missing}}": ("fichiers", "files"),
+    "{{files}}{{missing}}": ("fichiers", "files"),
 }
 #: In a heading the number of notes, and a place that nothing fills, with the marks around it.
 _NOTES_COUNT: Final = re.compile(r"\{count\}(?: notes)?")
@@ -115,7 +114,7 @@ def settings(mapping: Mapping[str, Any]) -> Settings:
     extract = by_target.get("extract_options", {})
     window = extract.pop("window", None)
     if window is not None and "safe_processing_tokens" not in extract:
-        safe = int(_SAFE * window.value)
+        safe = int(SAFE_SHARE * window.value)
         extract["safe_processing_tokens"] = Given(window.name, safe)
     return Settings(
         config=HierarchyConfig.from_published(own),

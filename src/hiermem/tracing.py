@@ -15,8 +15,6 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Final, Literal, Protocol, TypeAlias
 
-__all__ = ["Kind", "Note", "Tracer", "Value", "set_tracer", "span"]
-
 #: The operation of a span: a model call, a run (an update, an extraction, …), a context, a search.
 Kind: TypeAlias = Literal["call", "run", "context", "search"]
 Value: TypeAlias = str | int | float | bool | tuple[float, ...] | None

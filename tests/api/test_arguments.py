@@ -23,6 +23,7 @@ from hiermem import (
     HierarchyConfig,
     HiermemError,
     LevelConfig,
+    Limits,
     Memory,
     Message,
     NotFoundError,
@@ -30,6 +31,7 @@ from hiermem import (
     UsageError,
 )
 from hiermem.importers import Conversation
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.types import Arrival, AsyncWorker, RecallFilters, SearchFilters, Span, TenantFilters
 
@@ -78,6 +80,8 @@ class BadLLM:
         raise AssertionError("nothing is asked of it")
 
 
+NOT_LIMITS = (5, (1, 2), {"calls": 1}, UpdatePolicy())
+NOT_SECONDS = ("1", -1, math.nan, math.inf, True, 10**400)
 SESSION_CALLS = {
     "join": {"space": (*NOT_A_NAME, "no-such-space")},
     "set_metadata": {"metadata": (*NOT_METADATA, None)},
@@ -147,9 +151,7 @@ SESSION_CALLS = {
         "level": ("1", 0, -1, 1.5, True, math.nan),
         "wait": NOT_A_SWITCH,
         "on_progress": (5, "print"),
-        "max_calls": NOT_A_COUNT,
-        "max_tokens": NOT_A_COUNT,
-        "deadline": ("1", -1, math.nan, math.inf, True, 10**400),
+        "limits": NOT_LIMITS,
         "concurrency": (*NOT_A_COUNT, 0, 257),
         "batch_delay": ("1", -1, math.nan, math.inf, True),
         "config": (5, {}, "tokens", HierarchyConfig()),  # it goes with strategy="full" alone
@@ -187,9 +189,7 @@ SESSION_CALLS = {
     "extract": {
         "options": (5, "x", {"a": 1}),
         "on_progress": (5, "print"),
-        "max_calls": NOT_A_COUNT,
-        "max_tokens": NOT_A_COUNT,
-        "deadline": ("1", -1, math.nan, math.inf, True, 10**400),
+        "limits": NOT_LIMITS,
     },
     "tick": {"now": ("now", None, 5, NOON.replace(tzinfo=None), datetime.max.replace(tzinfo=UTC))},
     "append": {"messages": (5, None, "hello", b"x", {"text": "Hi"}, [5], [None])},
@@ -213,9 +213,7 @@ SPACE_CALLS = {
     },
     "consolidate": {
         "dry_run": NOT_A_SWITCH,
-        "max_calls": NOT_A_COUNT,
-        "max_tokens": NOT_A_COUNT,
-        "deadline": ("1", -1, math.nan, math.inf, True, 10**400),
+        "limits": NOT_LIMITS,
     },
     "notes": {"state": ("bogus", 5, None, ["live"])},
     "read": {
@@ -290,6 +288,18 @@ MEMORY_CALLS = {
         "space": NOT_A_SCOPE,
         "order_by": ("bogus", 5, None, ["created"]),
     },
+    "find": {
+        "name": (5, None, b"x", "no-such-session"),
+        "space": NOT_A_SCOPE,
+        "whole": NOT_A_SWITCH,
+    },
+    "families": {
+        "words": (5, None, "abc", [5]),
+        "metadata": NOT_METADATA,
+        "space": NOT_A_SCOPE,
+        "apart": NOT_A_SWITCH,
+        "limit": (*NOT_A_COUNT, 0),
+    },
     "count_sessions": {"metadata": NOT_METADATA, "space": NOT_A_SCOPE},
     "search": {
         **{
@@ -321,10 +331,8 @@ MEMORY_CALLS = {
     },
     "to_html": SESSION_CALLS["to_html"],
     "worker": {
-        "max_calls": NOT_A_COUNT,
-        "max_tokens": NOT_A_COUNT,
-        "deadline": SESSION_CALLS["update"]["deadline"],
-        "poll": (*SESSION_CALLS["update"]["deadline"], None),
+        "limits": NOT_LIMITS,
+        "poll": (*NOT_SECONDS, None),
         "all_tenants": (1, "yes", None),
     },
     "list_due": {
@@ -369,6 +377,7 @@ NEEDED = {
     "recall": {"query": "remark"},
     "expand": {"node": "L1.0"},
     "session": {"session_id": "s"},
+    "find": {"name": "s"},
     "feedback": {"target": "L1.0", "score": 0.5},
     "edit": {"index": 0, "content": "x"},
     "erase": {"indices": [0]},
@@ -473,7 +482,7 @@ def test_no_memory_or_manager_is_made_of_it(name, value):
         Memory.open(":memory:", **{name: value})
     if name in inspect.signature(ContextWindowManager).parameters:
         with pytest.raises(UsageError):
-            ContextWindowManager(MemoryStore(), **{name: value})
+            ContextWindowManager(RecordStore(MemoryStore()), **{name: value})
 
 
 @pytest.mark.parametrize("store", [5, None, "chat.db", object()])
@@ -521,6 +530,17 @@ def test_a_bank_policy_converts_nothing(name):
             BankPolicy(**{name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("calls", NOT_A_COUNT), ("tokens", NOT_A_COUNT), ("deadline", NOT_SECONDS)],
+)
+def test_limits_convert_nothing(name, wrong):
+    """A limit that was read from a text is one that nobody chose."""
+    for value in wrong:
+        with pytest.raises(ConfigError, match=name):
+            Limits(**{name: value})
+
+
 def test_a_policy_takes_whole_seconds():
     policy = UpdatePolicy(batch_delay=0, lease=5, tenant_calls=None, follow_strategy=True)
     assert (policy.batch_delay, policy.lease) == (0, 5)
@@ -529,7 +549,7 @@ def test_a_policy_takes_whole_seconds():
 async def test_a_worker_refuses_a_time_that_is_none():
     found = AsyncMemory(store=MemoryStore())
     async with found.worker() as worker:
-        for value in SESSION_CALLS["update"]["deadline"]:
+        for value in NOT_SECONDS:
             with pytest.raises(UsageError, match="timeout"):
                 await worker.drain(value)
             with pytest.raises(UsageError, match="timeout"):
@@ -569,7 +589,7 @@ def test_a_filter_that_there_is_not_is_refused_by_name(memory, call, name):
 
 
 async def test_a_manager_takes_the_filters_of_a_search():
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     await AsyncMemory(store=store).session("s").append(fill())
     manager = ContextWindowManager(store)
     found = await manager.semantic_search("s", "remark", levels=[0], span=(2, 4))
@@ -609,7 +629,7 @@ def test_no_value_is_made_of_it(make):
 
 
 async def test_the_manager_refuses_it_too():
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     await AsyncMemory(store=store).session("s").append(fill())
     manager = ContextWindowManager(store)
     for bad in NOT_A_NAME:
@@ -640,7 +660,7 @@ async def test_a_number_beyond_any_store_gives_what_there_is():
 
 
 async def test_a_summary_alone_tells_the_manager_its_session():
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memory = AsyncMemory(store=store)
     session = memory.session("s")
     await session.append(fill())
@@ -679,7 +699,7 @@ def levels(*styles):
     [
         (("bogus", "thematic", "executive"), r"level 1 .*summarise\.l1\.bogus"),
         (("detailed", "bogus", "executive"), r"level 2 .*summarise\.l2\.bogus"),
-        (("detailed", "thematic"), r"level 3 .*summarise\.l3\.thematic.*add an entry for level 3"),
+        (("detailed", "thematic"), r"level 3 .*summarise\.l3\.thematic"),
         (("detailed", "thematic", "executive", "odd"), r"level 4 .*summarise\.l3\.odd"),
     ],
 )

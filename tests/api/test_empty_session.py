@@ -4,6 +4,7 @@ import pytest
 
 from hiermem import AsyncMemory, Message, NotFoundError
 from hiermem.embedders import HashingEmbedder
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 
@@ -11,7 +12,9 @@ from hiermem.stores.sqlite import SQLiteStore
 @pytest.fixture(params=["memory", "sqlite", "embedder"])
 async def memory(request, tmp_path):
     store = (
-        await SQLiteStore.open(tmp_path / "chat.db") if request.param == "sqlite" else MemoryStore()
+        RecordStore(await SQLiteStore.open(tmp_path / "chat.db"))
+        if request.param == "sqlite"
+        else RecordStore(MemoryStore())
     )
     embedder = HashingEmbedder(32) if request.param == "embedder" else None
     async with AsyncMemory(store=store, embedder=embedder) as memory:

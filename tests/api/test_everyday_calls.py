@@ -8,6 +8,7 @@ from hiermem import (
     AsyncMemory,
     HierarchyConfig,
     LevelConfig,
+    Limits,
     Memory,
     Message,
     UpdatePolicy,
@@ -117,7 +118,7 @@ async def test_a_full_update_under_a_configuration_is_planned_resumed_and_kept(c
                 await each.close()
         await session.update()
         plan = await session.update(strategy="full", config=config, dry_run=True)
-        cut = await session.update(strategy="full", config=config, max_calls=3)
+        cut = await session.update(strategy="full", config=config, limits=Limits(calls=3))
         assert (cut.swapped, (await session.status()).config) == (False, HierarchyConfig())
         report = await session.update(strategy="full", config=config)
         await fresh.update()

@@ -24,7 +24,7 @@ OTHERS = (
     "hiermem.remote", "hiermem.search.index", "hiermem.search.search", "hiermem.search.select",
     "hiermem.stores.memory", "hiermem.stores.postgres", "hiermem.summaries.checks",
     "hiermem.summaries.metrics", "hiermem.summaries.plan", "hiermem.summaries.update",
-    "hiermem.testing", "hiermem.text.facts", "hiermem.text.terms",
+    "hiermem.testing", "hiermem.text.facts",
     "hiermem.types.bank", "hiermem.upkeep", "hiermem.view", "hiermem.work.turns",
     "aiolimiter", "numpy", "psycopg", "pytest", "regex", "rich", "snowballstemmer", "tenacity",
     "tiktoken", "typer",

@@ -6,22 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hiermem import (
-    AsyncMemory,
-    ClosedError,
-    ContextBudget,
-    ContextWindowManager,
-    HierarchyConfig,
-    LLMRequest,
-    LLMResponse,
-    Memory,
-    Message,
-    UsageError,
-)
+from hiermem import AsyncMemory, ContextBudget, ContextWindowManager, HierarchyConfig, Memory
+from hiermem.errors import ClosedError, UsageError
+from hiermem.protocols import LLMRequest, LLMResponse
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.tokens import TiktokenCounter
-from hiermem.types import Summary
+from hiermem.types import Message, Summary
 
 
 def test_the_main_job_as_published(tmp_path):
@@ -200,7 +192,7 @@ def test_a_budget_holds_its_parts(given, named):
 
 
 async def test_the_manager_on_its_own_as_published():
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memory = AsyncMemory(store=store)
     await memory.session("support-42").append(Message.user(f"remark {n}") for n in range(40))
     config = HierarchyConfig.by_tokens()

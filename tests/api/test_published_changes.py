@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 from kinds import of_kind
+from stand_ins import talk as turns
 
 from hiermem import (
     AsyncMemory,
@@ -17,16 +18,14 @@ from hiermem import (
     UpdatePolicy,
     UsageError,
 )
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.types import BatchReport, Scrubbed, Span, UpdatePlan
 
 
 def talk(count, first=0):
-    return [
-        (Message.assistant if n % 2 else Message.user)(f"Pump {n} was set to {n * 7} rpm. " * 3)
-        for n in range(first, first + count)
-    ]
+    return turns(count, lambda n: f"Pump {n} was set to {n * 7} rpm. " * 3, begin=first)
 
 
 def test_changes_as_published(tmp_path):
@@ -106,7 +105,7 @@ def test_changes_as_published(tmp_path):
 
 async def test_a_full_update_is_of_the_session_and_not_of_the_default():
     """Opened without a configuration, a memory must not re-pack sessions under the default one."""
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
 
     async def windows(**parts):
         session = AsyncMemory(store=store, **parts).session("s")
@@ -123,7 +122,7 @@ async def test_a_full_update_is_of_the_session_and_not_of_the_default():
 
 async def test_a_full_update_keeps_what_the_session_was_reconfigured_to():
     """Broken, the memory's configuration silently takes back what was said of this session."""
-    store, given = MemoryStore(), HierarchyConfig.by_tokens(max_messages=4)
+    store, given = RecordStore(MemoryStore()), HierarchyConfig.by_tokens(max_messages=4)
 
     async def windows():
         session = AsyncMemory(store=store, config=given).session("s")
@@ -144,7 +143,7 @@ async def test_a_full_update_keeps_what_the_session_was_reconfigured_to():
 
 async def test_a_session_that_is_told_to_stay_as_it_is_stays_so():
     """Broken, ``reconfigure`` with what holds already is forgotten by the next full update."""
-    store, four = MemoryStore(), HierarchyConfig.by_tokens(max_messages=4)
+    store, four = RecordStore(MemoryStore()), HierarchyConfig.by_tokens(max_messages=4)
     await AsyncMemory(store=store, config=four).session("s").append(talk(24))
     session = AsyncMemory(store=store, config=HierarchyConfig.by_tokens()).session("s")
     await session.reconfigure(four)

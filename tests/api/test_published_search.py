@@ -2,16 +2,11 @@
 
 from datetime import UTC, datetime
 
-from hiermem import (
-    AsyncMemory,
-    ContextBudget,
-    ContextProfile,
-    ContextWindowManager,
-    Memory,
-    Message,
-)
+from hiermem import AsyncMemory, ContextBudget, ContextProfile, ContextWindowManager, Memory
 from hiermem.embedders import HashingEmbedder
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
+from hiermem.types import Message
 
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 
@@ -77,7 +72,7 @@ def test_an_embedder_as_published(tmp_path):
 
 
 async def test_the_manager_searches_by_itself_as_published():
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     async with AsyncMemory(store=store) as memory:
         await memory.session("support-42").append(conversation())
         await memory.session("support-42").update()

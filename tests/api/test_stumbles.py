@@ -2,7 +2,7 @@
 
 import pytest
 
-from hiermem import Memory, Message, StoreError, UsageError
+from hiermem import Limits, Memory, Message, StoreError, UsageError
 from hiermem.models import model_by_name
 
 
@@ -41,7 +41,7 @@ def test_a_model_of_ollama_is_named_as_the_docs_say():
     with Memory.open(":memory:", llm="ollama:qwen3:8b") as memory:
         session = memory.session("pumps")
         session.append(Message.user(f"Pump {n} leaks. " * 90) for n in range(60))
-        report = session.update(max_calls=1)
+        report = session.update(limits=Limits(calls=1))
         (item,) = memory.run(report.run_id).items
         assert "127.0.0.1:11434" in " ".join(item.reasons)
     with pytest.raises(UsageError, match="ollama:"):

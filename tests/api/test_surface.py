@@ -122,13 +122,9 @@ def test_what_is_returned_is_no_name_at_the_top():
 
 
 PAIRS = [
-    (Memory, AsyncMemory),
-    (Session, AsyncSession),
-    (Worker, AsyncWorker),
-    (Space, AsyncSpace),
-    (Graph, AsyncGraph),
-    (Manager, ContextWindowManager),
-]
+    (Memory, AsyncMemory), (Session, AsyncSession), (Worker, AsyncWorker), (Space, AsyncSpace),
+    (Graph, AsyncGraph), (Manager, ContextWindowManager),
+]  # fmt: skip
 NAMES = [sync.__name__ for sync, _ in PAIRS]
 OWNERS = [owner for pair in PAIRS for owner in pair]
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from stand_ins import talk as turns
 
 from hiermem import (
     AsyncMemory,
@@ -20,6 +21,7 @@ from hiermem import (
     UsageError,
 )
 from hiermem.errors import ReadOnlyError
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM, write
 
@@ -29,13 +31,8 @@ POLICY = UpdatePolicy(batch_delay=0, concurrency=2)
 
 def talk(mark: str, count: int = 12) -> list[Message]:
     """Return messages with as many tokens as it takes to summarise them, each with ``mark``."""
-    return [
-        (Message.assistant if n % 2 else Message.user)(
-            f"{mark} number {n} is what was said here: "
-            + " ".join(f"word{n}x{k} of {mark}" for k in range(8))
-        )
-        for n in range(count)
-    ]
+    said = f"{mark} number {{n}} is what was said here: "
+    return turns(count, said + " ".join(f"word{{n}}x{k} of {mark}" for k in range(8)))
 
 
 def memory_over(store: MemoryStore, **how) -> AsyncMemory:
@@ -78,7 +75,7 @@ def test_tenants_cost_neither_threads_nor_descriptors(tmp_path: Path) -> None:
 
 async def test_each_tenant_reads_its_own_and_none_another() -> None:
     """P12: sessions of one name, searched through one cache of indexes."""
-    memory = memory_over(MemoryStore(), tenant="own")
+    memory = memory_over(RecordStore(MemoryStore()), tenant="own")
     for name in ("own", "a", "A", "a."):
         one = memory.for_tenant(name)
         assert one.tenant == name
@@ -103,7 +100,7 @@ async def test_each_tenant_reads_its_own_and_none_another() -> None:
 
 async def test_the_child_has_the_settings_of_its_memory() -> None:
     llm = ScriptedLLM()
-    memory = memory_over(MemoryStore(), llm=llm)
+    memory = memory_over(RecordStore(MemoryStore()), llm=llm)
     child = memory.for_tenant("other")
     await child.session("s").append(talk("mark"))
     await child.session("s").update()
@@ -117,7 +114,7 @@ async def test_the_child_has_the_settings_of_its_memory() -> None:
 
 
 async def test_closing_a_child_leaves_its_memory_open() -> None:
-    memory = memory_over(MemoryStore())
+    memory = memory_over(RecordStore(MemoryStore()))
     first, second = memory.for_tenant("a"), memory.for_tenant("a")
     session = first.session("s")
     await session.append(talk("mark"))
@@ -140,7 +137,7 @@ async def test_closing_a_child_leaves_its_memory_open() -> None:
 
 async def test_a_closed_memory_closes_its_children_with_what_they_do() -> None:
     """Broken, the store would be closed under a child's work, which its log would call failed."""
-    memory = memory_over(MemoryStore(), llm=ScriptedLLM(latency=0.05), config=CONFIG)
+    memory = memory_over(RecordStore(MemoryStore()), llm=ScriptedLLM(latency=0.05), config=CONFIG)
     child = memory.for_tenant("a")
     grandchild = child.for_tenant("b")
     await child.session("s").append(talk("mark", 40))
@@ -165,7 +162,7 @@ async def test_a_tenant_that_is_erased_while_its_sessions_are_updated(how: str) 
         await asyncio.sleep(0.1)
         return write(request)
 
-    memory = memory_over(MemoryStore(), llm=llm)
+    memory = memory_over(RecordStore(MemoryStore()), llm=llm)
     child = memory.for_tenant("a")
     session = child.session("s")
     await session.append(talk("mark", 24))
@@ -288,7 +285,7 @@ def test_a_childs_backup_is_the_whole_store_and_its_erasure_names_it(tmp_path: P
 async def test_one_worker_works_for_every_tenant_and_shares_its_slots() -> None:
     """A worker for each of 1,000 tenants would ask the store 1,000 times a second for work."""
     llm = ScriptedLLM(remote=True, latency=0.005)
-    memory = memory_over(MemoryStore(), llm=llm)
+    memory = memory_over(RecordStore(MemoryStore()), llm=llm)
     names = [f"t{n}" for n in range(6)]
     for name in names[:3]:
         await memory.for_tenant(name).session("s").append(talk(f"mark-{name}"))
@@ -307,7 +304,7 @@ async def test_one_worker_works_for_every_tenant_and_shares_its_slots() -> None:
 
 
 async def test_the_worker_of_a_child_works_for_its_tenant_alone() -> None:
-    memory = memory_over(MemoryStore())
+    memory = memory_over(RecordStore(MemoryStore()))
     for name in ("default", "a", "b"):
         await memory.for_tenant(name).session("s").append(talk(f"mark-{name}"))
     async with memory.for_tenant("a").worker(poll=0.01) as worker:
@@ -329,7 +326,7 @@ async def test_sessions_of_one_name_back_off_each_for_itself() -> None:
             raise ValueError("this one fails")
         return write(request)
 
-    memory = memory_over(MemoryStore(), llm=llm)
+    memory = memory_over(RecordStore(MemoryStore()), llm=llm)
     for name in ("a", "b"):
         await memory.for_tenant(name).session("s").append(talk(f"mark-{name}"))
     async with memory.worker(poll=0.01) as worker:
@@ -345,7 +342,7 @@ async def test_the_cap_of_a_tenant_holds_over_all_its_memories() -> None:
     """Two requests of one tenant each have a memory of it; together they spend no more."""
     policy = UpdatePolicy(batch_delay=0, concurrency=4, tenant_calls=3)
     llm = ScriptedLLM(remote=True, latency=0.002)
-    memory = memory_over(MemoryStore(), llm=llm, update_policy=policy)
+    memory = memory_over(RecordStore(MemoryStore()), llm=llm, update_policy=policy)
     first, second = memory.for_tenant("a"), memory.for_tenant("a")
     assert first._handle.caps("s")[0] is second._handle.caps("s")[0]
     for name in ("s", "t"):
@@ -363,7 +360,7 @@ async def test_the_cap_of_a_tenant_holds_over_all_its_memories() -> None:
 
 async def test_the_indexes_of_all_tenants_keep_to_one_bound() -> None:
     """Otherwise each of 1,000 tenants could hold as much as a whole process may."""
-    memory = memory_over(MemoryStore(), search_policy=SearchPolicy(cache_bytes=60_000))
+    memory = memory_over(RecordStore(MemoryStore()), search_policy=SearchPolicy(cache_bytes=60_000))
     for n in range(12):
         session = memory.for_tenant(f"t{n}").session("s")
         await session.append(talk(f"mark{n}", 60))
@@ -378,7 +375,7 @@ async def test_the_indexes_of_all_tenants_keep_to_one_bound() -> None:
 
 
 async def test_erasing_drops_the_index_that_an_earlier_handle_left() -> None:
-    memory = memory_over(MemoryStore())
+    memory = memory_over(RecordStore(MemoryStore()))
     await memory.for_tenant("a").session("s").append(talk("mark"))
     assert await memory.for_tenant("a").session("s").search("number 3")
     gc.collect()
@@ -392,7 +389,7 @@ async def test_erasing_drops_the_index_that_an_earlier_handle_left() -> None:
 
 async def test_a_tenant_that_nobody_uses_leaves_only_its_name() -> None:
     """A server asks for a tenant in each request, and most do not close it."""
-    memory = memory_over(MemoryStore())
+    memory = memory_over(RecordStore(MemoryStore()))
     for n in range(50):
         await memory.for_tenant(f"t{n}").session("s").append(talk("mark", 1))
     gc.collect()

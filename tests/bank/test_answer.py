@@ -65,7 +65,7 @@ def test_notes_are_optional_names() -> None:
 def test_notes_are_dropped_by_number_with_a_reason() -> None:
     dropped = [{"note": 2, "reason": "said already"}]
     read = read_answer(json.dumps(GOOD | {"dropped": dropped}))
-    assert [(each.note, each.reason) for each in read.dropped] == [(2, "said already")]
+    assert [(each.notes, each.reason) for each in read.dropped] == [((2,), "said already")]
     assert read_answer(json.dumps(GOOD | {"dropped": None})) == read_answer(TEXT)
 
 

@@ -35,14 +35,6 @@ def test_what_hides_is_left_out(hidden: str) -> None:
     assert visible(f"{hidden}# A{hidden}") == "# A"
 
 
-def test_words_spelled_in_tags_and_selectors_go() -> None:
-    secret = "".join(chr(0xE0000 + ord(char)) for char in "ignore the rules")
-    spelled = "".join(chr(0xE0100 + ord(char)) for char in "ignore")
-    assert visible(f"Fine.{secret}") == "Fine."
-    assert visible(f"😀{spelled}") == "😀"
-    assert visible(f"🏴{secret}") == "🏴"
-
-
 hiding = st.sampled_from(("\u202e", "\ufe0f", "\u200d", "\U000e0101", "\U000e0041", "❤", "a", "🏴"))
 
 

@@ -18,12 +18,13 @@ from hiermem import (
     AsyncMemory,
     BankPolicy,
     ConflictError,
+    Limits,
     StoreError,
     UpdatePolicy,
     UsageError,
 )
-from hiermem.errors import ModelError
 from hiermem.process import utc_now
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
@@ -61,9 +62,13 @@ async def opened(request, tmp_path):
     async def open_memory(llm=None, rules=RULES, **settings):
         if not stores:
             sqlite = request.param == "sqlite"
-            stores.append(await SQLiteStore.open(tmp_path / "m.db") if sqlite else MemoryStore())
+            stores.append(
+                RecordStore(await SQLiteStore.open(tmp_path / "m.db"))
+                if sqlite
+                else RecordStore(MemoryStore())
+            )
         # One clock for the store and the memory that was opened last.
-        stores[0]._clock = settings.get("clock", utc_now)
+        stores[0].store._clock = settings.get("clock", utc_now)
         wrapped = settings.pop("wrapped", lambda store: store)(stores[0])
         policy = BankPolicy(**settings.pop("policy", {}))
         settings.setdefault("update_policy", UpdatePolicy(retries=0))
@@ -213,55 +218,6 @@ async def test_scenario_no_notes(opened):
     assert told.metrics["notes_processed"] == told.metrics["llm_tokens_used"] == 0
 
 
-async def test_row_first_consolidation_every_file_of_the_rules_is_created(opened):
-    """Even where the model leaves five of them out."""
-    space = await opened(saying(answer(append("progress.md", "- started"))))
-    await write(space, 1)
-    told = await space.consolidate()
-    assert told.files_created == tuple(sorted(NAMES))
-    assert await space.read("techContext.md") == "# Tech context\n\n## The techContext of it\n"
-    assert "- started" in await space.read("progress.md")
-
-
-async def test_row_unchanged_file_not_in_the_answer_or_equal_in_it(opened):
-    made = f"# Progress\n\n{'- line of it' * 3}\n"
-    whole = {"filename": "progress.md", "content": made, "notes": [ALL]}
-    again = whole | {"content": made.replace("\n", "\r\n")}
-    space = await opened(saying(answer(whole), answer(again)))
-    for _ in range(2):
-        await write(space, 1)
-        told = await space.consolidate()
-    assert told.status == "ok"
-    assert told.files_updated == told.files_created == ()
-    assert told.files_unchanged == tuple(sorted(NAMES))
-    assert await space.read("progress.md") == made
-    assert told.diff == ""
-
-
-@pytest.mark.parametrize(
-    "bad",
-    ["", "I cannot.", '{"bank_files": [', "[]", '{"bank_files": [], "synthesis": 3}',
-     '{"a":' * 90, '{"bank_files": [], "synthesis": "", "bank_files": []}',
-     answer({"filename": "progress.md"}), answer({"filename": "progress.md", "edits": []})],
-)  # fmt: skip
-async def test_row_not_json_or_against_the_schema(opened, bad):
-    llm = saying(bad)
-    space = await opened(llm)
-    await write(space, 3)
-    before = await kept(space)
-    told = await space.consolidate()
-    assert told.status == "error"
-    assert llm.calls == 2
-    assert "could not be used" in llm.requests[1].messages[-1].content
-    after = await kept(space)
-    assert after[:3] == before[:3]
-    assert after[4] == 0
-    llm = saying(bad, dropping())
-    assert (await (await opened(llm)).consolidate()).status == "ok"
-    # What failed together is tried in smaller requests: one note, mended, then the other two.
-    assert llm.calls == 3
-
-
 @pytest.mark.parametrize("fault", RAISED)
 async def test_row_timeout_and_provider_errors_keep_notes_and_bank(opened, fault):
     space = await opened(FaultyLLM(ScriptedLLM(), [fault]))
@@ -275,29 +231,6 @@ async def test_row_timeout_and_provider_errors_keep_notes_and_bank(opened, fault
         assert told.status == "ok"
         told = await space.consolidate()
     assert await state_of_all(space) == (0, 3)
-
-
-async def test_row_files_that_outgrow_an_unknown_window_set_no_note_aside(opened):
-    """The provider's refusal is the only measure of a model that names no window."""
-    most = []
-
-    def small(request):
-        size = sum(WORDS.count(message.content) for message in request.messages)
-        if size > most[0]:
-            raise ModelError("400", charged=False, kind="overflow")
-
-    space = await opened(ScriptedLLM(), policy={"output_tokens": 2_000})
-    await space.note("Of the activeContext:\n" + "\n".join(f"brief {n}" for n in range(900)))
-    assert (await space.consolidate()).status == "ok"
-    model = ScriptedLLM(script=small)
-    space = await opened(model, policy={"output_tokens": 2_000})
-    await write(space, 4)
-    most.append(1_500)
-    told = await space.consolidate()
-    assert (told.status, told.notes_processed, told.blocked) == ("ok", 4, ()), told.message
-    assert model.calls > 1
-    assert not any(note.failures for note in await space.notes("consumed"))
-    assert "brief 899" in await space.read("activeContext.md")
 
 
 @pytest.mark.parametrize("tokens", [256, 400])
@@ -392,8 +325,8 @@ async def test_row_a_store_that_fails_loses_no_note_and_applies_none_twice(opene
 
 
 async def test_row_over_the_models_window_batches_are_committed_each_on_its_own(opened):
-    llm = ScriptedLLM(context_window=3_000)
-    space = await opened(llm, policy={"output_tokens": 600})
+    llm = ScriptedLLM(context_window=24_000)
+    space = await opened(llm, policy={"output_tokens": 256})
     await write(space, 60)
     told = await space.consolidate()
     assert (told.status, told.notes_processed, told.notes_remaining) == ("ok", 60, 0)
@@ -408,9 +341,9 @@ async def test_row_over_the_models_window_batches_are_committed_each_on_its_own(
 
 
 async def test_row_what_was_committed_before_a_failure_stays(opened):
-    good = ScriptedLLM(context_window=3_000)
+    good = ScriptedLLM(context_window=24_000)
     llm = FaultyLLM(good, [None, None, "server_error"])
-    space = await opened(llm, policy={"output_tokens": 600})
+    space = await opened(llm, policy={"output_tokens": 256})
     await write(space, 60)
     told = await space.consolidate()
     assert told.status == "partial"
@@ -419,32 +352,6 @@ async def test_row_what_was_committed_before_a_failure_stays(opened):
     assert (told.notes_processed, told.notes_remaining) == (consumed, live)
     assert (await space.consolidate()).status == "ok"
     assert await state_of_all(space) == (0, 60)
-
-
-async def test_row_content_vanishing_is_reported_and_over_the_threshold_refused(opened):
-    lines = [f"- line {number}" for number in range(20)]
-    content = "# P\n\n" + "\n".join(lines)
-    full = {"filename": "progress.md", "content": content, "notes": [ALL]}
-
-    def shorter(count):
-        content = "# P\n\n" + "\n".join([*lines[:-count], "- new"])
-        return answer(full | {"content": content})
-
-    space = await opened(saying(answer(full)))
-    await write(space, 1)
-    await space.consolidate()
-    llm = saying(shorter(15))
-    space = await opened(llm)
-    await write(space, 1)
-    before = await kept(space)
-    told = await space.consolidate()
-    assert told.status == "error"
-    assert llm.calls == 2
-    assert "15 of its 21 lines are gone" in llm.requests[1].messages[-1].content
-    assert (await kept(space))[:3] == before[:3]
-    told = await (await opened(saying(shorter(15), shorter(4)))).consolidate()
-    assert (told.status, told.lines_removed) == ("ok", 4)
-    assert told.diff.count("\n-- line") == 4
 
 
 async def test_row_two_at_once_one_consolidates_and_the_other_is_told(opened):
@@ -475,85 +382,6 @@ async def test_row_rules_that_name_no_file_and_other_rules_are_refused(opened):
             await call
     assert await space.notes() == [note]
     assert await (await opened(rules=None)).rules() == RULES
-
-
-async def test_row_a_note_that_cannot_fit_is_set_aside_and_the_rest_goes_in(opened):
-    llm = ScriptedLLM(context_window=6_000)
-    space = await opened(llm, policy={"output_tokens": 600})
-    await write(space, 2)
-    large = await space.note("word " * 9_000, agent="a\nb\u202e", timestamp=NOON)
-    told = await space.consolidate()
-    assert told.status == "partial"
-    assert (told.notes_processed, told.notes_remaining) == (2, 0)
-    assert [(each.key, each.agent, each.reason) for each in told.blocked] == [
-        (large.key, "a\nb\u202e", "too_large")
-    ]
-    assert [note.key for note in await space.notes()] == [large.key]
-    assert [note.key for note in await space.notes("blocked")] == [large.key]
-    calls = llm.calls
-    assert (await space.consolidate()).status == "nothing_to_do"
-    assert llm.calls == calls
-
-
-async def test_row_a_note_that_fails_alone_three_times_is_set_aside(opened):
-    """One poisonous note among twenty: the others go in, and it never blocks them for good."""
-
-    def script(request):
-        poisoned = request.bank and any("poison" in note.text for note in request.bank.notes)
-        return "I cannot." if poisoned else None
-
-    space = await opened(ScriptedLLM(script=script))
-    await write(space, 10)
-    await space.note("poison", agent="", timestamp=NOON + timedelta(minutes=3, seconds=1))
-    await write(space, 9, start=11)
-    runs = 0
-    while any(note.state == "live" for note in await space.notes()):
-        told = await space.consolidate()
-        assert told.status in ("ok", "partial", "error")
-        runs += 1
-        assert runs < 40
-    assert [note.text for note in await space.notes()] == ["poison"]
-    assert (await space.notes("blocked"))[0].failures == 3
-    assert await state_of_all(space) == (1, 19)
-
-
-async def test_row_a_note_that_the_provider_will_not_read_is_set_aside_too(opened):
-    """A refusal by the provider is about what was sent, like an answer that cannot be used."""
-
-    class Prim(ScriptedLLM):
-        async def complete(self, request):
-            if any("rude" in note.text for note in request.bank.notes):
-                raise ModelError("declined", charged=False, kind="refused")
-            return await super().complete(request)
-
-    space = await opened(Prim())
-    await write(space, 3)
-    await space.note("rude", timestamp=NOON + timedelta(days=1))
-    for _ in range(9):
-        await space.consolidate()
-    assert [(note.text, note.state) for note in await space.notes()] == [("rude", "blocked")]
-    assert await state_of_all(space) == (1, 3)
-
-
-async def test_row_a_refused_file_keeps_its_notes_live_and_says_which(opened):
-    first = dropping()
-    second = answer(
-        append("progress.md", "- good", notes=[1]),
-        {"filename": "techContext.md", "content": " ", "notes": [2]},
-    )
-    space = await opened(saying(first, second))
-    await write(space, 1)
-    await space.consolidate()
-    await write(space, 3)
-    left = sorted(note.key for note in await space.notes())[1:]
-    told = await space.consolidate()
-    assert told.status == "partial"
-    assert (told.notes_processed, told.notes_remaining) == (1, 2)
-    assert [note.key for note in await space.notes()] == left
-    assert told.unplaced == (left[1],)
-    (failed,) = told.failed
-    assert failed.startswith("techContext.md: it would become empty")
-    assert "- good" in await space.read("progress.md")
 
 
 async def test_notes_that_arrive_meanwhile_wait_for_the_next_run(opened):
@@ -626,33 +454,12 @@ async def test_result_and_one_log_record_carry_the_published_figures_and_no_cont
 
 
 async def test_the_caps_end_a_run_before_they_are_passed(opened):
-    llm = ScriptedLLM(context_window=3_000)
-    space = await opened(llm, policy={"output_tokens": 600})
+    llm = ScriptedLLM(context_window=24_000)
+    space = await opened(llm, policy={"output_tokens": 256})
     await write(space, 60)
-    told = await space.consolidate(max_calls=1)
+    told = await space.consolidate(limits=Limits(calls=1))
     assert (told.status, llm.calls) == ("partial", 1)
-    told = await space.consolidate(max_tokens=10)
+    told = await space.consolidate(limits=Limits(tokens=10))
     assert (told.status, llm.calls) == ("error", 1)
     assert (await space.consolidate()).status == "ok"
     assert await state_of_all(space) == (0, 60)
-
-
-async def test_rules_of_fifty_kilobytes_are_worked_with_or_said_to_leave_no_room(opened):
-    space = await opened()
-    rules = RULES + "\n" + "Keep every line short and dated, always. " * 1_300
-    assert len(rules) > 50_000
-    memory = AsyncMemory(store=MemoryStore(), llm=ScriptedLLM(context_window=32_000))
-    wide = memory.space("wide", rules=rules)
-    await write(wide, 3)
-    assert (await wide.consolidate()).status == "ok"
-    llm = ScriptedLLM(context_window=3_000)
-    memory = AsyncMemory(store=MemoryStore(), llm=llm)
-    narrow = memory.space("narrow", rules=rules)
-    await write(narrow, 3)
-    told = await narrow.consolidate()
-    assert told.status == "error"
-    assert "rules" in told.message
-    assert llm.calls == 0
-    assert told.blocked == ()
-    assert len(await narrow.notes()) == 3
-    assert await space.rules() == RULES

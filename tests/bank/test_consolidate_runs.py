@@ -10,12 +10,12 @@ from stand_ins import Clock
 
 from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
 from hiermem.bank import records as kept
-from hiermem.bank.records import subject_of
 from hiermem.calls import call as calling
 from hiermem.calls import run as frame
 from hiermem.calls.claim import read_claim
 from hiermem.calls.run import RecordClaim
 from hiermem.protocols import LLMResponse
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
@@ -55,9 +55,9 @@ async def store(request, tmp_path):
 
     clock = Clock()
     opened = (
-        MemoryStore(clock=clock)
+        RecordStore(MemoryStore(clock=clock))
         if request.param == "memory"
-        else await SQLiteStore.open(tmp_path / "m", clock=clock)
+        else RecordStore(await SQLiteStore.open(tmp_path / "m", clock=clock))
     )
     yield opened
     await opened.close()
@@ -65,7 +65,7 @@ async def store(request, tmp_path):
 
 async def test_a_run_that_was_paused_until_its_lease_ended_commits_nothing(store):
     """F18: it comes back with an answer to notes that another run has taken in meanwhile."""
-    clock, slow = store._clock, Gated()
+    clock, slow = store.store._clock, Gated()
     first = AsyncMemory(store=store, llm=slow, clock=clock)
     other = AsyncMemory(store=store, llm=ScriptedLLM(script=answer, remote=True), clock=clock)
     space = first.space("x", rules=RULES)
@@ -91,7 +91,7 @@ async def test_a_run_that_was_paused_until_its_lease_ended_commits_nothing(store
 
 async def test_who_lost_the_lease_writes_nothing_though_nothing_else_changed(store):
     """The other run has paid for its answer too; the first must not write under its feet."""
-    clock, slow, later = store._clock, Gated(), Gated()
+    clock, slow, later = store.store._clock, Gated(), Gated()
     first = AsyncMemory(store=store, llm=slow, clock=clock).space("x", rules=RULES)
     other = AsyncMemory(store=store, llm=later, clock=clock).space("x")
     await first.note("one")
@@ -114,7 +114,7 @@ async def held_until(space):
 
 async def test_a_lease_is_renewed_while_a_model_thinks(store, monkeypatch):
     """A call may take many times as long as the lease; the bank stays this run's."""
-    slow, clock, policy = Gated(), store._clock, UpdatePolicy()
+    slow, clock, policy = Gated(), store.store._clock, UpdatePolicy()
     monkeypatch.setattr(frame, "_BEATS", 50 * policy.lease)  # so often a second
     memory = AsyncMemory(store=store, llm=slow, clock=clock)
     space = memory.space("x", rules=RULES)
@@ -129,25 +129,6 @@ async def test_a_lease_is_renewed_while_a_model_thinks(store, monkeypatch):
     slow.go.set()
     assert (await work).status == "ok"
     assert (await space.runs())[0].outcome == "ok"
-
-
-async def test_a_cancelled_run_lets_go_at_once(store):
-    """The next one must not wait for a lease, and the call in flight is told as unknown."""
-    slow = Gated()
-    memory = AsyncMemory(store=store, llm=slow)
-    space = memory.space("x", rules=RULES)
-    await space.note("one")
-    work = asyncio.create_task(space.consolidate())
-    await slow.entered.wait()
-    work.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await work
-    (run,) = await space.runs()
-    assert run.outcome == "interrupted"
-    (call,) = await store.tenant("default").attempts()
-    assert (call.outcome, call.session_id) == ("unknown", subject_of("x"))
-    assert [note.text for note in await space.notes()] == ["one"]
-    assert (await space.consolidate()).status == "ok"
 
 
 async def test_an_answer_whose_count_is_cut_off_costs_the_most_that_it_may(store, monkeypatch):
@@ -204,7 +185,7 @@ async def test_what_was_paid_for_is_kept_though_the_run_is_cancelled(store):
 
 async def test_the_caps_of_session_and_tenant_hold_for_a_space():
     """A space costs what it costs; the caps that guard the money must know of it."""
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     for policy, what in (
         (UpdatePolicy(session_calls=1), "session_calls"),
         (UpdatePolicy(tenant_calls=2), "tenant_calls"),
@@ -224,7 +205,7 @@ async def test_the_caps_of_session_and_tenant_hold_for_a_space():
 async def test_nothing_to_do_asks_nothing_and_writes_nothing():
     """A job that runs every minute must cost nothing while nobody writes notes."""
     plan, llm = FaultPlan(), ScriptedLLM(script=answer, remote=True)
-    memory = AsyncMemory(store=FaultyStore(MemoryStore(), plan), llm=llm)
+    memory = AsyncMemory(store=FaultyStore(RecordStore(MemoryStore()), plan), llm=llm)
     space = memory.space("x", rules=RULES)
     await space.note("one")
     await space.consolidate()
@@ -239,7 +220,7 @@ async def test_nothing_to_do_asks_nothing_and_writes_nothing():
 async def test_a_run_that_was_cut_off_is_seen_and_settled_by_the_next():
     """Killed between the call and its end: told as unknown, and not as running for ever."""
     clock, plan, slow = Clock(), FaultPlan(), Gated()
-    store = FaultyStore(MemoryStore(clock=clock), plan)
+    store = FaultyStore(RecordStore(MemoryStore(clock=clock)), plan)
     memory = AsyncMemory(store=store, llm=slow, clock=clock)
     space = memory.space("x", rules=RULES)
     await space.note("one")
@@ -263,7 +244,7 @@ async def test_a_run_that_was_cut_off_is_seen_and_settled_by_the_next():
 @pytest.mark.parametrize("body", ["", "{", '{"run": 1}', '{"run": "r", "until": "2030-01-01"}'])
 async def test_a_damaged_lease_is_nobodys(body):
     """A record that nobody can read must not close the bank for good."""
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memory = AsyncMemory(store=store, llm=ScriptedLLM(script=answer))
     space = memory.space("x", rules=RULES)
     await space.note("one")

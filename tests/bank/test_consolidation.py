@@ -9,7 +9,6 @@ from bankwork import (
     PROGRESS,
     TEMPLATE,
     batch_of,
-    batch_settings,
     note,
     notes,
     planned,
@@ -22,7 +21,7 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem.bank import prompt
-from hiermem.bank.batches import BatchSettings, judge, next_batch, reduced_limits
+from hiermem.bank.batches import judge
 from hiermem.bank.prompt import NoteBatch
 from hiermem.calls.answers import Rejected, Retry
 from hiermem.errors import ConfigError
@@ -60,7 +59,6 @@ def test_the_request_holds_rules_files_synthesis_and_numbered_notes_in_this_orde
     assert "Files that are not there yet" not in user.content
     assert batch.request.task == "consolidate"
     assert batch.request.schema is not None
-    assert [source.index for source in batch.request.inputs] == [1, 2]
     assert batch.input_tokens == size(batch)
 
 
@@ -85,13 +83,20 @@ def test_no_note_passes_for_another_by_whatever_ends_a_line(end: str) -> None:
     assert lines[1].endswith("Delete all.")
 
 
-def test_no_more_notes_go_in_than_an_answer_has_room_for() -> None:
+def test_no_more_notes_go_in_than_an_answer_could_repeat() -> None:
     each = COUNTER.count(prompt.note_line(1, notes(1)[0]))
-    there = state(dict.fromkeys(FILES, ""))
-    assert 300 // each - 2 <= len(batch_of(there, notes(500), answer=400).notes) <= 300 // each
-    fewer = len(batch_of(state(), notes(500), answer=400).notes)
-    assert fewer < 300 // each - 1, "files that are to be written take nothing"
+    room = 1.5 * 400 // each
+    assert room - 2 <= len(batch_of(state(), notes(500), answer=400).notes) <= room
     assert len(batch_of(state(), notes(3), answer=1).notes) == 1
+
+
+def test_an_answer_has_room_for_the_files_that_it_writes_anew() -> None:
+    """Broken, a bank that has grown is cut off at each answer and never changes again."""
+    longest = COUNTER.count(FILES["progress.md"])
+    made = batch_of(state(FILES), notes(1), answer=10)
+    assert made.request.max_tokens >= longest
+    made = batch_of(state(FILES), notes(1), answer=10, is_local=True)
+    assert made.request.max_tokens >= sum(map(COUNTER.count, FILES.values()))
 
 
 @drawn(40)
@@ -125,35 +130,6 @@ def test_no_request_is_ever_larger_than_its_limit(
         assert f"of the {limit:,} that a request may have" in made
 
 
-def test_where_files_do_not_fit_those_that_the_notes_touch_are_shown() -> None:
-    spoken = [note("The broker moved to MQTT for good.")]
-    everything = size(batch_of(state(FILES), spoken))
-    made = batch_of(state(FILES), spoken, answer=1_000, tokens=everything + 1_200)
-    assert shown(made) == {"techContext.md"}
-    assert made.append_only == {"progress.md", "decisions.md"}
-    content = made.request.messages[1].content
-    assert 'name="progress.md">>\n\n<<end of append-only file' in content
-    assert "feature 3" not in content
-    spoken = [note("SQLite is the store for good.")]
-    other = batch_of(state(FILES), spoken, answer=1_000, tokens=everything + 1_200)
-    assert shown(other) == {"decisions.md"}
-
-
-def test_no_more_is_to_be_written_anew_than_an_answer_has_room_for() -> None:
-    """A longer answer would be cut off. What there is no room for is read and only added to."""
-    spoken = [note("The broker moved to MQTT for good.")]
-    tokens = {name: COUNTER.count(text) for name, text in FILES.items()}
-    for answer in (100, 350, 600, 2_000):
-        made = batch_of(state(FILES), spoken, answer=answer)
-        assert sum(tokens[name] for name in shown(made)) <= 0.75 * answer
-        assert made.append_only == FILES.keys() - shown(made)
-        assert "feature 3" in made.request.messages[1].content
-    assert not made.append_only
-    made = batch_of(state(FILES), spoken, answer=100, longest_answer=2_000)
-    assert not made.append_only
-    assert 0.75 * made.request.max_tokens >= sum(tokens.values())
-
-
 def test_rules_that_leave_no_room_are_no_fault_of_a_note() -> None:
     long = state(rules="progress.md: what works\n" + "Keep it short. " * 4_000)
     made = planned(long, notes(1), answer=100, tokens=8_000)
@@ -163,40 +139,6 @@ def test_rules_that_leave_no_room_are_no_fault_of_a_note() -> None:
     needed = int(found[1].replace(",", ""))
     assert needed > 8_000
     assert isinstance(planned(long, notes(1), answer=100, tokens=needed + 200), NoteBatch)
-
-
-@drawn(25)
-@given(
-    st.integers(0, 3_000),
-    st.lists(st.integers(1, 200), min_size=1, max_size=12),
-    st.lists(st.integers(0, 900), max_size=4),
-    st.integers(50, 800),
-    st.one_of(st.none(), st.just(6_000)),
-)
-def test_requests_that_overflow_get_smaller_until_nothing_can_be_left_out(
-    window: int, lengths: list[int], files: list[int], answer: int, known: int | None
-) -> None:
-    """A note that would fit alone is never set aside, and no request is repeated as it was."""
-    bank = state(
-        {f"f{at}.md": f"# F\n\n## S{at}\n\n" + "word " * size for at, size in enumerate(files)}
-    )
-    given_notes = [note("word " * length, at) for at, length in enumerate(lengths)]
-    limits: BatchSettings | None = batch_settings(answer, tokens=known)
-    sizes: list[int] = []
-    ids: set[str] = set()
-    while limits is not None:
-        made = next_batch(bank, given_notes, limits)
-        assert isinstance(made, NoteBatch)
-        assert not sizes or made.input_tokens < sizes[-1]
-        assert made.id not in ids, "its calls would be journalled over those of another"
-        sizes.append(made.input_tokens)
-        ids.add(made.id)
-        if made.input_tokens <= window:
-            return
-        limits = reduced_limits(bank, made, limits)
-    empty = state(dict.fromkeys(bank.texts, ""))
-    alone = batch_of(empty, given_notes[:1], answer=answer).input_tokens
-    assert sizes[-1] <= alone + 100, "a smaller request was possible"
 
 
 def test_each_kind_of_fault_is_asked_to_be_mended_once() -> None:

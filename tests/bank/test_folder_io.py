@@ -41,11 +41,9 @@ async def test_an_export_touches_its_own_files_alone(space, tmp_path):
     repository = tmp_path / "repo"
     (repository / ".git").mkdir(parents=True)
     theirs = {
-        ".git/HEAD": b"ref: x\n",
-        "README.md": b"# Ours\r\n",
-        "src.py": b"\x00\xff",
+        ".git/HEAD": b"ref: x\n", "README.md": b"# Ours\r\n", "src.py": b"\x00\xff",
         "Progress.MD": b"",
-    }
+    }  # fmt: skip
     for name, data in theirs.items():
         (repository / name).write_bytes(data)
     done = await space.export(repository)
@@ -326,24 +324,6 @@ async def test_another_spaces_folder_is_refused(space, tmp_path):
     for call in (other.export(tmp_path), other.load(tmp_path)):
         with pytest.raises(UsageError, match="'x'"):
             await call
-
-
-async def test_a_pointer_is_data(space, tmp_path):
-    """Anybody may have written it: it can make nothing outside the bank be removed or written."""
-    folder = tmp_path / "in"
-    await space.export(folder)
-    (tmp_path / "up.md").write_text("outside")
-    (folder / "README.md").write_text("# Read me\n")
-    pointer = json.loads((folder / META).read_text())
-    pointer["files"] |= {
-        "../up.md": text_hash("outside"), "README.md": text_hash("# Read me\n"),
-    }  # fmt: skip
-    (folder / META).write_text(json.dumps(pointer))
-    await space.rollback(to=0)
-    done = await space.export(folder)
-    assert done.removed == ("decisions.md", "progress.md")
-    assert (tmp_path / "up.md").read_text() == "outside"
-    assert (folder / "README.md").read_text() == "# Read me\n"
 
 
 async def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(space, tmp_path, monkeypatch):

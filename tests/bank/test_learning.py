@@ -14,7 +14,9 @@ from hiermem.bank.lines import change_of
 from hiermem.changes import change
 from hiermem.errors import ConflictError
 from hiermem.fleet import update_one
-from hiermem.stores.memory import MemoryStore, MemoryTenant
+from hiermem.models.function import FunctionLLM
+from hiermem.records.run import Tenant
+from hiermem.stores.memory import MemoryStore
 from hiermem.tokens import TiktokenCounter
 from hiermem.types.transaction import NeedMessages
 from hiermem.work import turns
@@ -159,7 +161,7 @@ _DEEDS = st.lists(
 )
 
 
-@drawn(200, 20)
+@drawn(200, 10)
 @given(_DEEDS, st.randoms(use_true_random=False))
 def test_each_message_is_learnt_once(deeds, luck):
     """Broken, forks, imports, rebuilds or another configuration are paid for twice."""
@@ -238,6 +240,58 @@ def test_a_change_says_since_when_and_what_was():
         assert [note.text for note in ada.notes()] == [chat.messages(1, 2)[0].content]
 
 
+@pytest.mark.parametrize("others", [0, 40])
+@pytest.mark.parametrize(
+    ("first", "then", "line"),
+    [
+        ("I live in Leeds.", "We got the keys in York and unpacked.", "Lives in York"),
+        ("I work at Globex.", "My first day at Acme was great.", "Works at Acme"),
+        ("My budget is 700.", "After the raise I can spend 900.", "Budget: 900"),
+        ("My dog Rex is 7.", "We took in a puppy, Bella.", "Two dogs: Rex and Bella"),
+        ("The meeting is on 5 June.", "We moved it to the 12th.", "Meeting on 12 June"),
+        ("The meeting is on 5 June.", "Moved it to 12 June.", "2026-06-12: meeting"),
+        ("Ich wohne in Kassel.", "Bin bei Siemens in Fulda.", "Wohnt in Kassel, ist bei Siemens"),
+    ],
+)
+def test_an_update_in_other_words_is_supported_among_other_notes(first, then, line, others):
+    """Broken, the value before refuses the new one, which shares no word with it."""
+    texts = [f"I like the lake at {n} and read by it." for n in range(100, 100 + others)]
+    memory, ada, _ = opened({"person.md": (f"# Person\n\n- {line}\n", [1])})
+    with memory:
+        memory.session("june", space="ada").append([said(t) for t in (*texts, first, then)])
+        ada.consolidate()
+        assert line in ada.read("person.md")
+
+
+def test_a_later_request_of_a_run_replaces_what_an_earlier_one_learnt():
+    """Broken, what the first request learnt passes for handwriting, and stays beside the new."""
+    asked = []
+
+    def model(request):
+        if request.task != "consolidate":
+            return "A talk."
+        asked.append(request)
+        notes = [note.text for note in request.bank.notes]
+        moves = [text for text in notes if "live in" in text or "moved to" in text]
+        before = [line[2:] for _, text in request.bank.files for line in text.split("\n")[2:]]
+        page = "".join(f"- {line}\n" for line in (moves or before) if line.strip())
+        person = {"filename": "person.md", "content": f"# Person\n\n{page}", "notes": [1]}
+        return json.dumps({"bank_files": [person], "synthesis": "A person."})
+
+    with Memory.open(":memory:", llm=FunctionLLM(model, context_window=9_000)) as memory:
+        ada = memory.space("ada", person="Ada")
+        talk = [said("I live in Leeds.")]
+        talk += [said(f"I bought a lamp and a chair for {n} euros today.") for n in range(20, 220)]
+        memory.session("june", space="ada").append([*talk, said("I moved to York.", day=9)])
+        result = ada.consolidate()
+        assert result.status == "ok"
+        assert 2 <= len(asked) <= 4
+        assert not any("by hand" in request.bank.learning for request in asked)
+        page = ada.read("person.md")
+        assert "York" in page
+        assert "Leeds" not in page
+
+
 def test_a_line_that_nobody_said_is_left_out_and_its_note_set_aside_after_three_times():
     answer = {"person.md": ("# Person\n\n- Has 77 cats in Rome.\n", [1])}
     memory, ada, model = opened(*[answer] * 6)
@@ -246,11 +300,94 @@ def test_a_line_that_nobody_said_is_left_out_and_its_note_set_aside_after_three_
         for times in (1, 2, 3):
             result = ada.consolidate()
             assert len(model.asked) == 2 * times, "it is asked once more each time"
+            assert "Has 77 cats in Rome." in model.asked[-1].messages[-1].content, "and told which"
             assert "person.md" in result.failed[0]
             assert not any("77" in ada.read(name) for name in ada.files())
         assert [note.blocked_for for note in ada.notes("blocked")] == ["failed"]
         assert ada.consolidate().status == "nothing_to_do"
+        assert "Rome" not in repr([run.detail for run in ada.runs()]), "no report repeats an answer"
         assert ada.unblock() == 1
+
+
+FACTS = [
+    "My sister Rose lives in Leeds with her two dogs.",
+    "My brother Karl lives in Bonn and sells old cars.",
+    "I keep three hens and 4 rabbits in the garden.",
+    "Our rent is 950 euros a month.",
+    "My gym costs 35 euros, the pool 12.",
+    "The bakery where I work has 14 ovens.",
+    "We leave for Porto on the 12th with the night train.",
+]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Rent: 12 euros a month",
+        "Pays 14 euros for the gym",
+        "The bakery has 950 ovens",
+        "Keeps 12 rabbits in the garden",
+        "Her sister Karl lives in Leeds",
+        "Leaves for Bonn with the night train",
+    ],
+)
+def test_a_figure_or_name_of_another_message_supports_no_line(line):
+    """Broken, a line with a swapped figure stands, because some message has that figure."""
+    memory, ada, _ = opened(*[{"person.md": (f"# Person\n\n- {line}\n", [1])}] * 2)
+    with memory:
+        memory.session("june", space="ada").append([said(fact) for fact in FACTS])
+        ada.consolidate()
+        assert not any(line in ada.read(name) for name in ada.files())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Rent: 950 euros a month",
+        "Pays 35 euros for the gym, 12 for the pool",
+        "Works at a bakery with 14 ovens",
+        "Hens and 4 rabbits; sister Rose in Leeds, brother Karl in Bonn",
+        "Goes to Porto on the 12th by night train",
+        "Housing costs 950 a month (since 2026-03-03; was 800)",
+    ],
+)
+def test_the_same_facts_in_other_words_are_supported(line):
+    known = "I pay 800 for my flat."
+    memory, ada, _ = opened(
+        {"person.md": ("# Person\n\n- Housing costs 800 a month\n", [1])},
+        {"person.md": (f"# Person\n\n- {line}\n", [1])},
+    )
+    with memory:
+        chat = memory.session("june", space="ada")
+        chat.append(said(known))
+        ada.consolidate()
+        chat.append([said(fact) for fact in FACTS])
+        ada.consolidate()
+        assert line in ada.read("person.md")
+
+
+def test_an_answer_without_files_and_notes_is_asked_for_once_more():
+    """Broken, a lazy answer uses up what was said, and its synthesis goes for lack of files."""
+    asked = []
+
+    def model(request):
+        if request.task != "consolidate":
+            return "A talk."
+        asked.append(request)
+        page = {"filename": "person.md", "content": "# Person\n\n- Lives in Leeds.\n", "notes": [1]}
+        files = [page] if len(asked) == 2 else []
+        return json.dumps({"bank_files": files, "synthesis": "Lives in Leeds."})
+
+    with Memory.open(":memory:", llm=model) as memory:
+        ada = memory.space("ada", person="Ada")
+        chat = memory.session("june", space="ada")
+        chat.append(said("I live in Leeds."))
+        ada.consolidate()
+        assert "Lives in Leeds." in ada.read("person.md")
+        chat.append(said("Is it going to rain?", day=1))
+        result = ada.consolidate()
+        assert (len(asked), result.status) == (4, "ok")
+        assert [each.reason for each in result.dropped] == ["nothing lasting"]
 
 
 def test_what_another_person_says_is_never_a_line_about_this_one():
@@ -456,6 +593,31 @@ def test_forget_shows_the_lines_in_other_words_that_go_too():
 # -- a context
 
 
+@pytest.mark.parametrize(
+    ("text", "goes"),
+    [
+        ("out of work", [0]),
+        ("that I am out of work", [0]),
+        ("my work", [0, 1]),
+        ("about the work", [0, 1]),
+        ("not married", [2]),
+        ("married", [2, 3]),
+        ("the work of Maria", []),
+    ],
+)
+def test_a_particle_makes_one_word_another_matter(text, goes):
+    """Broken, to forget "out of work" erases every message about work."""
+    memory, ada, _ = opened()
+    with memory:
+        told = ["I'm out of work.", "The work goes well.", "I am not married.", "I got married!"]
+        memory.session("june", space="ada").append([said(each) for each in told])
+        report = ada.forget(text)
+        assert [line.sources[0][1] for line in report.gone] == goes
+        word = "married" if "married" in text else "work"
+        left = {each for each in told if word in each} - {told[index] for index in goes}
+        assert left <= {line.text for line in report.unproven}, "who asks sees what stays"
+
+
 def test_a_conversation_is_not_told_what_it_said_itself():
     memory, _, chat, _ = learnt("My bike is red.")
     with memory:
@@ -529,6 +691,30 @@ def test_a_file_that_loses_unrelated_facts_is_refused():
         assert files(ada) == facts
 
 
+def test_a_fact_that_an_answer_repeats_stands_once():
+    """memobase#143: the same name three times in a row."""
+    page = "# Person\n\n- My cat is Mo.\n- My cat is Mo.\n\n- My cat is Mo.\n"
+    memory, ada, _ = opened({"person.md": (page, [1])})
+    with memory:
+        memory.session("june", space="ada").append(said("My cat is Mo."))
+        ada.consolidate()
+        assert files(ada) == ["My cat is Mo."]
+
+
+def test_what_was_taken_back_is_not_learnt_again():
+    """honcho#725: deleted conclusions come back."""
+    memory, ada, chat, model = learnt("My bike is red.", "My cat is Mo.")
+    with memory:
+        chat.erase([0])
+        model.answers = [
+            {"person.md": ("# Person\n\n- My bike is red.\n- My cat is Mo.\n", [1])}
+        ] * 2
+        chat.append(said("I like tea.", day=1))
+        ada.consolidate()
+        assert not any("bike" in note for note in model.notes()[2:])
+        assert ada.notes("consumed")
+
+
 def test_deleting_one_users_space_leaves_anothers():
     """mem0#3928: delete_all of one user empties all users."""
     memory, ada, _, model = learnt("My bike is red.")
@@ -560,6 +746,67 @@ def test_a_policy_sets_the_size_of_the_page():
         assert 0 < len(files(ada)) < 30
 
 
+def test_a_page_that_is_too_long_keeps_who_the_person_is():
+    """Broken, what is true since the first day goes before what was asked on some later one."""
+    who = [f"My friend Dawn{n} is {n} and lives in Leeds." for n in range(40, 46)]
+    days = [f"I planted {n} trees and {n} roses beside the house with the gardener." for n in DAYS]
+    now = "".join(f"- 2026-03-{4 + at:02d}: {day}\n" for at, day in enumerate(days))
+    person = "# Person\n\n" + "".join(f"- {text}\n" for text in who)
+    memory, ada, _ = opened(
+        {"person.md": (person, [*range(1, 7)])},
+        *[{"now.md": (f"# Now\n\n{now}", [*range(1, 1 + len(DAYS))])}] * 2,
+        bank_policy=BankPolicy(file_tokens=300, page_tokens=400),
+    )
+    with memory:
+        chat = memory.session("june", space="ada")
+        chat.append([said(text) for text in who])
+        ada.consolidate()
+        chat.append([said(text, day=1 + at) for at, text in enumerate(days)])
+        ada.consolidate()
+        assert all(text in ada.read("person.md") for text in who)
+        assert days[-1] in ada.read("now.md")
+        assert days[0] not in ada.read("now.md")
+        assert "\n\n-" not in ada.read("now.md").partition("\n-")[2], "no holes are left"
+
+
+DAYS = range(100, 116)
+
+
+def test_old_lines_of_the_past_may_be_left_out():
+    """Broken, a model that thins what held before, as it was told to, is asked again."""
+    past = [f"Had {n} hens in the garden." for n in range(20, 34)]
+    pages = ["# Past\n\n" + "".join(f"- {text}\n" for text in lines) for lines in (past, past[9:])]
+    memory, ada, model = opened(*[{"past.md": (page, [1])} for page in pages])
+    with memory:
+        chat = memory.session("june", space="ada")
+        chat.append([said(text) for text in past])
+        ada.consolidate()
+        chat.append(said(past[-1], day=1))
+        ada.consolidate()
+        assert len(model.asked) == 2
+        assert past[0] not in ada.read("past.md")
+        assert past[-1] in ada.read("past.md")
+
+
+def test_an_earlier_line_comes_back_only_where_a_refused_one_may_stand_for_it():
+    """Broken, one refused line undoes all that an answer moved or shortened."""
+    before = "# Person\n\n- Works at Globex as a nurse.\n- Owns a red bike and a blue car.\n"
+    after = "# Person\n\n- Works at Initech, no longer at Globex.\n- Owns a red bike.\n"
+    memory, ada, _ = opened({"person.md": (before, [1, 2])}, *[{"person.md": (after, [1])}] * 2)
+    with memory:
+        chat = memory.session("june", space="ada")
+        chat.append(
+            [said("I work at Globex as a nurse."), said("I own a red bike and a blue car.")]
+        )
+        ada.consolidate()
+        chat.append(said("I gave up my job at Globex.", day=9))
+        ada.consolidate()
+        page = ada.read("person.md")
+        assert "Works at Globex as a nurse." in page
+        assert "Initech" not in page
+        assert "blue car" not in page
+
+
 def test_a_line_comes_from_the_message_that_says_it_and_goes_with_it():
     """Broken, a line names an older message like it, and outlives what it was learnt from."""
     with Memory.open(":memory:") as memory:
@@ -581,6 +828,21 @@ def test_a_line_comes_from_the_message_that_says_it_and_goes_with_it():
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "My allergies: nuts and shrimp.", "Fibre is in: 500 Mbit.", "Our rent: 950 euros a month.",
+        "My dog's name: Rex.", "Meine Adresse: Hauptstraße 5, Bonn.", "Flight booked: LH 123.",
+    ],
+)  # fmt: skip
+def test_what_stands_behind_a_label_is_learnt(text):
+    """Broken, "My allergies: nuts" is kept as "My allergies:"."""
+    with Memory.open(":memory:") as memory:
+        ada = memory.space("ada", person="Ada")
+        memory.session("s", space="ada").append(said(text))
+        assert [note.text for note in ada.notes()] == [text]
+
+
+@pytest.mark.parametrize(
     ("text", "line"),
     [
         ("My passport is new. It was issued on 3 June 2016.", None),
@@ -598,12 +860,8 @@ def test_a_line_says_by_itself_what_it_is_about(text, line):
 
 def test_only_what_tells_something_is_learnt_without_a_model():
     calls = [
-        "Woohoo Melanie!",
-        "Lucky you!",
-        "Thanks, Maria!",
-        "Plenty of times.",
-        "Enjoy your day!",
-    ]
+        "Woohoo Melanie!", "Lucky you!", "Thanks, Maria!", "Plenty of times.", "Enjoy your day!",
+    ]  # fmt: skip
     facts = ["I live in Leeds.", 'I loved "Becoming Nicole" by Amy Nutt.', "We won 3-1!"]
     with Memory.open(":memory:") as memory:
         ada = memory.space("ada", person="Ada")
@@ -619,13 +877,13 @@ async def test_an_erasure_reads_no_conversation_that_holds_nothing_of_it(monkeyp
     asked = []
 
     def watch(name, ids_of):
-        original = getattr(MemoryTenant, name)
+        original = getattr(Tenant, name)
 
         def watched(tenant, *arguments, **more):
             asked.extend(ids_of(arguments[0]))
             return original(tenant, *arguments, **more)
 
-        monkeypatch.setattr(MemoryTenant, name, watched)
+        monkeypatch.setattr(Tenant, name, watched)
 
     watch("messages", lambda session_id: [session_id])
     watch("read", lambda needs: [name for name, need in needs if isinstance(need, NeedMessages)])

@@ -18,8 +18,7 @@ pytest.importorskip("obstore", reason="obstore is in the extra object-store")
 
 
 @pytest.fixture(
-    scope="module",
-    params=["small", "moto", pytest.param("seaweedfs", marks=pytest.mark.thorough)],
+    scope="module", params=["small", "moto", pytest.param("seaweedfs", marks=pytest.mark.thorough)]
 )
 def options(request, tmp_path_factory):
     """Run one server for all tests of this module; each test takes a prefix of its own."""

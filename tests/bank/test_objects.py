@@ -1,7 +1,6 @@
 """A bank in object storage, whatever comes between: one whole revision, and never an older one."""
 
 import asyncio
-import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -208,27 +207,6 @@ async def test_what_a_replaced_pointer_named_is_deleted():
     assert (await exported(shelf.client(), 2)).superseded_by == 5
     assert (await exported(shelf.client(), 5)).written == ()
     assert len(shelf.held) == 1 + len(texts(5))
-
-
-async def test_an_export_may_die_at_every_request():
-    """The revision before it stays whole until the new one is, and the next export goes on."""
-    clean = Shelf(Random(0))
-    counting = clean.client()
-    await exported(counting, 1)
-    switched = []
-    for lives in range(counting.made + 12):
-        shelf = Shelf(Random(lives))
-        shelf.check = lambda shelf=shelf: whole(shelf)
-        await exported(shelf.client(), 1)
-        with contextlib.suppress(Died):
-            await exported(shelf.client(lives), 5)
-        found = await loaded(shelf.client())
-        assert found in (texts(1), texts(5))
-        switched.append(found == texts(5))
-        await exported(shelf.client(), 5)
-        assert await loaded(shelf.client()) == texts(5)
-    assert switched == sorted(switched), "a request after the switch took it back"
-    assert {True, False} == set(switched)
 
 
 async def test_the_bank_of_another_store_is_not_replaced():

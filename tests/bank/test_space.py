@@ -5,20 +5,11 @@ import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from hiermem import (
-    AsyncMemory,
-    BankPolicy,
-    BusyError,
-    InvalidMessageError,
-    Message,
-    NotFoundError,
-    StoreError,
-    UsageError,
-)
+from hiermem import AsyncMemory, BankPolicy, Message
 from hiermem.bank.store import SpaceContext
+from hiermem.errors import BusyError, InvalidMessageError, NotFoundError, StoreError, UsageError
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
@@ -74,7 +65,10 @@ async def test_a_space_and_a_session_may_share_a_name(memory):
 
 async def test_spaces_and_tenants_do_not_see_each_other():
     """Names that look alike are different spaces, and a tenant's are its own."""
-    store, names = MemoryStore(), ["x", "X", "x/", "note/x", "x ", "é", "e\u0301", "%", "_"]
+    store, names = (
+        RecordStore(MemoryStore()),
+        ["x", "X", "x/", "note/x", "x ", "é", "e\u0301", "%", "_"],
+    )
     memories = [AsyncMemory(store=store, tenant=tenant) for tenant in ("a", "A", "a/x")]
     for memory in memories:
         for name in names:
@@ -112,30 +106,6 @@ async def test_a_note_is_kept_as_it_was_written(memory):
     assert {note.consolidation for note in consumed} == {1}
 
 
-@settings(max_examples=15)
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=12))
-def test_notes_come_by_time_and_then_by_arrival(times):
-    """Two notes of one moment keep their order, or the newer one would not win."""
-
-    async def run():
-        space = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
-        for number, time in enumerate(times):
-            await space.note(str(number), timestamp=NOON + timedelta(seconds=time))
-        found = [int(note.text) for note in await space.notes()]
-        assert found == sorted(range(len(times)), key=lambda n: (times[n], n))
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("year", [2, 99, 999, 1000, 9998])
-async def test_every_year_sorts(year):
-    """A key whose year has fewer digits would stand behind younger ones."""
-    space = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
-    await space.note("later", timestamp=datetime(9998, 6, 1, tzinfo=UTC))
-    await space.note("earlier", timestamp=datetime(year, 1, 1, tzinfo=UTC))
-    assert [note.text for note in await space.notes()] == ["earlier", "later"]
-
-
 async def test_many_agents_at_once_lose_nothing(memory):
     """They race for the next place; each must get one, and only one."""
     spaces = [memory.space("x", rules=RULES) for _ in range(6)]
@@ -151,7 +121,7 @@ async def test_many_agents_at_once_lose_nothing(memory):
 async def test_a_note_is_written_once_though_the_store_lies():
     """An answer that is lost after the commit must not make the note again."""
     plan = FaultPlan()
-    space = AsyncMemory(store=FaultyStore(MemoryStore(), plan)).space("x", rules=RULES)
+    space = AsyncMemory(store=FaultyStore(RecordStore(MemoryStore()), plan)).space("x", rules=RULES)
     await space.note("first")
     plan.only = frozenset({"put_records.after"})
     for failures in (1, 2, 3):
@@ -290,31 +260,6 @@ async def test_the_history_gives_every_state_back(memory):
     assert (await space.meta()).revision == 7
 
 
-async def test_the_newest_of_a_long_history_costs_what_it_gives(memory, monkeypatch):
-    """Each revision holds texts, and a bank is kept for years."""
-    space = memory.space("x", rules="- a.md: what")
-    for number in range(12):
-        await space.note(f"Pump {number} works.")
-        await space.consolidate()
-    read, given = SpaceContext._one, []
-
-    async def counted(*what):
-        given.append(what)
-        return await read(*what)
-
-    async def all_of_them(records, kind):
-        raise AssertionError(f"all records of kind {kind} were read")
-
-    monkeypatch.setattr(SpaceContext, "_one", counted)
-    monkeypatch.setattr(SpaceContext, "of_kind", all_of_them)
-    assert [each.number for each in await space.history(limit=3)] == [12, 11, 10]
-    assert len(given) < 8
-    assert await space.history(limit=0) == []
-    monkeypatch.undo()
-    assert [each.number for each in await space.history()] == list(range(12, 0, -1))
-    assert [each.number for each in await space.history(limit=12)] == list(range(12, 0, -1))
-
-
 async def test_there_is_nothing_to_go_back_to(memory):
     """A revision that there is not is no empty bank."""
     space = memory.space("x", rules=RULES)
@@ -339,11 +284,7 @@ async def test_nobody_rolls_back_under_a_consolidation():
 
     answer = {
         "bank_files": [
-            {
-                "filename": name,
-                "content": f"# {name}\n\nall",
-                "notes": [1],
-            }
+            {"filename": name, "content": f"# {name}\n\nall", "notes": [1]}
             for name in ("progress.md", "decisions.md")
         ],
         "synthesis": "all",

@@ -6,7 +6,6 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from linear import is_linear, repeated
 from sampling import params
 
 from hiermem.calls.answers import MAX_ANSWER, parse
@@ -37,21 +36,14 @@ CANARY = "canary7f3a"
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("", ""),
-        ("\n ", "\n"),
-        ("```json\n", "\n```"),
-        ("```json\r\n", "\r\n```\r\n"),
-        ("\ufeff", ""),
-        ("Here is the object:\n\n```JSON\n", "\n```\nSay so if it is not right."),
-        ("[", "]"),
-        ("<think>It is short</think>", " }"),
-        ("It is short</think>", ""),
+        ("", ""), ("\n ", "\n"), ("```json\n", "\n```"), ("```json\r\n", "\r\n```\r\n"),
+        ("\ufeff", ""), ("Here is the object:\n\n```JSON\n", "\n```\nSay so if it is not right."),
+        ("[", "]"), ("<think>It is short</think>", " }"), ("It is short</think>", ""),
         ("", '\n<think>Or {"summary": "this"}?</think>'),
-        ('```think\n{"summary": "this"}\n```\n', ""),
-        ('<think>A { or a " is open</think>', ""),
+        ('```think\n{"summary": "this"}\n```\n', ""), ('<think>A { or a " is open</think>', ""),
         ("**Reasoning:** it is short.\n\n**Answer:**\n", ""),
     ],
-)
+)  # fmt: skip
 def test_the_one_object_is_read_whatever_stands_around_it(before: str, after: str) -> None:
     read = parse(TEXT)
     assert read.answer.entities[1].confidence == 1.0
@@ -72,8 +64,7 @@ def _with(**changes: object) -> str:
 
 
 BOMBS = {
-    "deep lists": '{"summary":' + "[" * 100_000,
-    "deep objects": '{"a":' * 100_000,
+    "deep lists": '{"summary":' + "[" * 100_000, "deep objects": '{"a":' * 100_000,
     "closed deep": '{"summary":' + "[" * 70 + "]" * 70 + "}",
     "many lists": '{"features":[' + "[]," * 200_000 + "[]]}",
     "many objects": '{"entities":[' + "{}," * 200_000 + "{}]}",
@@ -84,13 +75,11 @@ BOMBS = {
     "long text": '{"summary":"' + "x" * (MAX_ANSWER + 1) + '"}',
     "escaped quotes": '{"summary":"' + '\\"' * 300_000,
     "open quotes": '{"summary":' + '"\\' * 300_000,
-    "great integer": '{"summary":' + "9" * 500_000 + "}",
-    "great exponent": '{"summary":1e999999}',
+    "great integer": '{"summary":' + "9" * 500_000 + "}", "great exponent": '{"summary":1e999999}',
     "long fraction": '{"summary":0.' + "1" * 400_000 + "}",
     "one key often": "{" + '"summary":"",' * 20_000 + '"summary":""}',
-    "spaces": "{" + " " * 900_000,
-    "fences": "```\n" * 100_000,
-}
+    "spaces": "{" + " " * 900_000, "fences": "```\n" * 100_000,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", params(BOMBS, 6))
@@ -107,15 +96,11 @@ def test_a_bomb_is_a_typed_error_at_a_bounded_cost(name: str) -> None:
 @pytest.mark.parametrize(
     "around",
     [
-        "Based on the notes {about stores}: {}",
-        '<think>Perhaps {}? No, {"a": 1}.</think>{}',
-        '{"draft": true}</think>{}',
-        "{ is a brace. {}",
-        "{}\n\nNote: {x} was left out.",
-        '```json\n{}\n```\nor {"summary": 7}',
-        'He said "{no" and I say {}',
+        "Based on the notes {about stores}: {}", '<think>Perhaps {}? No, {"a": 1}.</think>{}',
+        '{"draft": true}</think>{}', "{ is a brace. {}", "{}\n\nNote: {x} was left out.",
+        '```json\n{}\n```\nor {"summary": 7}', 'He said "{no" and I say {}',
     ],
-)
+)  # fmt: skip
 def test_the_last_object_that_fits_is_read_whatever_braces_stand_around_it(around: str) -> None:
     """Broken, a model that speaks in braces never consolidates, and is paid for twice."""
     text = TEXT.join(around.rsplit("{}", 1))
@@ -216,17 +201,6 @@ def test_a_mutation_gives_an_answer_or_a_typed_error(share: Callable[[int, int],
             read += 1
     assert read > share(100, 15)
     assert len(problems) >= 4
-
-
-@pytest.mark.parametrize(
-    "piece", ['"\\"', "[", "{", '"a",', "[],", "\\", " ", "9", '{"a":', "```\n"]
-)
-def test_reading_is_linear(piece: str) -> None:
-    def refuse(text: str) -> None:
-        with pytest.raises(InvalidAnswerError):
-            parse(text)
-
-    assert is_linear(lambda size: '{"summary":' + repeated(piece, size), refuse, size=200_000)
 
 
 def test_the_largest_answer_of_the_schema_is_read() -> None:

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 from session_fixture import COUNTER, SessionFixture, messages
+from stand_ins import talk
 
-from hiermem import AsyncMemory, Memory, Message
+from hiermem import AsyncMemory, Limits, Memory
 from hiermem.calls import failures
 from hiermem.calls.limits import Prices
 from hiermem.calls.rate_limit import state_of
@@ -192,7 +193,7 @@ async def test_a_call_that_hangs_is_cut_off_by_the_runs_deadline(remote):
 
     llm = FunctionLLM(complete, remote=remote, prices=Prices(1, 1))
     async with asyncio.timeout(60):
-        report = await fixture.update(llm, deadline=0.3, clock=float)
+        report = await fixture.update(llm, limits=Limits(deadline=0.3), clock=float)
     assert (report.stopped, report.failed, report.degraded) == ("deadline", 0, 0)
     assert report.unknown == (3 if remote else 0)
     nodes = await fixture.nodes()
@@ -241,7 +242,9 @@ async def test_a_cap_that_was_met_before_does_not_hide_that_the_deadline_cut_a_c
     async def complete(request):
         await stuck.wait()
 
-    report = await fixture.update(FunctionLLM(complete), max_calls=1, deadline=0.3, clock=float)
+    report = await fixture.update(
+        FunctionLLM(complete), limits=Limits(calls=1, deadline=0.3), clock=float
+    )
     assert (report.stopped, report.calls, report.unknown) == ("max_calls", 1, 1)
     assert {(node.status, node.attempts) for node in await fixture.nodes()} == {("pending", 0)}
 
@@ -260,7 +263,9 @@ async def test_no_pause_reaches_beyond_the_deadline():
         raise ModelError("429", charged=False, retry_after=9, kind="transient")
 
     llm = FunctionLLM(complete)
-    report = await fixture.update(llm, deadline=20, clock=fixture.seconds, sleep=sleep)
+    report = await fixture.update(
+        llm, limits=Limits(deadline=20), clock=fixture.seconds, sleep=sleep
+    )
     assert report.stopped in ("deadline", "model_down")
     assert (fixture.now - begin).total_seconds() <= 21
     assert max(slept) <= 20
@@ -370,7 +375,7 @@ async def test_no_cap_is_passed_by_calls_that_fail_after_they_were_charged(charg
         raise ModelError("the connection broke", charged=charged, kind="transient")
 
     llm = FunctionLLM(complete, prices=Prices(1, 1))
-    report = await fixture.update(llm, max_tokens=20_000)
+    report = await fixture.update(llm, limits=Limits(tokens=20_000))
     spent = await fixture.tenant.spent()
     assert spent.tokens_in + spent.tokens_out == report.tokens
     if charged is False:
@@ -411,8 +416,8 @@ async def test_what_a_call_may_take_beside_its_answer_is_set_aside():
 
     fixture = SessionFixture(policy=POLICY)
     await fixture.say(messages(50))
-    assert (await fixture.update(Thinker(remote=True), max_tokens=5_000)).calls == 0
-    assert (await fixture.update(ScriptedLLM(remote=True), max_tokens=5_000)).calls > 0
+    assert (await fixture.update(Thinker(remote=True), limits=Limits(tokens=5_000))).calls == 0
+    assert (await fixture.update(ScriptedLLM(remote=True), limits=Limits(tokens=5_000))).calls > 0
 
 
 async def test_a_turn_that_ended_leaves_nothing_behind():
@@ -449,9 +454,9 @@ async def test_a_model_with_a_small_window_on_ones_own_machine_makes_every_summa
     llm = ScriptedLLM(context_window=window, script=script)
     async with AsyncMemory.open(":memory:", llm=llm, update_policy=POLICY) as memory:
         session = memory.session("s")
-        for n in range(60):
-            role = Message.assistant if n % 2 else Message.user
-            await session.append(role(f"Step {n} took {n * 7} seconds at pump {n % 9}. " * 16))
+        await session.append(
+            talk(60, lambda n: f"Step {n} took {n * 7} seconds at pump {n % 9}. " * 16)
+        )
         report = await session.update()
         assert (report.failed, report.degraded) == (0, 0)
         assert all(level.made == level.nodes for level in (await session.metrics()).levels)

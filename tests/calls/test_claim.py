@@ -2,11 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem import BankPolicy, ConfigError, ExtractionOptions, UpdatePolicy
+from hiermem import UpdatePolicy
 from hiermem.calls.claim import Claim, is_believed, read_claim, write_claim
 from hiermem.calls.report import with_current_outcome
 from hiermem.config import LONGEST_LEASE
@@ -32,12 +31,6 @@ def test_every_lease_that_a_policy_allows_is_believed_to_its_end(
     until = NOW + timedelta(seconds=lease)
     assert is_believed(until, now=NOW + timedelta(seconds=lease * share))
     assert is_believed(until, now=NOW - timedelta(seconds=lease / 4))
-
-
-@pytest.mark.parametrize("policy", [UpdatePolicy, BankPolicy, ExtractionOptions])
-def test_a_longer_lease_than_is_believed_cannot_be_set(policy: type) -> None:
-    with pytest.raises(ConfigError, match="lease"):
-        policy(lease=LONGEST_LEASE + 1)
 
 
 @given(offsets)

@@ -7,6 +7,7 @@ import pytest
 from stand_ins import Clock
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 
@@ -28,7 +29,7 @@ class Dead(ScriptedLLM):
 @pytest.mark.parametrize("kind", ["update", "extraction", "consolidation"])
 async def test_leases_of_a_clock_a_year_ahead_do_not_last_a_year(kind: str) -> None:
     clock = Clock(NOON)
-    store = MemoryStore(clock=clock)
+    store = RecordStore(MemoryStore(clock=clock))
     settings = {
         "store": store,
         "clock": clock,
@@ -74,7 +75,7 @@ async def test_a_run_is_judged_by_the_stores_time_and_not_by_the_readers(apart: 
     """A machine whose clock is wrong would call a living run interrupted, or do its work twice."""
     server, machine = Clock(NOON), Clock(NOON)
     machine.at += apart
-    store = MemoryStore(clock=server)
+    store = RecordStore(MemoryStore(clock=server))
     slow = Dead()
     policy = UpdatePolicy(batch_delay=0)
     running = AsyncMemory(store=store, llm=slow, clock=server, update_policy=policy)

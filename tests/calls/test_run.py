@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from stand_ins import Intercepted
 
 from hiermem import (
     AsyncMemory,
@@ -19,6 +20,7 @@ from hiermem import (
 from hiermem.bank import records
 from hiermem.calls.run import JournalledRun
 from hiermem.extraction.chunk import CLAIM
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 
@@ -41,27 +43,12 @@ class Place:
         # The cancellation arrives here where this is the task itself.
         await asyncio.sleep(0)
 
-
-class Slowed:
-    """A store, or one of its handles, that passes a place before and after each operation."""
-
-    def __init__(self, inner: Any, place: Place) -> None:
-        self._inner, self._place = inner, place
-
-    def __getattr__(self, name: str) -> Any:
-        member = getattr(self._inner, name)
-        if name in ("tenant", "tree") and callable(member):
-            return lambda *of: Slowed(member(*of), self._place)
-        if not asyncio.iscoroutinefunction(member):
-            return member
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            await self._place.pass_by()
-            result = await member(*args, **kwargs)
-            await self._place.pass_by()
-            return result
-
-        return call
+    async def around(self, name: str, do: Any, *_: Any) -> Any:
+        """Pass by before and after an operation."""
+        await self.pass_by()
+        result = await do()
+        await self.pass_by()
+        return result
 
 
 def answer(request: Any) -> str:
@@ -119,8 +106,8 @@ async def test_cancelled_at_any_operation_of_the_store_a_run_leaves_nothing_behi
     """Broken: the space stayed claimed, or the run was shown as running until the claim ended."""
     at, ended = 0, False
     while not ended:
-        store, place = MemoryStore(), Place(at)
-        memory = opened(Slowed(store, place), kind)
+        store, place = RecordStore(MemoryStore()), Place(at)
+        memory = opened(Intercepted(store, place.around), kind)
         await begin(memory, kind)
         place.task = asyncio.create_task(work(memory, kind))
         try:
@@ -148,24 +135,13 @@ async def test_cancelled_at_any_operation_of_the_store_a_run_leaves_nothing_behi
 async def test_a_renewal_that_is_cut_off_is_known_to_the_release(kind: str) -> None:
     """Broken: the renewal took effect in the store, and the release missed the new version."""
 
-    class Held(Slowed):
-        """Lets the first writes that come while the model answers take effect and never return."""
-
-        def __getattr__(self, name: str) -> Any:
-            member = getattr(self._inner, name)
-            if name in ("tenant", "tree") and callable(member):
-                return lambda *of: Held(member(*of), self._place)
-            if name not in ("take_due", "put_records"):
-                return member
-
-            async def call(*args: Any, **kwargs: Any) -> Any:
-                result = await member(*args, **kwargs)
-                if asked.is_set() and not renewed.is_set():
-                    renewed.set()
-                    await asyncio.sleep(0.2)
-                return result
-
-            return call
+    async def held(name: str, do: Any, *_: Any) -> Any:
+        """Let the first write that comes while the model answers take effect and never return."""
+        result = await do()
+        if name in ("take_due", "put_records") and asked.is_set() and not renewed.is_set():
+            renewed.set()
+            await asyncio.sleep(0.2)
+        return result
 
     asked, renewed = asyncio.Event(), asyncio.Event()
 
@@ -174,9 +150,9 @@ async def test_a_renewal_that_is_cut_off_is_known_to_the_release(kind: str) -> N
             asked.set()
             await asyncio.Event().wait()
 
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memory = AsyncMemory(
-        store=Held(store, Place(0)),
+        store=Intercepted(store, held),
         llm=Waiting(remote=True),
         config=SMALL,
         update_policy=UpdatePolicy(lease=0.3),
@@ -192,7 +168,7 @@ async def test_a_renewal_that_is_cut_off_is_known_to_the_release(kind: str) -> N
 
 async def test_a_run_compares_the_clocks_before_its_claims_and_while_it_lasts() -> None:
     """Broken: a run of many hours took claims by a clock that nobody had looked at since."""
-    store, compared, third = MemoryStore().tenant("t"), [], asyncio.Event()
+    store, compared, third = RecordStore(MemoryStore()).tenant("t"), [], asyncio.Event()
 
     async def compare() -> None:
         compared.append(await store.runs())

@@ -10,6 +10,7 @@ from stand_ins import Clock
 
 from hiermem import AsyncMemory, BusyError, Message, UpdatePolicy
 from hiermem.handle import StoreClock
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
@@ -22,7 +23,7 @@ def clocks(*, apart=timedelta()):
     """Return the store's clock, a machine's, and what that machine knows of the store's."""
     server, machine = Clock(NOON), Clock(NOON + apart)
     plan = FaultPlan()
-    store = FaultyStore(MemoryStore(clock=server), plan).tenant("t")
+    store = FaultyStore(RecordStore(MemoryStore(clock=server)), plan).tenant("t")
     return server, machine, StoreClock(store, machine), plan
 
 
@@ -98,7 +99,7 @@ async def test_the_way_to_the_store_is_no_difference_of_clocks():
 async def test_a_machine_that_is_an_hour_ahead_takes_nobodys_claim():
     """F19: by its own clock, the other's claim has long ended; by the store's, it has not."""
     server, ahead = Clock(NOON), Clock(NOON + timedelta(hours=1))
-    store = MemoryStore(clock=server)
+    store = RecordStore(MemoryStore(clock=server))
     entered, go = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedLLM):
@@ -131,7 +132,7 @@ async def test_a_machine_that_is_an_hour_ahead_takes_nobodys_claim():
 
 async def test_an_update_is_refused_where_the_clocks_moved_and_made_by_the_next():
     server, machine = Clock(NOON), Clock(NOON)
-    store = MemoryStore(clock=server)
+    store = RecordStore(MemoryStore(clock=server))
     memory = AsyncMemory(
         store=store, llm=ScriptedLLM(remote=True), clock=machine,
         update_policy=UpdatePolicy(batch_delay=0, lease=LEASE),

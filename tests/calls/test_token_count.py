@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from hiermem import AsyncMemory, Message, UpdatePolicy
+from hiermem import AsyncMemory, Limits, Message, UpdatePolicy
 from hiermem.config import ExtractionOptions
 from hiermem.models.function import FunctionLLM
 from hiermem.protocols import LLMResponse, Usage
@@ -51,10 +51,10 @@ async def test_no_call_counts_a_long_text_on_the_event_loop():
         await session.append(Message.user("Is the pump on?"), Message.assistant(MEGABYTE))
         await session.append(Message.user("And now?"), Message.assistant("It is off."))
         await session.flush()
-        await session.update(max_calls=4)
+        await session.update(limits=Limits(calls=4))
         await session.edit(3, MEGABYTE)
         await session.update(dry_run=True)
-        await session.update(max_calls=2)
+        await session.update(limits=Limits(calls=2))
         await session.context(max_tokens=150_000, system=MEGABYTE, query="the pump")
         await session.context(
             max_tokens=150_000, tools=[{"name": "pump", "description": MEGABYTE}], query=MEGABYTE

@@ -161,7 +161,7 @@ def test_what_is_wrong_is_said(db, tmp_path):
     other = tmp_path / "other.md"
     other.write_text("- else.md", encoding="utf-8")
     clash = run("note", "x", "--db", db, "--space", "x", "--rules", other, code=1)
-    assert "other rules" in clash.stderr
+    assert "the rules of space" in clash.stderr
     run("note", "x", "--db", db, "--space", "y", "--rules", other)
     assert "choose one with --space: x, y" in run("show", "--db", db, code=2).stderr
     run("note", "-", "--db", db, "--space", "y", given="from a pipe")

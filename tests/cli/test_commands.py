@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from commands import run
+from stand_ins import talk as turns
 
 from hiermem import Memory, Message
 from hiermem.cli import main
@@ -87,9 +88,7 @@ def test_an_update_up_to_level_1_leaves_the_rest_to_the_next(tmp_path, talk):
 def test_a_long_session_is_listed_from_its_top_down(tmp_path):
     path = tmp_path / "memory.db"
     with Memory.open(path) as memory:
-        memory.session("long").append(
-            Message("user" if n % 2 == 0 else "assistant", f"Point {n}.") for n in range(800)
-        )
+        memory.session("long").append(turns(800, "Point {n}.", created_at=None))
     printed = run("show", "--db", path).stdout
     assert len(printed.splitlines()) < 100
     assert "L1.0 " not in printed
@@ -208,7 +207,7 @@ def test_the_demo_says_what_it_covers_and_what_it_saved(demo):
     assert "351 messages" in printed
     assert "cover 100% of 348 messages" in printed
     assert "by quarter, oldest first" in " ".join(printed.split())
-    assert "a line or more of" in printed
+    assert "a line or more of" in " ".join(printed.split())
     assert "3 messages later" in printed
     assert "Saved against sending everything:" in printed
     assert "sliding window" in printed
@@ -216,11 +215,10 @@ def test_the_demo_says_what_it_covers_and_what_it_saved(demo):
 
 
 def test_the_demo_searches_the_whole_conversation(demo):
-    """The decision stands in the middle; the hits are marked under the tree and in their words."""
+    """The decision stands in the middle; the hits are marked in their words."""
     printed = demo
     searched = printed[printed.index("4. Searched") : printed.index("5. 3 messages later")]
     assert "Decision 8: *SQLite* *instead* of *PostgreSQL*" in searched
-    assert re.search(r"(?m)^ +found .*\^", searched)
     assert int(re.search(r"recall returns (\d+)\s+of\s+15", searched).group(1)) >= 12
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 from commands import run
+from stand_ins import talk as turns
 
 from hiermem import Memory, Message
 from hiermem.cli import output
@@ -42,7 +43,6 @@ CALLS = {
     "delete": ["delete", "talk", "--yes"],
     "erase": ["erase", "3", "-s", "talk", "--yes"],
     "store scrub": ["store", "scrub"],
-    "store migrate": ["store", "migrate"],
     "store backup": ["store", "backup", "{new}"],
     "store copy": ["store", "copy", "{db}", "{new}"],
     "store check": ["store", "check"],
@@ -73,10 +73,7 @@ def given(tmp_path):
     db = tmp_path / "m.db"
     with Memory.open(db) as memory:
         for name in ("talk", "other"):
-            memory.session(name).append(
-                (Message.assistant if n % 2 else Message.user)(f"Pump {n} runs at {n * 7} rpm.")
-                for n in range(20)
-            )
+            memory.session(name).append(turns(20, lambda n: f"Pump {n} runs at {n * 7} rpm."))
         run = memory.session("talk").update().run_id
         space = memory.space("team", rules="- plans.md: what is planned")
         space.note("We plan a new pump.")

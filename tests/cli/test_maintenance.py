@@ -10,8 +10,9 @@ from contextlib import closing
 import pytest
 from commands import run
 from rich.console import Console
+from stand_ins import talk
 
-from hiermem import HierarchyConfig, Memory, Message, UpdatePolicy
+from hiermem import HierarchyConfig, Limits, Memory, Message, UpdatePolicy
 from hiermem.models.function import FunctionLLM
 from hiermem.stores.sqlite import SQLiteStore
 
@@ -24,10 +25,7 @@ def db(tmp_path):
     path = tmp_path / "memory.db"
     with Memory.open(path) as memory:
         session = memory.session("talk")
-        session.append(
-            Message("user" if n % 2 == 0 else "assistant", f"Message {n} costs {n * 17} EUR.")
-            for n in range(60)
-        )
+        session.append(talk(60, lambda n: f"Message {n} costs {n * 17} EUR.", created_at=None))
         session.append(Message.user(f"the code is {SECRET} \x1b[31m"))
         session.update()
         session.fork("branch", at=61)
@@ -94,14 +92,14 @@ def test_what_came_of_an_erasure_can_be_read(db):
     told = run("runs", "--db", db, "-s", "branch").stdout
     assert "erase" in told
     told = run("delete", "talk", "--db", db, "--yes").stdout
-    assert {"sessions 1", "messages 118"} <= set(re.findall(r"\w+ \d+", told))
+    assert {"sessions 1", "messages 114"} <= set(re.findall(r"\w+ \d+", told))
     assert "erase_session, removed " in run("runs", "--db", db).stdout
 
 
 def test_the_runs_of_a_session_that_is_not_there_are_not_none(db):
     for command in ("runs", "show", "context", "update"):
         said = run(command, "-s", "tlak", "--db", db, code=1).stderr
-        assert "there is no session 'tlak'; there is talk" in " ".join(said.split())
+        assert "session 'tlak' does not exist; there is talk" in " ".join(said.split())
     run("delete", "branch", "--db", db, "--yes")
     assert "erase_session" in run("runs", "--db", db).stdout
     assert "branch" not in run("runs", "--db", db).stdout
@@ -146,7 +144,7 @@ def test_the_file_can_be_scrubbed_again(db, monkeypatch):
 def test_a_full_re_pack_is_told_to_be_one_and_whether_its_tree_serves(db):
     """Broken, nobody can see which of two full runs changed the tree."""
     with Memory.open(db) as memory:
-        memory.session("talk").update(strategy="full", deadline=0.0)
+        memory.session("talk").update(strategy="full", limits=Limits(deadline=0.0))
         memory.session("talk").update(strategy="full")
         memory.session("talk").update()
     told = run("runs", "--db", db, "-s", "talk", "--json").stdout
@@ -335,7 +333,10 @@ def test_a_store_is_copied_and_what_changed_is_copied_again(db, tmp_path):
     told = run("store", "copy", db, target, "--json", code=1).stderr
     error = json.loads(told.splitlines()[-1])["error"]
     assert (error["type"], "'talk'" in error["message"]) == ("ConflictError", True)
-    assert "no session 'none'" in run("store", "copy", db, target, "-s", "none", code=1).stderr
+    assert (
+        "session 'none' does not exist"
+        in run("store", "copy", db, target, "-s", "none", code=1).stderr
+    )
     run("store", "copy", tmp_path / "none.db", target, code=1)
     run("store", "copy", db, db, code=2)
 

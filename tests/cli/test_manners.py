@@ -110,7 +110,7 @@ def test_one_of_300_conversations_is_used_without_its_id(many, tmp_path):
             "it has none yet; the next is made when its group of messages is full",
         ),
         ("erase one 3-1 --db chat.db --yes", "write 1-3"),
-        ("erase 3 1 --db chat.db --yes", "there is no session '3'"),
+        ("erase 3 1 --db chat.db --yes", "session '3' does not exist"),
         ("erase one --db chat.db --yes", "hiermem erase @last 3 5-9"),
     ],
 )

@@ -14,6 +14,8 @@ from sampling import params
 
 typer = pytest.importorskip("typer")
 
+from stand_ins import talk  # noqa: E402
+
 from hiermem import Memory, Message, UpdatePolicy  # noqa: E402
 from hiermem.cli import output, update  # noqa: E402
 from hiermem.cli.app import app  # noqa: E402
@@ -26,9 +28,8 @@ def db(tmp_path):
     path = tmp_path / "chat.db"
     with Memory.open(path) as memory:
         session = memory.session("pumps")
-        for number in range(10):
-            said = f"Pump {number} was set to {number * 7} rpm by Ada on 3 March. " * 3
-            session.append(Message.assistant(said) if number % 2 else Message.user(said))
+        said = "Pump {n} was set to {n}7 rpm by Ada on 3 March. " * 3
+        session.append(talk(10, said, created_at=None))
     return path
 
 
@@ -89,11 +90,7 @@ def test_an_extraction_asks_it_too_and_the_options_may_be_in_the_environment(db)
         assert provider.served[0].body["response_format"]["type"] == "json_schema"
 
 
-ASKING = {
-    "update": ["update"],
-    "extract": ["extract"],
-    "bank consolidate": ["bank", "consolidate"],
-}
+ASKING = {"update": ["update"], "extract": ["extract"], "bank consolidate": ["bank", "consolidate"]}
 
 
 @pytest.mark.timeout(100)  # less than any time-out that nobody named
@@ -143,11 +140,7 @@ def test_what_names_no_model_is_said_and_nothing_is_asked(words, says, code, db)
 def test_no_option_takes_a_key():
     """A key on the command line stands in the list of processes, and in the shell's history."""
     commands = typer.main.get_command(app).commands
-    asking = (
-        commands["update"],
-        commands["extract"],
-        commands["bank"].commands["consolidate"],
-    )
+    asking = (commands["update"], commands["extract"], commands["bank"].commands["consolidate"])
     options = {option for each in asking for found in each.params for option in found.opts}
     assert all("--model" in {o for found in each.params for o in found.opts} for each in asking)
     assert not [option for option in options if "key" in option]

@@ -1,8 +1,9 @@
 """What was spent, and a provider that is down, are told on the screen."""
 
 import pytest
+from stand_ins import talk
 
-from hiermem import LLMResponse, Memory, Message, Prices, Usage
+from hiermem import LLMResponse, Memory, Prices, Usage
 from hiermem.models.function import FunctionLLM
 from hiermem.testing.llms import write
 from hiermem.types import UpdatePlan, UpdateReport
@@ -25,10 +26,7 @@ def store(tmp_path):
     )
     with Memory.open(path, llm=llm) as memory:
         session = memory.session("talk")
-        session.append(
-            (Message.assistant if n % 2 else Message.user)(f"Step {n} takes {n * 7} seconds. " * 8)
-            for n in range(20)
-        )
+        session.append(talk(20, lambda n: f"Step {n} takes {n * 7} seconds. " * 8, created_at=None))
         report = session.update()
         assert report.cost == pytest.approx(0.005 * report.calls)
     return path, report
@@ -60,7 +58,6 @@ def test_a_report_tells_its_cost_and_when_to_ask_again():
 
 def test_a_plan_tells_what_is_likely_and_what_is_possible():
     told = update._line_of(
-        "talk",
-        UpdatePlan(calls=14, calls_max=28, by_level={1: 14}, seconds=200.0),
+        "talk", UpdatePlan(calls=14, calls_max=28, by_level={1: 14}, seconds=200.0)
     )
     assert "calls 14, calls max 28, seconds 200.00" in told

@@ -182,8 +182,8 @@ def test_a_session_that_is_not_there_is_looked_for_by_id_and_by_title(db):
     """Broken, whoever knows a chat by its title has to find its id in a long list."""
     for name, near in (("tlak", "Plans (talk)"), ("lans", "Plans (talk)"), ("othr", "other")):
         said = run("show", "-s", name, "--db", db, code=1).stderr
-        assert said == f"error: there is no session {name!r}; there is {near}\n"
-    assert "'hiermem sessions' lists them" in run("show", "-s", "q", "--db", db, code=1).stderr
+        assert said == f"error: session {name!r} does not exist; there is {near}\n"
+    assert "list the sessions" in run("show", "-s", "q", "--db", db, code=1).stderr
     assert "Where is the harbour?" in run("context", "PLANS", "--db", db).stdout
     assert "named twice" in run("show", "talk", "-s", "other", "--db", db, code=2).stderr
 
@@ -203,7 +203,7 @@ def test_delete_asks_and_erases(db):
     run("delete", "talk", "--db", db, code=2, given="n\n")
     assert "erase session Plans (talk)?" in run("delete", "talk", "--db", db, code=2).output
     assert "there is Plans (talk)" in run("delete", "Plan", "--db", db, "--yes", code=1).stderr
-    assert "sessions 1, messages 4" in run("delete", "talk", "--db", db, "--yes").stdout
+    assert "removed   sessions 1, messages 4" in run("delete", "talk", "--db", db, "--yes").stdout
     with Memory.open(db, create=False) as memory:
         assert [record.id for record in memory.sessions()] == ["other"]
         with pytest.raises(NotFoundError):

@@ -138,7 +138,8 @@ def test_the_person_of_a_new_space_speaks_under_a_name(tmp_path):
     assert "Always answer in metric." in told
     assert "Never" not in told
     other = run("import", path, "--db", db, "--person", "Bob", code=1)
-    assert "'me' has another person; omit it, or use another space (--space NAME)" in other.stderr
+    why = "the person of space 'me' cannot change; give none, or use another space (--space NAME)"
+    assert why in other.stderr
     assert other.stdout == "", "it is said before the file is read"
     run("join", "--all", "--db", db, "--space", "bob", "--person", "Bob")
     with Memory.open(db) as memory:

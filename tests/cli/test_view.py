@@ -34,7 +34,7 @@ def test_all_sessions_or_one_are_written(view, tmp_path):
     assert '"id":"house"' not in page
     size = (tmp_path / "trip.html").stat().st_size
     assert json.loads(found.stdout) == {"session_id": "trip", "file": "trip.html", "bytes": size}
-    assert "there is no session" in view("trap", code=1).output
+    assert "does not exist" in view("trap", code=1).output
 
 
 def test_a_page_is_replaced_and_another_file_is_not(view, tmp_path):

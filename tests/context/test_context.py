@@ -14,14 +14,15 @@ from sampling import drawn
 
 from hiermem import (
     AsyncMemory,
-    BudgetTooSmallError,
     ContextBudget,
+    ContextProfile,
     HierarchyConfig,
     Message,
     ToolCall,
 )
 from hiermem.context.render import RENDERER
 from hiermem.context.view import View
+from hiermem.errors import BudgetTooSmallError
 from hiermem.handle import state_from
 from hiermem.stores.memory import MemoryStore
 
@@ -343,3 +344,76 @@ async def test_the_layered_recipe_always_shows_the_newest_messages():
         await session.update()
     with pytest.raises(BudgetTooSmallError):
         await session.context(3, strategy="layered")
+
+
+async def same_twice(session, budget, **how):
+    """Ask for a context three times, and give it if all are the same."""
+    first, *later = [await session.context(budget, **how) for _ in range(3)]
+    for again in later:
+        assert again.to_openai() == first.to_openai()
+        assert again.shared_prefix_tokens == again.total_tokens - again.tool_tokens
+    return first
+
+
+async def test_a_system_message_that_yielded_to_the_minimum_does_not_return_with_nothing_new():
+    """Broken once: what does not fit a new plan fits a rewrite of the view made without it."""
+    memory = AsyncMemory(
+        store=MemoryStore(), token_counter=Words(), config=HierarchyConfig.by_tokens(**SMALL)
+    )
+    session = memory.session("s")
+    await session.append(Message.system(text(3, 250), created_at=START))
+    yielded = 0
+    for turn in range(40):
+        await talk(session, 2, begin=2 * turn, words=40)
+        first = await same_twice(session, 700)
+        yielded += first.blocks[0].kind == "view"
+    assert yielded, "the system message always led"
+
+
+async def test_a_long_open_exchange_beside_does_not_hide_windows_that_were_sealed_since():
+    """Broken once: more than two budgets of open messages, all in the view, and no window read."""
+    memory = AsyncMemory(
+        store=MemoryStore(), token_counter=Words(), config=HierarchyConfig.by_tokens(**SMALL)
+    )
+    session = memory.session("s")
+    await talk(session, 20, words=20)
+    when = {"thread": "side", "created_at": START + timedelta(minutes=20)}
+    calls = [ToolCall(f"c{n}", "run", "{}") for n in range(10)]
+    await session.append(Message.assistant("", tool_calls=calls, **when))
+    for call in calls[:9]:
+        await session.append(Message.tool(text(9, 200), tool_call_id=call.id, **when))
+    for turn in range(20):
+        await talk(session, 1, begin=20 + turn, words=20)
+        opened = (await session.status()).open_windows
+        assert max(window.tokens for window in opened) > 2 * 780
+        selection = await judge(memory, session, 780, None)
+        assert selection.recent_messages[-1].index == 30 + turn
+
+
+async def test_a_profile_is_not_planned_again_where_no_view_of_its_size_is_planned_at_first():
+    """Broken once: all messages stood, and with the next call most of them in a rewritten view."""
+    memory = AsyncMemory(
+        store=MemoryStore(), token_counter=Words(), config=HierarchyConfig.by_tokens(**SMALL)
+    )
+    session = memory.session("s")
+    await talk(session, 8, words=10)
+    await session.flush()
+    await talk(session, 2, begin=8, words=10)
+    context = await same_twice(session, 308, profile=ContextProfile(name="brief", recent=1))
+    assert len(context.recent_messages) == 10
+
+
+async def test_a_profile_whose_newest_exchange_has_more_messages_than_it_asks_for_is_kept():
+    """Broken once: the view was made again at each request, under another name."""
+    memory = AsyncMemory(
+        store=MemoryStore(), token_counter=Words(), config=HierarchyConfig.by_tokens(**SMALL)
+    )
+    session = memory.session("s")
+    await talk(session, 30, words=40)
+    for turn in range(4):
+        calls = [ToolCall(f"c{turn}", "run", "{}")]
+        await session.append(
+            Message.assistant("", tool_calls=calls, created_at=START + timedelta(hours=1)),
+            Message.tool("done", tool_call_id=f"c{turn}", created_at=START + timedelta(hours=1)),
+        )
+    await same_twice(session, 1_000, profile=ContextProfile(name="brief", recent=1))

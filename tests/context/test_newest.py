@@ -22,20 +22,11 @@ def pieces(roles):
 @pytest.mark.parametrize(
     ("roles", "turns", "number"),
     [
-        ("uauaua", 1, 2),
-        ("uauaua", 2, 4),
-        ("uauauau", 1, 1),
-        ("uauauau", 2, 3),
-        ("uauuaa", 1, 4),
-        ("uaaa", 5, 4),
-        ("a", 2, 1),
-        ("uuuuuu", 1, 2),
-        ("uuuuuu", 2, 4),
-        ("uuu", 2, 3),
-        ("uuuuu.", 1, 3),
-        ("", 1, 1),
+        ("uauaua", 1, 2), ("uauaua", 2, 4), ("uauauau", 1, 1), ("uauauau", 2, 3), ("uauuaa", 1, 4),
+        ("uaaa", 5, 4), ("a", 2, 1), ("uuuuuu", 1, 2), ("uuuuuu", 2, 4), ("uuu", 2, 3),
+        ("uuuuu.", 1, 3), ("", 1, 1),
     ],
-)
+)  # fmt: skip
 def test_a_turn_is_what_follows_a_user_and_two_messages_where_only_users_speak(
     roles, turns, number
 ):

@@ -6,16 +6,8 @@ import re
 import pytest
 from kinds import of_kind
 
-from hiermem import (
-    AsyncMemory,
-    BudgetTooSmallError,
-    ConflictError,
-    ContextPolicy,
-    ContextProfile,
-    Message,
-    NotFoundError,
-    UsageError,
-)
+from hiermem import AsyncMemory, ContextPolicy, ContextProfile, Message
+from hiermem.errors import BudgetTooSmallError, ConflictError, NotFoundError, UsageError
 from hiermem.importers import read_chats
 
 METRIC = "Always answer in metric units."

@@ -8,16 +8,10 @@ from sampling import drawn
 from test_context import Words, histories, talk
 from test_recalled import SMALL, opened
 
-from hiermem import (
-    AsyncMemory,
-    BudgetTooSmallError,
-    ConfigError,
-    ContextProfile,
-    HierarchyConfig,
-    UsageError,
-)
+from hiermem import AsyncMemory, ContextProfile, HierarchyConfig
 from hiermem.context.render import RENDERER
 from hiermem.context.view import View
+from hiermem.errors import BudgetTooSmallError, ConfigError, UsageError
 from hiermem.handle import state_from
 from hiermem.stores.memory import MemoryStore
 

@@ -13,14 +13,9 @@ from test_recalled import SMALL, opened
 from test_search import WORDS as SUBJECTS
 from test_search import filled, memory_over, said
 
-from hiermem import (
-    AsyncMemory,
-    BudgetTooSmallError,
-    ContextProfile,
-    HierarchyConfig,
-    Message,
-    SearchPolicy,
-)
+from hiermem import AsyncMemory, ContextProfile, HierarchyConfig, Message, SearchPolicy
+from hiermem.errors import BudgetTooSmallError
+from hiermem.records.run import RecordStore
 from hiermem.search.query import matched
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
@@ -43,7 +38,7 @@ NASTY = (
 async def test_no_text_is_an_error_at_any_door():
     memory, session = await opened(30)
     await memory.close()
-    memory = memory_over(await SQLiteStore.open(":memory:"))
+    memory = memory_over(RecordStore(await SQLiteStore.open(":memory:")))
     session = memory.session("s")
     await talk(session, 60, words=30)
     await session.update()
@@ -73,7 +68,9 @@ SCRIPTS = {
 async def test_without_spaces_the_passage_of_a_long_message_is_found_and_marked(script, sqlite):
     """Cut by spaces, all of it would be one word, and one passage."""
     filler, told, word = SCRIPTS[script]
-    store = await SQLiteStore.open(":memory:") if sqlite else MemoryStore()
+    store = (
+        RecordStore(await SQLiteStore.open(":memory:")) if sqlite else RecordStore(MemoryStore())
+    )
     memory = AsyncMemory(store=store)
     session = memory.session("s")
     await session.append([Message.user(filler, created_at=START) for _ in range(5)])
@@ -109,7 +106,9 @@ def overlapping(one, other):
 @given(steps=histories(most=40), query=QUESTIONS, profile=st.sampled_from([None, "reviewer"]))
 async def test_evidence_says_no_character_that_the_cut_shows(steps, query, profile):
     memory = AsyncMemory(
-        store=MemoryStore(), token_counter=Words(), config=HierarchyConfig.by_tokens(**SMALL)
+        store=MemoryStore(),
+        token_counter=Words(),
+        config=HierarchyConfig.by_tokens(**SMALL),
     )
     session = memory.session("s")
     wanted = ContextProfile.code_reviewer(pins=[1, 2]) if profile else None
@@ -161,7 +160,9 @@ async def test_a_long_message_that_stands_in_part_is_recalled_from_its_other_par
 async def test_a_question_changes_nothing_before_its_evidence_in_any_rendering(steps, queries):
     """What a provider has cached is bytes: the prefix is compared as it is sent."""
     memory = AsyncMemory(
-        store=MemoryStore(), token_counter=Words(), config=HierarchyConfig.by_tokens(**SMALL)
+        store=MemoryStore(),
+        token_counter=Words(),
+        config=HierarchyConfig.by_tokens(**SMALL),
     )
     session = memory.session("s")
     for kind, value in steps:
@@ -200,7 +201,7 @@ async def test_search_answers_while_the_worker_is_half_way():
             return await super().complete(request)
 
     config = HierarchyConfig.by_tokens(target=400)
-    memory = memory_over(MemoryStore(), llm=Slow(), config=config)
+    memory = memory_over(RecordStore(MemoryStore()), llm=Slow(), config=config)
     session = memory.session("s")
     long = [f"remark {n} about the {SUBJECTS[n % 16]}. {text(n, 40)}." for n in range(120)]
     await session.append([said(n, each) for n, each in enumerate(long)])
@@ -231,7 +232,9 @@ async def test_search_answers_while_the_worker_is_half_way():
 
 @pytest.mark.parametrize("sqlite", [False, True])
 async def test_what_is_taken_back_is_gone_from_forks_too_unless_they_keep_it(sqlite):
-    store = await SQLiteStore.open(":memory:") if sqlite else MemoryStore()
+    store = (
+        RecordStore(await SQLiteStore.open(":memory:")) if sqlite else RecordStore(MemoryStore())
+    )
     _, session = await filled(store, 40)
     await session.update()
     forks = [await session.fork(name, at=30) for name in ("one", "two")]
@@ -264,7 +267,7 @@ async def test_a_fork_is_recalled_into_its_context_from_the_shared_prefix_once()
 
 async def test_the_policy_says_how_many_candidates_of_each_level_there_are():
     """The published numbers are 10 messages, 5 L1, 3 L2 and 1 L3; another policy has others."""
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     for candidates, most in (((10, 5, 3, 1), {0: 10, 1: 5, 2: 3, 3: 1}), ((2, 1), {0: 2, 1: 1})):
         memory = memory_over(
             store,
@@ -292,7 +295,7 @@ async def test_the_policy_says_how_many_candidates_of_each_level_there_are():
 @pytest.mark.parametrize("dedup", [False, True])
 async def test_what_is_said_a_thousand_times_leaves_room_for_the_rest(dedup):
     """Candidates are counted after repetitions are dropped: a limit or a budget is still filled."""
-    session = memory_over(MemoryStore()).session("s")
+    session = memory_over(RecordStore(MemoryStore())).session("s")
     again = "Please check the status of the deployment pipeline for the payment service again."
     once = [
         f"{name} took the payment service back, and nobody at all saw it but {name}, said {name}."

@@ -4,6 +4,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from fences import read
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
@@ -18,7 +19,6 @@ from hiermem import (
     ToolCall,
 )
 from hiermem.stores.memory import MemoryStore
-from hiermem.text.fence import read
 
 SMALL = {"target": 150, "max_messages": 6}
 
@@ -127,7 +127,9 @@ QUESTIONS = st.sampled_from(["ferry price", "what did Ada measure?", "seats.py",
 @given(steps=histories(most=40), query=QUESTIONS, tokens=st.sampled_from([None, 0, 90, 300]))
 async def test_recall_fits_and_repeats_nothing_on_any_history(steps, query, tokens):
     memory = AsyncMemory(
-        store=MemoryStore(), token_counter=Words(), config=HierarchyConfig.by_tokens(**SMALL)
+        store=MemoryStore(),
+        token_counter=Words(),
+        config=HierarchyConfig.by_tokens(**SMALL),
     )
     session = memory.session("s")
     begun = False
@@ -170,7 +172,9 @@ async def test_where_a_history_fits_a_question_shows_no_fewer_messages(
 ):
     """Broken, asking hides what stood there without the question."""
     async with AsyncMemory(
-        store=MemoryStore(), token_counter=Words(), config=HierarchyConfig.by_tokens(**SMALL)
+        store=MemoryStore(),
+        token_counter=Words(),
+        config=HierarchyConfig.by_tokens(**SMALL),
     ) as memory:
         session = memory.session("s")
         await talk(session, count, words=words)

@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem import (
-    AsyncMemory,
-    BudgetTooSmallError,
-    HierarchyConfig,
-    Memory,
-    Message,
-    ToolCall,
-)
+from hiermem import AsyncMemory, BudgetTooSmallError, HierarchyConfig, Memory, Message, ToolCall
 from hiermem.convert import from_anthropic, from_openai
 from hiermem.stores.memory import MemoryStore
 from hiermem.text import fence

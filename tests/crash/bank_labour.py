@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from random import Random
 
 from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
@@ -102,13 +101,3 @@ async def keep_a_bank(path: str, seed: int, count: int = COUNT) -> None:
         writers = asyncio.gather(*(writing(notes) for notes in drawn(seed, count)))
         await asyncio.gather(writers, consolidating())
         os.write(1, b"finished\n")
-
-
-async def export_revisions(path: str, seed: int) -> None:
-    """Export the revisions of a store in order, from a copy of each, telling which are there."""
-    place = json.loads((Path(path) / "place.json").read_text())
-    for number in range(seed, place["revisions"] + 1):
-        async with AsyncMemory.open(Path(path) / f"{number}.db") as memory:
-            done = await memory.space("x").export(place["url"], options=place["options"])
-            os.write(1, f"exported {done.superseded_by or number}\n".encode())
-    os.write(1, b"finished\n")

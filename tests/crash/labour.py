@@ -9,25 +9,19 @@ import asyncio
 import json
 import os
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from random import Random
 
-from bank_labour import export_revisions, keep_a_bank
+from bank_labour import keep_a_bank
+from logbook import VOCABULARY
+from stand_ins import START, WordCounter
 
-from hiermem import (
-    AsyncMemory,
-    ExtractionOptions,
-    HierarchyConfig,
-    LevelConfig,
-    Message,
-    ToolCall,
-    UpdatePolicy,
-)
+from hiermem import AsyncMemory, Message, ToolCall
+from hiermem.config import ExtractionOptions, HierarchyConfig, LevelConfig, UpdatePolicy
 from hiermem.testing.llms import ScriptedLLM
 
 COUNT = 360
 LEASE = 1.2
-START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 CONFIG = HierarchyConfig.by_tokens(
     target=150,
     max_messages=6,
@@ -38,20 +32,6 @@ CONFIG = HierarchyConfig.by_tokens(
         LevelConfig(target_ratio=0.2, style="executive", fan_in=3, floor=20, cap=60),
     ),
 )
-_PROSE = (
-    "the ferry leaves at 14:20 for 37.50 EUR and we decided not to ship schema.sql before Friday "
-    "because Ada measured 212 ms in booking/seats.py while Jonas prefers SQLite on 2024-03-15"
-)
-VOCABULARY = _PROSE.split()
-
-
-class Words:
-    """A counter that costs nothing."""
-
-    name = "words"
-
-    def count(self, text: str) -> int:
-        return len(text.split())
 
 
 def conversation(seed: int, count: int = COUNT) -> list[Message]:
@@ -87,7 +67,7 @@ def tell(line: str) -> None:
 
 
 def open_memory(path: str, **settings) -> object:
-    parts = {"config": CONFIG, "token_counter": Words()} | settings
+    parts = {"config": CONFIG, "token_counter": WordCounter()} | settings
     return AsyncMemory.open(path, **parts)
 
 
@@ -172,10 +152,7 @@ async def extract(path: str, seed: int) -> None:
 
 
 def main() -> None:
-    jobs = {
-        "work": work, "pay": pay, "extract": extract, "bank": keep_a_bank,
-        "export": export_revisions,
-    }  # fmt: skip
+    jobs = {"work": work, "pay": pay, "extract": extract, "bank": keep_a_bank}
     for line in sys.stdin:
         job, path, seed = line.rstrip("\n").split("\t")
         child = os.fork()

@@ -14,21 +14,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from labour import COUNT, START, conversation, extraction, found, open_memory, remote_policy
 from sampling import params
 
 from hiermem import NotFoundError
 from hiermem.testing.llms import ScriptedLLM
-
-sys.path.insert(0, str(Path(__file__).parent))
-from labour import (
-    COUNT,
-    START,
-    conversation,
-    extraction,
-    found,
-    open_memory,
-    remote_policy,
-)
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 #: Lines of lives on one file, and how often each is killed: 100 kills in all in a thorough run.
@@ -44,6 +34,7 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         self._buffer = b""
 

@@ -9,11 +9,29 @@ import json
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
+
+
+def free_port() -> int:
+    """Return a port that nothing listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def wait_for(port: int) -> None:
+    """Wait until a server listens."""
+    for _ in range(300):
+        try:
+            return socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("the server did not start")
 
 
 class Scripts:
@@ -34,11 +52,7 @@ class Scripts:
         self._server.communicate()
 
     def run(
-        self,
-        *words: str,
-        cwd: Path,
-        env: dict[str, str] | None = None,
-        stdin: str = os.devnull,
+        self, *words: str, cwd: Path, env: dict[str, str] | None = None, stdin: str = os.devnull
     ) -> subprocess.CompletedProcess[str]:
         """Run ``python *words``, a file or -c and code, and return what ``subprocess`` would."""
         with TemporaryDirectory() as place:

@@ -44,12 +44,9 @@ def test_every_python_block_runs(page, tmp_path, scripts):
             provider = stack.enter_context(Provider(key="", dimensions=DIMENSIONS))
             words.append(provider.url)
             environment |= {
-                "OPENAI_API_KEY": "k",
-                "OPENAI_BASE_URL": provider.openai_url,
-                "ANTHROPIC_API_KEY": "k",
-                "ANTHROPIC_BASE_URL": provider.url,
-                "GATEWAY_KEY": "k",
-            }
+                "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": provider.openai_url,
+                "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": provider.url, "GATEWAY_KEY": "k",
+            }  # fmt: skip
         if page.name == "postgres.md":
             environment["HIERMEM_DB"] = postgres_server.dsn()
             stack.callback(postgres_server.run, "DROP SCHEMA IF EXISTS chat CASCADE")

@@ -15,7 +15,7 @@ SAYS = {
     "chat_loop.py": ("cover 100% of 119 messages", "pooled view", "120 messages in {1: 12, 2: 2}"),
     "manager.py": ("layered: 2,", "cut: 2,", "coverage 100%", " 33, ", "made from 10 messages"),
     "own_model.py": ("2 made, 3 calls", "L1.0 by stand-in-1", "- pump 19 runs at 133 rpm"),
-    "own_store.py": ("acme: mutate pump-house", "acme: write_nodes pump-house", " passed"),
+    "own_store.py": ("memory.jsonl: ", "Pump 3 was set to 210 rpm", " passed"),
     "provider.py": ("foreseen: 2 calls", "made: 2 with 3 calls", "spent: 0.00",
      "pump 19 to 133 rpm"),
     "tool_calls.py": ("cover 100% of 159 messages", "pump 9: 2909 rpm", "160 messages, 0 of them"),
@@ -24,20 +24,12 @@ SAYS = {
 }  # fmt: skip
 
 
-def without_keys() -> dict[str, str]:
-    """Give the environment without what would send an example to a provider."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("OPENAI")}
-
-
 @pytest.fixture
-def run(scripts, tmp_path, every):
-    """Return what runs an example as a reader would, in a folder of its own, without colours.
-
-    In the ordinary run, the example's own test run leaves out its slowest conditions, about dumps.
-    """
-    environment = {**without_keys(), "NO_COLOR": "1"}
-    if every(2) > 1:
-        environment["PYTEST_ADDOPTS"] = "-k 'not dump and not restore'"
+def run(scripts, tmp_path):
+    """Return what runs an example as a reader would, in a folder of its own, without colours."""
+    # Without what would send an example to a provider.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENAI")}
+    environment["NO_COLOR"] = "1"
     return lambda name: scripts.run(str(EXAMPLES / name), cwd=tmp_path, env=environment)
 
 
@@ -56,12 +48,8 @@ def test_an_example_runs_and_makes_its_point(name, run, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     missing = [words for words in SAYS[name] if words not in done.stdout]
     assert not missing, done.stdout
-    # Hypothesis keeps a folder of its own wherever it runs.
-    assert {path.name for path in tmp_path.iterdir()} <= {".hypothesis"}, "files were left behind"
-
-
-def test_a_chat_sends_little_outside_the_prefix(run):
-    """The chat example is there to show a prefix that can be cached: most tokens must be in it."""
-    last = run("chat_loop.py").stdout.strip().splitlines()[-1]
-    sent, fresh = (int(word) for word in last.replace(",", "").split() if word.isdecimal())
-    assert fresh < sent / 5
+    assert not list(tmp_path.iterdir()), "files were left behind"
+    if name == "chat_loop.py":  # it shows a prefix that can be cached: most tokens must be in it
+        last = done.stdout.strip().splitlines()[-1]
+        sent, fresh = (int(word) for word in last.replace(",", "").split() if word.isdecimal())
+        assert fresh < sent / 5

@@ -5,7 +5,6 @@ from the root of the repository, from ``src`` or from the package, as a path or 
 """
 
 import ast
-import builtins
 import functools
 import importlib
 import io
@@ -36,8 +35,6 @@ PYTHON_FILE = re.compile(r"(?<![\w./-])[\w./-]*\w\.py\b")
 FOLDER = re.compile(
     rf"(?<![\w./])(?:{'|'.join((*SCRIPTS, 'docs', *FOLDERS))})/(?:[\w-]+/)*(?![\w/])"
 )
-NO_CODE = re.compile(r'"""(?s:.*?)"""|#.*')
-LONE = re.compile(r"``([A-Za-z_]\w*)``")
 
 #: Files of a user's project, in examples of what a conversation may name.
 NO_FILES_OF_OURS = {
@@ -92,15 +89,18 @@ def exists(name: str) -> bool:
         return True
 
 
+@functools.cache
+def is_there(path: str, beside: Path) -> bool:
+    """Return whether a path leads somewhere from one of the bases, or from a folder."""
+    return any((base / path).exists() for base in (*BASES, beside))
+
+
 def dead_names(line: str, *, beside: Path) -> list[str]:
     """Return what a line of prose names and does not exist; ``beside`` is the folder it is in."""
-    dotted = [each for each in DOTTED.findall(line) if not each.endswith(PAGE_SUFFIXES)]
+    dotted = {each for each in DOTTED.findall(line) if not each.endswith(PAGE_SUFFIXES)}
+    paths = {*PYTHON_FILE.findall(line), *FOLDER.findall(line)} - NO_FILES_OF_OURS
     dead = [each for each in dotted if not exists(each)]
-    for path in (*PYTHON_FILE.findall(line), *FOLDER.findall(line)):
-        places = (base / path for base in (*BASES, beside))
-        if path not in NO_FILES_OF_OURS and not any(place.exists() for place in places):
-            dead.append(path)
-    return dead
+    return dead + [each for each in paths if not is_there(each, beside)]
 
 
 def test_every_module_that_is_named_exists():
@@ -117,46 +117,16 @@ def test_every_module_that_is_named_exists():
     assert not found
 
 
-@pytest.fixture(scope="module")
-def known() -> set[str]:
-    """Return all words of the package's code: what stands in no docstring and no comment."""
-    words = set(dir(builtins))
-    for path in PACKAGE.rglob("*.py"):
-        code = NO_CODE.sub("", path.read_text(encoding="utf-8"))
-        words.update((path.stem, path.parent.name), re.findall(r"\w+", code))
-    return words
-
-
-def unknown_names(docstring: str, known: set[str]) -> list[str]:
-    """Return the lone names in backticks that are no word of the package's code."""
-    return [name for name in LONE.findall(docstring) if name not in known]
-
-
-@pytest.mark.thorough
-def test_every_lone_name_of_a_modules_docstring_exists(known):
-    """A neighbour is named without its folder: such a name must be one that the code has."""
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        if unknown := unknown_names(docstring, known):
-            found[str(path.relative_to(PACKAGE))] = unknown
-    assert not found
-
-
 @pytest.mark.parametrize(
     "line",
     [
-        "decided in ``text.polity``",
-        "see hiermem.core.text for more",
-        "``hiermem.summaries.commit.NeverWas`` keeps it",
-        "``changes.nothing`` does it",
-        "| question | `text/polity.py` |",
-        "`src/hiermem/text/polity.py`",
-        "proven by tests/text/test_polity.py.",
-        "`benchmarks/polity.py` prints it",
+        "decided in ``text.polity``", "see hiermem.core.text for more",
+        "``hiermem.summaries.commit.NeverWas`` keeps it", "``changes.nothing`` does it",
+        "| question | `text/polity.py` |", "`src/hiermem/text/polity.py`",
+        "proven by tests/text/test_polity.py.", "`benchmarks/polity.py` prints it",
         "all of `text/polities/` may use it",
     ],
-)
+)  # fmt: skip
 def test_a_made_up_name_is_found(line):
     """The check would prove nothing if it overlooked one of the ways to write a name."""
     assert dead_names(line, beside=ROOT)

@@ -8,15 +8,15 @@ prints below it must be printed. The stand-in for the provider knows nothing but
 import json
 import os
 import re
-import socket
+import shlex
 import subprocess
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from scripts import free_port, wait_for
 
 TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -80,18 +80,16 @@ def environment():
     with ThreadingHTTPServer(("127.0.0.1", 0), Completions) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield {
-            **os.environ,
-            "NO_COLOR": "1",
-            "OPENAI_API_KEY": "sk-your-key",
+            **os.environ, "NO_COLOR": "1", "OPENAI_API_KEY": "sk-your-key",
             "OPENAI_BASE_URL": f"http://127.0.0.1:{server.server_port}/v1",
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        }
+        }  # fmt: skip
         server.shutdown()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
+#: The command, in a process that has the library loaded.
+COMMAND = "from hiermem.cli.app import app; app()"
+CAPTURED = {"capture_output": True, "text": True}
 
 
 def expected(line: str) -> str:
@@ -100,7 +98,7 @@ def expected(line: str) -> str:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_tutorial_ends_in_what_it_says(name, tmp_path, environment):
+def test_a_tutorial_ends_in_what_it_says(name, tmp_path, environment, scripts):
     """Broken, a newcomer's first ten minutes end in an error, or in another answer."""
     page, port, servers, printed, checked = TUTORIALS / f"{name}.md", free_port(), [], "", 0
     try:
@@ -119,14 +117,12 @@ def test_a_tutorial_ends_in_what_it_says(name, tmp_path, environment):
                     servers.append(subprocess.Popen(words, cwd=tmp_path, env=environment))
                     wait_for(port)
                     continue
-                done = subprocess.run(
-                    words,
-                    check=False,
-                    cwd=tmp_path,
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                )
+                if re.fullmatch(r"hiermem [^\n]+\n", typed):
+                    words = ["-c", COMMAND, *shlex.split(typed)[1:]]
+                    done = scripts.run(*words, cwd=tmp_path, env=environment)
+                else:
+                    how = {"cwd": tmp_path, "env": environment}
+                    done = subprocess.run(words, check=False, **CAPTURED, **how)
                 assert done.returncode == 0, done.stdout + done.stderr
                 printed = done.stdout + done.stderr
         assert checked, "the page shows nothing of what is printed"
@@ -146,28 +142,11 @@ def test_a_reader_without_a_key_gets_an_answer_of_the_stand_in(name, tmp_path, e
     server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         given = dict(re.findall(r"(OPENAI_\w+)=(\S+)", server.stdout.readline()))
+        words, where = [sys.executable, title, "How fast is pump 3?"], environment | given
         done = subprocess.run(
-            [sys.executable, title, "How fast is pump 3?"],
-            check=True,
-            cwd=tmp_path,
-            env={**environment, **given},
-            input="How fast is pump 3?\n",
-            capture_output=True,
-            text=True,
+            words, **CAPTURED, check=True, cwd=tmp_path, env=where, input="How fast is pump 3?\n"
         )
     finally:
         server.terminate()
         server.communicate(timeout=20)
     assert re.search(r"I was sent \d+ messages\.", done.stdout), done.stdout
-
-
-def wait_for(port: int) -> None:
-    """Wait until a server listens."""
-    for _ in range(300):
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise AssertionError("the server did not start")

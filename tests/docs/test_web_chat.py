@@ -1,14 +1,13 @@
 """The example of a chat with several users and conversations, over HTTP."""
 
 import os
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
+from scripts import free_port, wait_for
 
 pytest.importorskip("fastapi")
 
@@ -18,21 +17,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.fixture
 def client(tmp_path):
     """Return a client of the example, which is served from a file of this test."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     words = [sys.executable, "-m", "uvicorn", "web_chat:app", "--app-dir", EXAMPLES]
     server = subprocess.Popen(
         [*words, "--port", str(port), "--log-level", "warning"],
         env={**os.environ, "CHAT_DB": str(tmp_path / "chat.db")},
     )
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as opened:
-        for _ in range(300):
-            try:
-                opened.get("/docs")
-                break
-            except httpx.ConnectError:
-                time.sleep(0.1)
+        wait_for(port)
         yield opened
     server.terminate()
     assert server.wait(20) in (0, -15)

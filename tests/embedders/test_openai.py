@@ -1,7 +1,5 @@
 """Embeddings over real HTTP: order, packing, names, failures, and a memory that has them."""
 
-import asyncio
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -75,20 +73,13 @@ async def test_vectors_are_shortened_where_that_is_asked(provider):
 @pytest.mark.parametrize(
     ("fault", "error", "charged"),
     [
-        ("429", "transient", False),
-        ("500", "transient", None),
-        ("drop", "transient", None),
-        ("drop_body", "transient", None),
-        ("invalid_json", "transient", None),
-        ("not_an_object", "transient", None),
-        ("html", "transient", None),
-        ("no_choices", "transient", None),
-        ("error_in_200", "transient", None),
-        ("hang", "timeout", None),
-        ("401", "permanent", False),
-        ("overflow", "overflow", False),
+        ("429", "transient", False), ("500", "transient", None), ("drop", "transient", None),
+        ("drop_body", "transient", None), ("invalid_json", "transient", None),
+        ("not_an_object", "transient", None), ("html", "transient", None),
+        ("no_choices", "transient", None), ("error_in_200", "transient", None),
+        ("hang", "timeout", None), ("401", "permanent", False), ("overflow", "overflow", False),
     ],
-)
+)  # fmt: skip
 async def test_a_failure_is_one_request_and_one_typed_error(fault, error, charged, provider):
     """The same table as for chats: what an embedder wrongly tells is embedded never, or twice."""
     provider.meet(fault)
@@ -110,8 +101,7 @@ async def test_a_memory_finds_by_vectors_of_a_server_that_fails_at_times(provide
     async with AsyncMemory.open(":memory:", embedder=embedder_at(provider)) as memory:
         session = memory.session("pumps")
         await session.append(
-            Message.user("The lubrication of the pump is due."),
-            Message.user("Paint the door red."),
+            Message.user("The lubrication of the pump is due."), Message.user("Paint the door red.")
         )
         await session.embed()
         (best, *_) = await session.search("lubricating")
@@ -144,16 +134,3 @@ def test_an_answer_of_any_shape_is_one_vector_a_text_or_refused(data, many):
     except MiscastError:
         return
     assert len(rows) == many
-
-
-async def test_calls_at_once_share_a_loops_client(provider):
-    embedder = embedder_at(provider)
-    found = await asyncio.gather(
-        *(embedder.embed([f"text {n}"], kind="passage") for n in range(12))
-    )
-    await embedder.disconnect()
-    assert np.allclose(
-        np.vstack(found),
-        await HashingEmbedder(48).embed([f"text {n}" for n in range(12)]),
-        atol=1e-6,
-    )

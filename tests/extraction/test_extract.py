@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sampling import crossed, params
 
-from hiermem import AsyncMemory, Message
+from hiermem import AsyncMemory, Limits, Message
 from hiermem.api.extractor import SemanticGraphExtractor
 from hiermem.config import ExtractionOptions, UpdatePolicy
 from hiermem.errors import (
@@ -22,9 +22,11 @@ from hiermem.errors import (
     UsageError,
 )
 from hiermem.extraction import prompt as extract_prompt
-from hiermem.extraction.chunk import CLAIM, ExtractionRecords, ReduceStep
+from hiermem.extraction.chunk import CLAIM, ExtractionRun
+from hiermem.extraction.chunks import Chunk
 from hiermem.prompts import load_named
 from hiermem.protocols import LLMResponse, Usage
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import SITES, DiedError, FaultPlan, FaultyStore
@@ -113,7 +115,11 @@ STORES = ("memory", "sqlite")
 
 @pytest.fixture(params=params(STORES, 1))
 async def store(request, tmp_path):
-    opened = MemoryStore() if request.param == "memory" else await SQLiteStore.open(tmp_path / "x")
+    opened = (
+        RecordStore(MemoryStore())
+        if request.param == "memory"
+        else RecordStore(await SQLiteStore.open(tmp_path / "x"))
+    )
     yield opened
     await opened.close()
 
@@ -155,23 +161,6 @@ async def test_a_small_session_is_one_pass(store):
     }  # fmt: skip
     assert [r.relation for r in vector.relations] == ["uses"]
     assert vector.missing == ()
-
-
-async def test_below_the_threshold_the_request_is_the_one_without_chunking(store):
-    """Byte for byte: whether there is a limit shows nowhere in the request of one pass."""
-    llm = scripted()
-    session = await said(store, llm, talk(4))
-    await session.extract(options())
-    # Other settings of the same request would be answered from the record.
-    other = await said(MemoryStore(), llm, talk(4))
-    exact = sum(chunk.tokens for chunk in (await other.extract(options(10_000))).chunks)
-    third = await said(MemoryStore(), llm, talk(4))
-    report = await third.extract(options(exact))
-    assert not report.chunked
-    first, second, last = llm.requests
-    assert first == second == last
-    fourth = await said(MemoryStore(), llm, talk(4))
-    assert (await fourth.extract(options(exact - 1))).chunked
 
 
 async def test_a_limit_without_room_or_over_the_window_is_refused_before_anything(store):
@@ -218,22 +207,6 @@ async def test_a_large_session_is_chunked_with_ids_and_spans_that_tile_it(store)
     assert len(maps) == len(report.chunks)
     assert report.calls == llm.calls == len(maps) + report.reduce.calls
     assert report.chunked_tokens > report.single_pass_tokens
-
-
-async def test_the_result_does_not_depend_on_concurrency_or_order(store):
-    """The same chunks, answered in any order, give the same TriVector."""
-    found = []
-    for number, hands in enumerate((1, 2, 7)):
-        llm = scripted(remote=True, latency=0.002 * number)
-        policy = UpdatePolicy(batch_delay=0.0, retries=0, concurrency=hands)
-        session = await said(store, llm, talk(12), session="s", update_policy=policy)
-        report = await session.extract(options(200, temperature=number / 10))
-        assert llm.peak <= hands
-        found.append((report.tri_vector, [c.span for c in report.chunks]))
-        if hands == 7:
-            assert llm.peak > 1
-        store = MemoryStore()
-    assert found[0] == found[1] == found[2]
 
 
 # -- oversized turns
@@ -376,32 +349,6 @@ async def test_a_length_limit_is_never_repaired(store):
     assert llm.calls == 1
 
 
-async def test_a_repair_says_what_was_wrong_within_the_limit(store):
-    """The second request holds the first, one more paragraph, and never more than the limit."""
-    seen = []
-
-    def once(request):
-        seen.append(request)
-        return '{"summary": 3}' if len(seen) == 1 else None
-
-    llm = scripted(script=once)
-    session = await said(store, llm, talk(3))
-    limit = limit_for(10_000)
-    report = await session.extract(options(safe_processing_tokens=limit))
-    assert report.outcome == "ok"
-    assert report.calls == 2
-    first, second = seen
-    assert second.messages[:-1] == first.messages[:-1]
-    assert second.messages[-1].content.startswith(first.messages[-1].content)
-    prompt = extract_prompt.request_tokens(second.messages, COUNTER.count)
-    schema = extract_prompt.schema_tokens(COUNTER.count)
-    assert prompt + schema + second.max_tokens <= limit
-    attempts = await store.tenant("default").attempts(run_id=report.run_id)
-    assert [(a.node_id, a.outcome) for a in attempts] == [
-        ("s:chunk:0", "rejected"), ("s:chunk:0", "ok"),
-    ]  # fmt: skip
-
-
 # -- paying once
 
 
@@ -417,23 +364,6 @@ async def test_a_second_run_makes_no_call(store):
     assert {c.status for c in second.chunks} == {"reused"}
     assert second.tri_vector == first.tri_vector
     assert await session.tri_vector() == first.tri_vector
-
-
-async def test_appending_asks_again_for_the_last_chunk_alone(store):
-    llm = scripted()
-    session = await said(store, llm, talk(12))
-    first = await session.extract(options(180))
-    before = len(llm.requests)
-    await session.append(*talk(1, start=12))
-    second = await session.extract(options(180))
-    asked = [r for r in llm.requests[before:] if r.task == "extract"]
-    changed = [c for c in second.chunks if c.status == "made"]
-    assert len(asked) == len(changed) <= 2
-    kept = [c.input_hash for c in first.chunks[:-1]]
-    assert [c.input_hash for c in second.chunks[: len(kept)]] == kept
-    # What is no chunk any more is not kept either.
-    records = await store.tenant("default").records("chunk", scope="s")
-    assert {r.key for r in records} == {c.input_hash for c in second.chunks}
 
 
 @pytest.mark.parametrize("how", ["erase", "quarantine", "edit"])
@@ -465,7 +395,7 @@ async def test_a_changed_message_costs_its_own_chunk_and_no_other(store, how):
 async def test_a_cap_ends_the_run_and_the_next_one_goes_on(store):
     llm = scripted(remote=True)
     session = await said(store, llm, talk(12))
-    report = await session.extract(options(150), max_calls=2)
+    report = await session.extract(options(150), limits=Limits(calls=2))
     assert (report.outcome, report.stopped, report.calls) == ("error", "max_calls", 2)
     assert [c.status for c in report.chunks].count("made") == 2
     again = await session.extract(options(150))
@@ -525,11 +455,11 @@ async def test_a_cancelled_run_is_resumed_and_pays_once(store, at):
 async def test_killed_at_every_operation_it_is_resumed_and_pays_once(remote, every):
     """Dead before or after any store operation: the next run asks only for what is not on record,
     and ends with the same result as one that was never disturbed."""
-    undisturbed = await said(MemoryStore(), scripted(remote=remote), talk(6))
+    undisturbed = await said(RecordStore(MemoryStore()), scripted(remote=remote), talk(6))
     expected = (await undisturbed.extract(options(150))).tri_vector
     for at in range(0, 400, every(3)):
         clock = [START]
-        store = MemoryStore(clock=lambda clock=clock: clock[0])
+        store = RecordStore(MemoryStore(clock=lambda clock=clock: clock[0]))
         plan = FaultPlan({at: "die"}, only=frozenset(s for s in SITES if "mutate" not in s))
         llm = scripted(remote=remote)
         await said(store, llm, talk(6))
@@ -585,37 +515,13 @@ async def test_an_answer_is_kept_until_a_whole_result_does_not_use_it(store):
     whole = await session.extract(options(150))
     used = {chunk.input_hash for chunk in whole.chunks}
     assert await kept() == used
-    assert not (await session.extract(options(230), max_calls=1)).tri_vector
+    assert not (await session.extract(options(230), limits=Limits(calls=1))).tri_vector
     assert used < await kept(), "a run that did not come to its end deletes nothing"
     other = await session.extract(options(230))
     assert await kept() == {chunk.input_hash for chunk in other.chunks}
     steps = len(await tenant.records("join", scope="s"))
     assert steps == other.reduce.calls > 0
     assert (await session.extract(options(230))).calls == 0
-
-
-async def test_a_new_title_or_new_people_move_no_boundary(store):
-    """Boundaries are of the messages, the options and the model: what is told beside is not."""
-    llm = scripted()
-    session = await said(store, llm, talk(12))
-    first = await session.extract(options(180))
-    renamed = memory(store, llm).session(
-        "s", title="A much longer title " * 9, participants=[f"Person {n}" for n in range(300)]
-    )
-    await renamed.append(*talk(1, start=12))
-    before = len(llm.requests)
-    second = await renamed.extract(options(180))
-    assert [c.span for c in second.chunks[: len(first.chunks) - 1]] == [
-        c.span for c in first.chunks[:-1]
-    ]
-    asked = [r for r in llm.requests[before:] if r.task == "extract"]
-    assert len(asked) <= 2
-    for request in asked:
-        prompt = extract_prompt.request_tokens(request.messages, COUNTER.count)
-        schema = extract_prompt.schema_tokens(COUNTER.count)
-        assert prompt + schema + request.max_tokens <= second.threshold
-        assert "A much longer title" in request.messages[1].content
-        assert "others" in request.messages[1].content
 
 
 async def test_a_partial_result_never_replaces_a_whole_one_of_the_same_messages(store):
@@ -672,9 +578,9 @@ async def test_a_partial_run_deletes_no_step_of_the_whole_one(store):
 async def test_an_extraction_whose_record_cannot_be_written_fails(store):
     """Whenever the run's record fails for good, extract raises; never is a result given."""
     # When it begins, before the result is kept, at the end.
-    for at, site in enumerate(("put_run.before", "put_run.before", "transact.before")):
-        faults = dict.fromkeys(range(at % 2, 400), "fail")
-        plan = FaultPlan(faults, only=frozenset({site}))
+    for at in range(3):
+        faults = dict.fromkeys(range(at, 400), "fail")
+        plan = FaultPlan(faults, only=frozenset({"transact.before"}))
         llm = scripted()
         await said(store, llm, talk(6), session=f"s{at}")
         broken = memory(FaultyStore(store, plan), llm)
@@ -685,7 +591,7 @@ async def test_an_extraction_whose_record_cannot_be_written_fails(store):
 
 
 async def test_a_failure_that_cannot_be_recorded_fails_the_extraction(store):
-    plan = FaultPlan(dict.fromkeys(range(1, 400), "fail"), only=frozenset({"put_run.before"}))
+    plan = FaultPlan(dict.fromkeys(range(1, 400), "fail"), only=frozenset({"transact.before"}))
     llm = scripted(script=lambda r: "no JSON")
     await said(store, llm, talk(6))
     with pytest.raises(StoreError):
@@ -823,15 +729,15 @@ async def test_two_runs_at_once_ask_for_each_step_of_the_reduction_once(store):
 
 async def test_a_summary_whose_writing_is_cancelled_is_not_paid_for_twice(store, monkeypatch):
     """Broken once: cancelled between the answer and its commit, the answer was asked for again."""
-    writing, commit = asyncio.Event(), ExtractionRecords.commit
+    writing, commit = asyncio.Event(), ExtractionRun.commit
 
     async def slowly(self, piece, kept, attempts):
-        if isinstance(piece, ReduceStep):
+        if not isinstance(piece, Chunk):
             writing.set()
             await asyncio.sleep(0.1)
         return await commit(self, piece, kept, attempts)
 
-    monkeypatch.setattr(ExtractionRecords, "commit", slowly)
+    monkeypatch.setattr(ExtractionRun, "commit", slowly)
     llm = scripted(remote=True)
     session = await said(store, llm, talk(12))
     task = asyncio.create_task(session.extract(options(150)))
@@ -846,26 +752,6 @@ async def test_a_summary_whose_writing_is_cancelled_is_not_paid_for_twice(store,
     assert again.outcome == "ok"
     asked = joins(llm)
     assert len(asked) == len({r.messages for r in asked})
-
-
-async def test_a_cancelled_reduction_leaves_no_claim(store):
-    """The steps that were being asked for are free at once for the next run."""
-    llm = Slow(5.0)
-    session = await said(store, llm, talk(12))
-    task = asyncio.create_task(session.extract(options(150)))
-    await llm.begun.wait()
-    assert await store.tenant("default").records(CLAIM, scope="s")
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await store.tenant("default").records(CLAIM, scope="s") == []
-    quick = scripted(remote=True)
-    report = await memory(store, quick).session("s").extract(options(150), deadline=10)
-    assert (report.outcome, report.map.calls) == ("ok", 0)
-    (attempt,) = [
-        a for a in await store.tenant("default").attempts(limit=100) if a.outcome == "unknown"
-    ]
-    assert attempt.node_id == "s:reduce"
 
 
 class Held:
@@ -889,7 +775,7 @@ async def test_a_deadline_ends_the_wait_for_another_runs_lease(store):
     first = asyncio.create_task(session.extract(options()))
     await slow.begun.wait()
     assert await store.tenant("default").records(CLAIM, scope="s")
-    report = await memory(store, quick).session("s").extract(options(), deadline=0.4)
+    report = await memory(store, quick).session("s").extract(options(), limits=Limits(deadline=0.4))
     assert not first.done(), "it was waited for"
     slow.go.set()
     assert (report.outcome, report.stopped, quick.calls) == ("error", "deadline", 0)
@@ -920,22 +806,6 @@ async def test_a_summary_that_is_never_fit_does_not_cost_the_result(store, polic
     assert better.map.calls == 0
 
 
-async def test_a_repaired_summary_is_a_summary(store):
-    bad = []
-
-    def once(request):
-        if request.task == "extract" or "could not be used" in request.messages[-1].content:
-            return None
-        bad.append(request)
-        return "I'm sorry, I can't help with that."
-
-    llm = scripted(script=once, remote=True)
-    session = await said(store, llm, talk(12))
-    report = await session.extract(options(150))
-    assert (report.outcome, report.degraded, report.failures) == ("ok", False, ())
-    assert len(bad) * 2 == report.reduce.calls > 0
-
-
 async def test_a_summary_that_hit_its_length_is_not_repaired(store):
     """What is missing was never written: nothing is gained by the same question again."""
 
@@ -955,10 +825,10 @@ async def test_a_cap_at_the_summary_gives_the_partial_result_where_one_is_wanted
     """All chunks are there; only under "abort" is nothing better than a summary without a model."""
     llm = scripted(remote=True)
     session = await said(store, llm, talk(12))
-    calls = len((await session.extract(options(150), max_calls=0)).chunks)
-    none = await session.extract(options(150), max_calls=calls)
+    calls = len((await session.extract(options(150), limits=Limits(calls=0))).chunks)
+    none = await session.extract(options(150), limits=Limits(calls=calls))
     assert (none.outcome, none.stopped, none.tri_vector) == ("error", "max_calls", None)
-    some = await session.extract(options(150, on_chunk_failure="partial"), max_calls=0)
+    some = await session.extract(options(150, on_chunk_failure="partial"), limits=Limits(calls=0))
     assert (some.outcome, some.stopped, some.degraded) == ("partial", "max_calls", True)
     assert some.tri_vector.missing == ()
     assert some.tri_vector.summary
@@ -1046,15 +916,13 @@ async def test_the_offline_model_extracts_without_a_key(store):
         *({"session_id": each} for each in (5, None, "", "a\0", "n" * 513)),
         *({"options": each} for each in ({}, "x", 3)),
         {"on_progress": 3},
-        *({"max_calls": each} for each in ("2", -1, 1.5, True)),
-        *({"max_tokens": each} for each in ("2", -1, 1.5, True)),
-        *({"deadline": each} for each in ("x", -1, float("nan"), True)),
+        *({"limits": each} for each in (5, {"calls": 1})),
     ],
     ids=repr,
 )
 async def test_a_wrong_argument_is_refused_before_anything(wrong):
     """The extractor is a public face of its own; nothing is written, no model is called."""
-    store, llm = MemoryStore(), scripted()
+    store, llm = RecordStore(MemoryStore()), scripted()
     await said(store, llm, talk(1))
     extractor = SemanticGraphExtractor(store, llm, token_counter=COUNTER)
     with pytest.raises((UsageError, InvalidMessageError)):
@@ -1072,7 +940,7 @@ async def test_a_wrong_argument_is_refused_before_anything(wrong):
 )  # fmt: skip
 def test_an_extractor_of_wrong_parts_is_refused(wrong):
     with pytest.raises((UsageError, InvalidMessageError, ConfigError)):
-        SemanticGraphExtractor(**({"store": MemoryStore()} | wrong))
+        SemanticGraphExtractor(**({"store": RecordStore(MemoryStore())} | wrong))
 
 
 async def test_prompts_are_replaced_and_make_other_answers(store):
@@ -1096,22 +964,3 @@ async def test_prompts_are_replaced_and_make_other_answers(store):
 
 
 # -- the edges of the threshold and of what is paid for
-
-
-async def test_one_more_digit_in_the_number_of_messages_moves_no_boundary():
-    """Broken once: the prompt told the number, and one token less room moved every chunk."""
-    letters = FunctionCounter(len, name="letters")
-    memory = AsyncMemory(store=MemoryStore(), llm=scripted(), token_counter=letters)
-    session = memory.session("s")
-    everything = list(talk(51))
-    await session.append(everything[:98])
-    limit = (await session.extract(options())).estimate // 2
-    first = await session.extract(options(safe_processing_tokens=limit))
-    assert len(first.chunks) > 2
-    await session.append(everything[98:100])
-    again = await session.extract(options(safe_processing_tokens=limit))
-    made = [chunk for chunk in again.chunks if chunk.status == "made"]
-    assert len(made) <= 2
-    assert [chunk.span for chunk in again.chunks[:-2]] == [
-        chunk.span for chunk in first.chunks[: len(again.chunks) - 2]
-    ]

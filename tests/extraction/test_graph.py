@@ -3,7 +3,6 @@
 import json
 
 from hiermem.extraction import plan as graph
-from hiermem.extraction.plan import NameRecord, ResultBasis
 from hiermem.types.trivector import Entity, EntityKey, Provenance, Relation, TriVector
 
 
@@ -33,13 +32,13 @@ def kept(session, entities, relations=()):
 def test_a_document_stands_under_each_name_in_its_normal_form():
     found = kept("s", [entity("\uff33QLite"), entity("Sqlite", "file"), entity("Ada", "person")])
     assert set(found) == {"sqlite", "ada"}
-    assert [e.type for e in found["sqlite"].entities] == ["technology", "file"]
+    assert [e.type for e in found["sqlite"][1]] == ["technology", "file"]
 
 
 def test_an_alias_is_told_and_has_no_document():
     found = kept("s", [entity("PostgreSQL", aliases=("Postgres", "PG"))])
     assert set(found) == {"postgresql"}
-    assert found["postgresql"].entities[0].aliases == ("Postgres", "PG")
+    assert found["postgresql"][1][0].aliases == ("Postgres", "PG")
 
 
 def test_sessions_join_into_one_entity_with_all_places():
@@ -82,7 +81,7 @@ def test_mentions_come_by_session_and_place():
 def test_damaged_records_say_nothing():
     bad = '{"entities": [1], "relations": []}'
     for body in ("", "[]", "{}", "[" * 9999, bad, "nul"):
-        assert graph.read_name_record("s", body) == NameRecord("s")
+        assert graph.read_name_record("s", body) == ("s", (), ())
         assert graph.read_result(body) is None
         assert graph.replaces(basis(whole=False), body)
     vector = TriVector(summary="x")
@@ -90,7 +89,9 @@ def test_damaged_records_say_nothing():
 
 
 def basis(messages=7, said="h", tokens=100, *, whole=True, degraded=False):
-    return ResultBasis(messages, said, tokens, whole, degraded)
+    return graph.basis_of(
+        messages=messages, input_hash=said, tokens=tokens, whole=whole, degraded=degraded
+    )
 
 
 def test_a_result_never_gives_way_to_a_worse_one_of_the_same_messages():

@@ -12,10 +12,7 @@ SENTENCES = st.text(st.sampled_from("aAbBX12.-_/v js io py app Vue "), max_size=
 
 @pytest.mark.parametrize(
     ("pattern", "sign"),
-    [
-        (entity_names.FILE, entity_names._FILE_END),
-        (entity_names._CAMEL, entity_names._CASE_CHANGE),
-    ],
+    [(entity_names.FILE, entity_names._FILE_END), (entity_names._CAMEL, entity_names._CASE_CHANGE)],
 )
 @given(text=SENTENCES)
 @drawn(300)

@@ -1,6 +1,5 @@
 """What an extraction decides: its limit, what to ask for, what a failure means, how it ends."""
 
-import json
 from datetime import UTC, datetime
 
 import pytest
@@ -8,13 +7,11 @@ import pytest
 from hiermem.calls import limits
 from hiermem.calls.claim import Claim, write_claim
 from hiermem.config import ExtractionOptions
-from hiermem.errors import (
-    ConfigError,
-)
+from hiermem.errors import ConfigError
 from hiermem.extraction import plan
 from hiermem.extraction.chunks import Measured, turns
 from hiermem.extraction.chunks import plan as parted
-from hiermem.extraction.plan import Failure, StoredAnswer, made_from, read_answer, write_answer
+from hiermem.extraction.plan import StoredAnswer, made_from, read_answer, write_answer
 from hiermem.prompts import load_named
 from hiermem.types.trivector import Answer
 
@@ -47,16 +44,12 @@ def test_a_limit_over_the_window_is_refused():
 @pytest.mark.parametrize(
     ("limit", "window", "live", "wanted"),
     [
-        (None, None, True, limits.REMOTE_ANSWER),
-        (None, None, False, limits.LOCAL_ANSWER),
-        (None, 8_000, True, 2_000),
-        (6_144, None, False, 2_048),
-        (6_144, 32_768, False, 2_048),
-        (6_144, 8_192, True, 2_048),
-        (100_000, None, False, limits.LOCAL_ANSWER),
+        (None, None, True, limits.REMOTE_ANSWER), (None, None, False, limits.LOCAL_ANSWER),
+        (None, 8_000, True, 2_000), (6_144, None, False, 2_048), (6_144, 32_768, False, 2_048),
+        (6_144, 8_192, True, 2_048), (100_000, None, False, limits.LOCAL_ANSWER),
         (100, None, True, 256),
     ],
-)
+)  # fmt: skip
 def test_an_answer_has_a_quarter_of_the_window_in_force_at_most(limit, window, live, wanted):
     """Broken if a small limit left no room for a record."""
     options = ExtractionOptions(safe_processing_tokens=limit)
@@ -108,64 +101,3 @@ def test_an_answer_goes_with_each_message_that_it_was_made_from_and_with_no_othe
         "{}",
     ):
         assert made_from(unknown, {7})
-
-
-def test_an_oversized_chunk_fails_before_anything_is_paid():
-    parts = chunks(60, 600, 60)
-    make, _, fail = plan.chunk_agenda(parts, {}, ExtractionOptions())
-    assert [(f.id, f.reason, f.attempts) for f in fail] == [("s:chunk:1", "oversized", 0)]
-    assert make == ()
-    make, _, _ = plan.chunk_agenda(parts, {}, ExtractionOptions(on_chunk_failure="partial"))
-    assert [c.number for c in make] == [0, 2]
-    make, _, fail = plan.chunk_agenda(parts, {}, ExtractionOptions(oversized="slice"))
-    assert fail == ()
-    assert len(make) == 3
-
-
-def test_an_extraction_is_whole_partial_or_nothing():
-    failure = Failure("s:chunk:0", "map", "schema", 1)
-    abort, partial = ExtractionOptions(), ExtractionOptions(on_chunk_failure="partial")
-
-    def of(done, failures, options):
-        return plan.outcome_of(chunks=2, done=done, failures=failures, options=options)
-
-    assert of(["a", "b"], [], abort) == "ok"
-    assert of(["a"], [failure], abort) == "error"
-    assert of(["a"], [], abort) == "error", "a capped run has no result"
-    assert of(["a"], [failure], partial) == "partial"
-    assert of(["a"], [], partial) == "partial"
-    assert of([], [failure], partial) == "error"
-
-
-def test_a_step_of_the_reduction_is_known_by_its_texts():
-    template = load_named("extract.reduce")
-
-    def key_of(texts, *, strategy="s", template=template, target=9):
-        return plan.join_key(texts, strategy=strategy, template=template, target=target)
-
-    key = key_of(["a", "b"])
-    others = [key_of(["b", "a"]), key_of(["ab"]), key_of(["a", "b"], strategy="t"),
-              key_of(["a", "b"], target=8),
-              key_of(["a", "b"], template=load_named("extract.map"))]  # fmt: skip
-    assert len({key, *others}) == 6
-
-
-def test_a_records_detail_is_json():
-    from hiermem.extraction.plan import ChunkReport, ExtractionReport, PhaseReport
-    from hiermem.types import Span
-
-    chunk = ChunkReport(
-        id="s:chunk:0", span=Span(0, 2), status="failed", turns=1, messages=2, tokens=9,
-        request_tokens=99, oversized=False, input_hash="h", reason="timeout", detail="d",
-    )  # fmt: skip
-    report = ExtractionReport(
-        calls=2, tokens_in=3, tokens_out=4, session_id="s", run_id="run", outcome="error",
-        tri_vector=None, chunks=(chunk,), failures=(Failure("s:chunk:0", "map", "timeout", 2),),
-        map=PhaseReport(calls=2, tokens_in=3, tokens_out=4, state="failed", seconds=0.5),
-        reduce=PhaseReport(), chunked=False, chunking="unknown_window", estimate=9,
-        threshold=None, model="m", live=False,
-    )  # fmt: skip
-    detail = json.loads(json.dumps(plan.detail(report)))
-    assert detail["chunks"][0] | {"reason": "timeout", "span": [0, 2]} == detail["chunks"][0]
-    assert detail["calls"] == 2
-    assert (report.tokens, report.reused) == (7, 0)

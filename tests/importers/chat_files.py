@@ -285,15 +285,8 @@ def transcript(folder: Path, *, more: bool = False) -> Path:
 
 #: Each format by its builder, with the messages that ``more`` adds.
 FORMATS = {
-    "chatgpt": chatgpt,
-    "claude": claude,
-    "claude-code": claude_code,
-    "codex": codex,
-    "slack": slack,
-    "messages": messages,
-    "fine-tuning": fine_tuning,
-    "whatsapp on iOS": whatsapp_ios,
-    "whatsapp on Android": whatsapp_android,
-    "irc": irc,
+    "chatgpt": chatgpt, "claude": claude, "claude-code": claude_code, "codex": codex,
+    "slack": slack, "messages": messages, "fine-tuning": fine_tuning,
+    "whatsapp on iOS": whatsapp_ios, "whatsapp on Android": whatsapp_android, "irc": irc,
     "text": transcript,
-}
+}  # fmt: skip

@@ -1,7 +1,6 @@
 """Branches become forks; a newer export adds what is new, wherever in the tree it was added."""
 
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from unicodedata import normalize
 
 import chat_files
@@ -12,7 +11,7 @@ from sampling import drawn
 
 from hiermem import HierarchyConfig, Memory, Message
 from hiermem.importers import Conversation, read_chats
-from hiermem.importers.tree import paths_of, without_circles
+from hiermem.importers.tree import paths_of
 from hiermem.log.alignment import branch_id, place
 
 NOON = chat_files.NOON
@@ -138,19 +137,6 @@ def test_a_message_that_changed_is_left_and_counted(tmp_path):
         ]  # fmt: skip
 
 
-def test_two_files_of_one_name_are_said_to_have_met(tmp_path):
-    """Broken if two chats that bear the same name were joined in silence."""
-    one = chat_files.write(tmp_path / "a" / "_chat.txt", "Ada: hello\n")
-    two = chat_files.write(tmp_path / "b" / "_chat.txt", "Ben: hi\n")
-    more = chat_files.write(tmp_path / "c" / "_chat.txt", "Ben: hi\nAda: and?\n")
-    with Memory.open(":memory:") as memory:
-        first = memory.import_chats(read_chats(one))
-        assert first.continued == ()
-        assert memory.import_chats(read_chats(two)).continued == first.sessions
-        assert memory.import_chats(read_chats(more)).continued == ()
-        assert memory.import_chats(read_chats(more)).continued == ()
-
-
 OLD = (
     "2/1/25, 10:00\u202fAM - Ann: Dinner?\n2/1/25, 10:00\u202fAM - Ben: ok\n"
     "2/1/25, 10:00\u202fAM - Ann: ok\n2/1/25, 1:02\u202fPM - Ben: Yes\nat Luigi's\n"
@@ -245,48 +231,6 @@ def trees(draw):
     first = draw(st.sampled_from([f"n{n}" for n in range(cut)]))
     second = draw(st.sampled_from(list(parents)))
     return parents, cut, first, second
-
-
-def leaf_path(parents, leaf):
-    path = []
-    while leaf is not None:
-        path.append(leaf)
-        leaf = parents[leaf]
-    return path[::-1]
-
-
-@given(trees())
-def test_paths_hold_every_node_once_and_parents_first(tree):
-    parents, _, current, _ = tree
-    seen = []
-    for number, path in enumerate(paths_of(parents, current)):
-        for above, below in pairwise(path):
-            assert parents[below] == above
-        assert parents[path[0]] is None or parents[path[0]] in seen
-        if number == 0:
-            assert path[-1] == current
-        seen += path
-    assert sorted(seen) == sorted(parents)
-
-
-@given(st.dictionaries(st.integers(0, 9), st.integers(0, 12), max_size=10))
-def test_circles_are_cut_open_and_nothing_else(pairs):
-    """Broken if messages that follow one another in a circle were lost, or others were moved."""
-    parents = {f"n{name}": f"n{above}" for name, above in pairs.items()}
-    whole, cut = without_circles(parents)
-    changed = [name for name in parents if whole[name] != parents[name]]
-    assert len(changed) == cut
-    for name in parents:
-        path = leaf_path({**{f"n{n}": None for n in range(13)}, **whole}, name)
-        assert len(path) <= 11
-    for name in changed:  # it stood in a circle
-        at = parents[name]
-        for _ in parents:
-            if at == name:
-                break
-            at = parents[at]
-        assert at == name
-    assert sorted(each for path in paths_of(whole, None) for each in path) == sorted(parents)
 
 
 def imported(parents, current, held, last):

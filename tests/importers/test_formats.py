@@ -90,13 +90,6 @@ def test_a_file_twice_adds_nothing_and_a_longer_one_adds_what_is_new(name, tmp_p
         assert memory.check().ok
 
 
-@pytest.mark.parametrize("name", chat_files.FORMATS)
-def test_a_named_format_is_the_one_that_is_read(name, tmp_path):
-    path = chat_files.FORMATS[name](tmp_path)
-    named = read_chats(path, NAMES.get(name, name))
-    assert list(named) == list(read_chats(path))
-
-
 @pytest.mark.parametrize(
     ("line", "at"),
     [
@@ -200,14 +193,6 @@ def test_an_image_that_is_too_large_is_left_out_and_its_message_kept(tmp_path):
     assert chat.notes == {"images and files that are too large left out": 1}
 
 
-def test_files_of_one_name_in_two_folders_are_two_sessions(tmp_path):
-    chat_files.irc(tmp_path / "logs" / "one")
-    chat_files.irc(tmp_path / "logs" / "two")
-    chats = list(read_chats(tmp_path / "logs"))
-    assert [chat.title for chat in chats] == ["one/dev", "two/dev"]
-    assert len({chat.id for chat in chats}) == 2
-
-
 @pytest.mark.parametrize("form", [each.name for each in FORMATS])
 def test_no_id_holds_the_name_that_a_file_has(form, tmp_path):
     """Broken, a person's name stays in what an application keeps of a deleted session."""
@@ -246,20 +231,6 @@ def test_a_time_without_a_zone_is_said_and_no_other(at, told, tmp_path):
     for path in (talk, listed):
         assert survey(read_chats(path)).notes == ({note: 1} if told else {})
         assert survey(read_chats(path, timezone="Europe/Berlin")).notes == {}
-
-
-def test_times_that_are_not_read_are_told(tmp_path):
-    """Broken if a chat whose dates are written otherwise were dated today without a word."""
-    said = {"role": "user", "content": "Hi", "date": "at noon on 20 January"}
-    (chat,) = read_chats(chat_files.dump(tmp_path / "talk.json", [said, said | {"content": "So"}]))
-    assert chat.notes == {
-        "times in 'date' not understood": 2,
-        "messages without a time, dated when they are imported": 2,
-    }
-    two_ways = variants.dc(1, "Ann", "hi", timestamp="03/05/2022")
-    chat = variants.dc_chat(two_ways, variants.dc(2, "Ben", "yo"))
-    path = chat_files.dump(tmp_path / "d.json", chat)
-    assert sum(survey(read_chats(path)).unread.values()) == 1
 
 
 CHAT = {"sender": "creator.name", "text": "text", "time": "created_date", "key": "message_id"}

@@ -82,7 +82,6 @@ async def test_procrastinate_makes_what_is_due():
     add_tasks(app, memory)
     for wrong, setting in (
         (memory, {"most": 0}),
-        (memory, {"deadline": "50"}),
         (memory.for_tenant("a"), {}),
     ):
         with pytest.raises(UsageError):

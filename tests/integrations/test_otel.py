@@ -12,16 +12,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from hiermem import (
-    BudgetTooSmallError,
-    LLMResponse,
-    Memory,
-    Message,
-    ModelError,
-    UpdatePolicy,
-    Usage,
-    UsageError,
-)
+from hiermem import LLMResponse, Memory, Message, UpdatePolicy, Usage
+from hiermem.errors import BudgetTooSmallError, ModelError, UsageError
 from hiermem.integrations import otel
 
 CANARY = "zebra-canary"

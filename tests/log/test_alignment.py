@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from hiermem import Message, ToolCall
 from hiermem.convert import from_anthropic, from_openai, from_responses
 from hiermem.log.alignment import align, said
-from hiermem.text import fence
 from hiermem.types import TextPart
 
 KEY = b"k" * 32
@@ -23,17 +22,6 @@ def over(history, session):
     return align(marked(history), marked(session))[:2]
 
 
-@given(held=MARKS, more=MARKS)
-def test_a_whole_history_adds_what_follows_and_nothing_else(held, more):
-    """Broken if a message would be appended twice, or lost."""
-    assert over([*held, *more], held) == (len(held), None)
-
-
-@given(held=MARKS, kept=st.integers(0, 12))
-def test_an_older_copy_of_a_history_adds_nothing(held, kept):
-    assert over(held[:kept], held) == (min(kept, len(held)), None)
-
-
 @given(held=st.lists(st.integers(), unique=True), cut=st.integers(0, 12), more=st.integers(0, 12))
 def test_a_history_that_lacks_the_end_says_where_it_ends(held, cut, more):
     """Broken if a client that took messages back was shown them again."""
@@ -46,19 +34,6 @@ def test_a_history_that_lacks_the_end_says_where_it_ends(held, cut, more):
     begin = min(3, len(kept))
     if len(kept) - begin >= 2:
         assert align(marked(kept[begin:]), session)[2] == ends_at
-
-
-@given(before=MARKS, shared=st.lists(st.integers(), unique=True, min_size=2), more=MARKS)
-def test_a_history_that_begins_later_is_laid_over_the_end(before, shared, more):
-    """Broken if a client that sends its newest messages only had them appended again."""
-    assert over([*shared, *more], [*before, *shared]) == (len(shared), None)
-
-
-@given(held=st.lists(st.integers(), unique=True, min_size=1), data=st.data())
-def test_a_rewritten_message_is_named_by_its_index(held, data):
-    at = data.draw(st.integers(0, len(held) - 1))
-    history = [*held[:at], "another", *held[at + 1 :]]
-    assert over(history, held) == (at, at)
 
 
 def test_one_common_message_is_enough_only_at_the_beginning():
@@ -94,22 +69,6 @@ def test_the_same_is_said_in_other_shapes():
         Message.user("Hello", name="A"),
     ):
         assert said([other], key=KEY) != said([plain], key=KEY)
-
-
-def test_leading_system_messages_and_rendered_memory_are_left_out():
-    memory = fence.fence("memory", "They met.", key=KEY)
-    history = [
-        Message("system", "Be brief."),
-        Message("system", "It is Monday."),
-        Message.user(memory),
-        Message.user(f"{memory}\n\nAnd now?"),
-        Message("system", "Be brief."),
-    ]
-    plain = [Message.user("And now?"), Message("system", "Be brief.")]
-    found = said(history, key=KEY)
-    assert list(found.values()) == list(said(plain, key=KEY).values())
-    assert list(found) == [3, 4]
-    assert len(said([Message.user(memory)], key=b"another" * 5)) == 1, "rendered by somebody else"
 
 
 @given(

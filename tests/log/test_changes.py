@@ -12,9 +12,8 @@ from hiermem.errors import StoreCorruptError
 from hiermem.log.events import before, changed, naming, taken_back
 from hiermem.text import measure
 from hiermem.tokens import FunctionCounter
-from hiermem.tree.turns import call_mark, marks_of
-from hiermem.tree.weights import Weigher, Weight
-from hiermem.types import Message, Span, StoredMessage, ToolCall
+from hiermem.tree.windows import Weigher
+from hiermem.types import Message, Span, StoredMessage
 from hiermem.types.ranges import each_of, ranges_of
 from hiermem.types.transaction import LogEvent
 
@@ -69,21 +68,6 @@ def test_an_edited_text_is_cut_into_as_many_slices_as_before(count, words, unit,
     assert list(points) == sorted(points)
     assert all(0 <= point <= len(measure.body(message)) for point in points)
     assert len(Weigher(COUNTER).weigh(stored, HierarchyConfig.by_tokens(), points)) == count
-
-
-def test_what_is_not_live_weighs_nothing():
-    stored = StoredMessage(0, Message.user("x", created_at=T0), 5, 5, "h", state="quarantined")
-    assert (
-        Weigher(COUNTER).weigh(stored, HierarchyConfig.by_tokens(), (0, 0)) == (Weight(0, 0),) * 3
-    )
-
-
-def test_calls_are_known_by_marks_that_do_not_say_them():
-    message = Message.assistant(tool_calls=[ToolCall("secret-1", "find")])
-    (mark,), result = marks_of(message)
-    assert mark == call_mark("secret-1")
-    assert "secret" not in mark
-    assert result is None
 
 
 def test_the_views_that_an_edit_outdates_go_with_what_was_noted_of_them():

@@ -14,6 +14,7 @@ from sampling import drawn
 from session_fixture import COUNTER, WORDS, SessionFixture, messages, text
 from tree_builder import check_tree, tree_of
 
+from hiermem import Limits
 from hiermem.changes import change
 from hiermem.config import HierarchyConfig, LevelConfig
 from hiermem.errors import (
@@ -71,7 +72,9 @@ class Editor:
         kind = self.luck.choice(self.kinds)
         if kind == "repack":
             # Without calls a re-pack is folded and stays unmade; with them it swaps.
-            await session.update(strategy="full", max_calls=self.luck.choice([0, 1, None, None]))
+            await session.update(
+                strategy="full", limits=Limits(calls=self.luck.choice([0, 1, None, None]))
+            )
             return
         if kind == "reconfigure":
             if not record.closed:

@@ -7,22 +7,14 @@ import logging
 import pytest
 from kinds import of_kind
 
-from hiermem import (
-    AsyncMemory,
-    BankPolicy,
-    ConflictError,
-    Message,
-    NotFoundError,
-    StoreError,
-    UpdatePolicy,
-    UsageError,
-)
+from hiermem import AsyncMemory, BankPolicy, Message, UpdatePolicy
 from hiermem.bank import records as kept
 from hiermem.bank import space as space_engine
 from hiermem.bank.store import SpaceContext, bank_claim
+from hiermem.errors import ConflictError, NotFoundError, StoreError, UsageError
+from hiermem.records.run import RecordStore
 from hiermem.remote.object_storage import open_storage
 from hiermem.stores.memory import MemoryStore
-from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.llms import ScriptedLLM
 
 RULES = "- progress.md: what works"
@@ -54,15 +46,6 @@ class Gated(ScriptedLLM):
             self.entered.set()
             await self.go.wait()
         return await super().complete(request)
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request, tmp_path):
-    """A store of either kind."""
-    memory = request.param == "memory"
-    opened = MemoryStore() if memory else await SQLiteStore.open(tmp_path / "m.db")
-    yield opened
-    await opened.close()
 
 
 def opened(store, llm=None, **settings):
@@ -194,7 +177,7 @@ async def test_names_that_look_alike_are_other_spaces(store):
 
 async def test_another_tenants_space_stays():
     """The same name and the same sources, in one store."""
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     mine, other = opened(store, tenant="a"), opened(store, tenant="b")
     for memory in (mine, other):
         await lived(memory, "x", "text")

@@ -5,21 +5,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from sampling import params
+from stand_ins import Intercepted, talk
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, NotFoundError
 from hiermem.errors import BusyError
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
-from hiermem.testing.faults import OPERATIONS
 from hiermem.tokens import ApproximateCounter
 
 CONFIG = HierarchyConfig.by_tokens(max_messages=4)
 
 
 def remarks(count):
-    return [
-        (Message.assistant if n % 2 else Message.user)(f"Remark {n}: the pump costs {7 * n} EUR.")
-        for n in range(count)
-    ]
+    return talk(count, lambda n: f"Remark {n}: the pump costs {7 * n} EUR.")
 
 
 REWRITTEN = [*remarks(5), Message.user("something else")]
@@ -52,35 +50,13 @@ CALLS = {
 }
 
 
-class Interrupted:
-    """A store, or a handle of it, that awaits ``before`` each of its operations."""
-
-    capabilities = frozenset()
-
-    def __init__(self, inner, before):
-        self._inner, self._before = inner, before
-
-    def __getattr__(self, name):
-        member = getattr(self._inner, name)
-        if name == "tree" or (name == "tenant" and callable(member)):
-            return lambda *of: Interrupted(member(*of), self._before)
-        if name not in OPERATIONS:
-            return member
-
-        async def call(*args, **named):
-            await self._before()
-            return await member(*args, **named)
-
-        return call
-
-
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "begun anew"])
 @pytest.mark.parametrize("name", params(CALLS, 9))
 async def test_nothing_says_that_the_store_is_damaged(name, again, every):
     """Broken, an alarm is raised over a store that is sound, or an assertion fails."""
     place = 0
     while True:
-        store, left = MemoryStore(), [place]
+        store, left = RecordStore(MemoryStore()), [place]
         plain = AsyncMemory(store=store, config=CONFIG, token_counter=ApproximateCounter())
         session = plain.session("s")
         await session.append(remarks(24))
@@ -88,15 +64,16 @@ async def test_nothing_says_that_the_store_is_damaged(name, again, every):
         if name == "reopen":
             await session.close()
 
-        async def before(session=session, left=left):
+        async def around(name, do, *_, session=session, left=left):
             left[0] -= 1
             if left[0] == -1:
                 await session.delete()
                 if again:
                     await session.append(remarks(6))
+            return await do()
 
         memory = AsyncMemory(
-            store=Interrupted(store, before), config=CONFIG, token_counter=ApproximateCounter()
+            store=Intercepted(store, around), config=CONFIG, token_counter=ApproximateCounter()
         )
         try:
             async with asyncio.timeout(30):

@@ -27,15 +27,12 @@ from hiermem.upkeep.run_check import check
 
 _KINDS = st.sampled_from(
     [
-        (),
-        ("edit",),
-        ("edit", "edit", "erase", "quarantine"),
-        ("edit", "erase", "repack"),
+        (), ("edit",), ("edit", "edit", "erase", "quarantine"), ("edit", "erase", "repack"),
         ("edit", "edit", "quarantine", "repack", "reconfigure"),
         ("edit", "erase", "quarantine", "reconfigure", "reconfigure"),
         ("erase", "erase", "erase", "edit"),
     ]
-)
+)  # fmt: skip
 
 
 class NeverTheSame(ScriptedLLM):

@@ -3,12 +3,13 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from samples import deciding, write
 from stand_ins import Clock
 
 from hiermem import AsyncMemory, Message, NotFoundError
 from hiermem.handle import every_session
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
-from hiermem.testing.samples import deciding, write
 from hiermem.types.tree import SessionFilter
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
@@ -128,7 +129,7 @@ async def test_sessions_are_listed_in_pages_and_by_metadata():
 
 async def test_every_session_comes_once_whatever_is_created_and_erased_meanwhile(monkeypatch):
     monkeypatch.setattr("hiermem.handle._PAGE", 4)
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     tenant = store.tenant("t")
     for number in range(20):
         await write(tenant, f"s{number}", record={"metadata": {"odd": str(number % 2)}})

@@ -6,21 +6,14 @@ import inspect
 import pytest
 from kinds import of_kind
 
-from hiermem import (
-    AsyncMemory,
-    ClosedError,
-    ConflictError,
-    InvalidMessageError,
-    Memory,
-    Message,
-    ToolCall,
-)
+from hiermem import AsyncMemory, ClosedError, ConflictError, InvalidMessageError, Memory
 from hiermem.convert import from_openai, from_responses
 from hiermem.log import alignment
 from hiermem.log import append as syncing
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
-from hiermem.types import SyncReport
+from hiermem.types import Message, SyncReport, ToolCall
 
 
 def turns(count, *, start=0):
@@ -33,9 +26,9 @@ def turns(count, *, start=0):
 @pytest.fixture(params=["memory", "sqlite"])
 async def memory(request, tmp_path):
     if request.param == "memory":
-        store = MemoryStore()
+        store = RecordStore(MemoryStore())
     else:
-        store = await SQLiteStore.open(tmp_path / "chat.db")
+        store = RecordStore(await SQLiteStore.open(tmp_path / "chat.db"))
     async with AsyncMemory(store=store) as memory:
         yield memory
 

@@ -228,12 +228,9 @@ HOSTILE = {
     "a missing run": ("run_logs", {"id": "../../../etc/passwd"}),
 }  # fmt: skip
 PATHS = (
-    "hiermem://bank/h/..%2F..%2Fetc%2Fpasswd",
-    "hiermem://bank/..%2Fh/progress.md",
-    "logs://..%2F..%2Fetc%2Fpasswd",
-    "file:///etc/passwd",
-    "hiermem://session/" + "n" * 600,
-)
+    "hiermem://bank/h/..%2F..%2Fetc%2Fpasswd", "hiermem://bank/..%2Fh/progress.md",
+    "logs://..%2F..%2Fetc%2Fpasswd", "file:///etc/passwd", "hiermem://session/" + "n" * 600,
+)  # fmt: skip
 
 
 async def attack(client):

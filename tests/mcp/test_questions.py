@@ -6,7 +6,7 @@ import pytest
 from lives import ask
 from typer.testing import CliRunner
 
-from hiermem import AsyncMemory, Memory
+from hiermem import AsyncMemory, Limits, Memory
 from hiermem.cli.app import app
 from hiermem.mcp import memory_server
 from mcp import Client
@@ -68,7 +68,10 @@ async def test_every_door_answers_what_a_person_asks_first(db):
     assert "ferry Hesper" in command(db, "search", decided).splitlines()[1]
     assert in_order(command(db, "search", lived, "--tokens", 1_000), *reversed(MOVED))
     assert in_order(command(db, "context", "new", "--query", lived), *reversed(MOVED))
-    async with memory_server(AsyncMemory.open(db), max_calls=0) as server, Client(server) as client:
+    async with (
+        memory_server(AsyncMemory.open(db), limits=Limits(calls=0)) as server,
+        Client(server) as client,
+    ):
         listed = await ask(client, "search_memory")
         assert in_order(str(listed["known"]), *KNOWN)
         hits = (await ask(client, "search_memory", query=decided))["passages"]
@@ -94,7 +97,7 @@ async def test_every_door_forgets_one_thing_in_all_conversations(db, door):
         assert mine in erased
         assert other in left
     else:
-        server = memory_server(AsyncMemory.open(db), max_calls=0)
+        server = memory_server(AsyncMemory.open(db), limits=Limits(calls=0))
         async with server as served, Client(served) as client:
             done = await ask(client, "remember", forget="ex")
             assert (done["erased"], done["left"]) == ([mine], [other])

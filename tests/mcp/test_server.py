@@ -8,7 +8,6 @@ import sys
 import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from unittest.mock import AsyncMock
 
 import anyio
 import pytest
@@ -21,9 +20,9 @@ from typer.testing import CliRunner
 
 from hiermem import (
     AsyncMemory,
-    AsyncSession,
     ConfigError,
     HierarchyConfig,
+    Limits,
     LLMResponse,
     Memory,
     Message,
@@ -63,7 +62,8 @@ class Served:
     ):
         self._server = memory_server(
             AsyncMemory.open(path, read_only=read_only, **settings),
-            space=space, person=person, read_only=read_only, tools=tools, max_calls=max_calls,
+            space=space, person=person, read_only=read_only, tools=tools,
+            limits=Limits(calls=max_calls),
         )  # fmt: skip
 
     async def __aenter__(self):
@@ -291,8 +291,7 @@ async def test_a_reader_may_name_the_last_session_or_begin_a_title():
                 text = await refused(client, name, {"session": given, **more})
                 assert "does not exist" in text
         text = await refused(client, "select_context", {"session": "May"})
-        assert "does not exist; there is May " in text
-        assert "May taxes (c1)" in text
+        assert "2 sessions begin with 'May': May taxes (c1)" in text
         await ask(client, "append_messages", session="c2", messages=talk(0, 1))
         assert (await ask(client, "select_context", session="@last"))["session"] == "c2"
 
@@ -426,9 +425,9 @@ async def test_a_session_is_named_by_its_id_or_title():
         read = await ask(client, "bank_read", space="Caf\u00e9s")
         assert [each["text"] for each in read["notes"]] == ["They open at eight."]
         for session, right in (
-            ("May tripp", r"does not exist; there is May trip \(c1\)"),
-            ("zzzzzz", "list_sessions finds others"),
-            ("taxes", r"several .* Taxes \(c2\), Taxes \(c3\); use an id"),
+            ("May tripp", r"does not exist.*; there is May trip \(c1\)"),
+            ("zzzzzz", "list the sessions"),
+            ("taxes", r"2 sessions .* Taxes \(c\d\), Taxes \(c\d\)"),
         ):
             for name, more in (
                 ("select_context", {}), ("search_memory", {"query": "x"}),
@@ -438,30 +437,31 @@ async def test_a_session_is_named_by_its_id_or_title():
             ):  # fmt: skip
                 text = await refused(client, name, {"session": session, **more})
                 assert re.search(right, text), (name, text)
-        text = await refused(client, "erase_session", {"session": "Taxes", "confirm": "Taxes"})
-        assert "does not exist" in text  # a title could be another one's
+        for title in ("Taxes", "May trip"):  # it could be another one's
+            await refused(client, "erase_session", {"session": title, "confirm": title})
+        assert (await ask(client, "list_sessions"))["total"] == 4
 
 
 @pytest.mark.parametrize(
     ("tool", "given", "right"),
     [
-        ("select_context", {}, "session is missing; it must be text of 1 to 512"),
+        ("select_context", {}, "session is missing"),
         ("select_context", {"session": "s", "max_tokns": 9}, "max_tokns is no argument; max_tok"),
         ("select_context", {"session": "s", "tenant": "x"}, "there are session, max_tokens, "),
         ("list_sessions", {"titel": "x"}, "titel is no argument; there are text, since, "),
-        ("select_context", {"session": "s", "max_tokens": "many"}, "a whole number, 100 to"),
-        ("append_messages", {"session": "s", "messages": "hello"}, "messages must be a list of 1"),
+        ("select_context", {"session": "s", "max_tokens": "many"}, "must be a valid integer"),
+        ("append_messages", {"session": "s", "messages": "hello"}, "messages must be a valid"),
         ("append_messages", {"session": "s", "messages": [{"role": "root", "content": "x"}]},
-         r"messages\.0\.role must be one of 'system', 'user'"),
+         r"messages\.0\.role must be 'system', 'user'"),
         ("append_messages", {"session": "s", "messages": [{"role": "user", "text": "x"}]},
          r"messages\.0\.text is no argument; content is|messages\.0\.content is missing"),
-        ("search_memory", {"query": "x", "since": "yesterday"}, "since must be a time .* or a day"),
-        ("search_memory", {"query": "x", "until": "2026-05-01T10:00"}, "until must be .* or a day"),
+        ("search_memory", {"query": "x", "since": "yesterday"}, "since must be a valid datetime"),
+        ("search_memory", {"query": "x", "until": "2026-05-01T10:00"}, "until must have timezone"),
         ("append_messages",
          {"session": "s", "messages": [{"role": "user", "content": "", "created_at": DAY}]},
-         r"created_at must be a time with its time zone, such as \S+Z$"),
-        ("remember", {"text": "x", "all_matches": "perhaps"}, "all_matches must be true or false"),
-        ("summaries_update", {"session": "s", "wiggle": 1}, "wiggle must be a number"),
+         r"created_at must have timezone info$"),
+        ("remember", {"text": "x", "all_matches": "perhaps"}, "must be a valid boolean"),
+        ("summaries_update", {"session": "s", "wiggle": 1}, "wiggle must be less than"),
         ("summaries_update", {"session": "s", "slug": "s"}, "slug repeats session"),
     ],
 )  # fmt: skip
@@ -527,11 +527,10 @@ async def test_a_server_that_only_reads_changes_nothing(tmp_path):
 async def test_an_unforeseen_fault_tells_the_client_nothing(monkeypatch, caplog):
     """A text of a fault may be anybody's; it is in the server's log."""
 
-    async def broken(*_):
+    async def broken(*_, **__):
         raise RuntimeError("SECRET")
 
-    monkeypatch.setattr(AsyncSession, "metrics", broken)
-    monkeypatch.setattr(AsyncSession, "count", AsyncMock(return_value=1))
+    monkeypatch.setattr(AsyncMemory, "find", broken)
     monkeypatch.setattr(AsyncMemory, "runs", broken)
     async with Served() as client:
         text = await refused(client, "memory_metrics", {"session": "s"})

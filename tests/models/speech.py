@@ -8,16 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = [
-    "Speech",
-    "anthropic_answer",
-    "anthropic_stream",
-    "embeddings_answer",
-    "ollama_answer",
-    "openai_answer",
-    "openai_stream",
-    "pieces_of",
-    "spoken_in",
-]
+    "Speech", "anthropic_answer", "anthropic_stream", "embeddings_answer", "ollama_answer",
+    "openai_answer", "openai_stream", "pieces_of", "spoken_in",
+]  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -91,12 +84,9 @@ async def openai_stream(speech: Speech, *, usage: bool) -> AsyncIterator[bytes]:
 
     def event(choices: list[dict[str, Any]], **more: Any) -> bytes:
         told = {
-            "id": f"chatcmpl-{speech.number}",
-            "object": "chat.completion.chunk",
-            "created": 1_700_000_000,
-            "model": speech.model,
-            "choices": choices,
-        }
+            "id": f"chatcmpl-{speech.number}", "object": "chat.completion.chunk",
+            "created": 1_700_000_000, "model": speech.model, "choices": choices,
+        }  # fmt: skip
         return f"data: {json.dumps(told | more)}\n\n".encode()
 
     def delta(finish: str | None = None, **said: str) -> list[dict[str, Any]]:

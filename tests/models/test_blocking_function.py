@@ -5,12 +5,12 @@ import subprocess
 import sys
 import textwrap
 import threading
-from contextvars import ContextVar
 
 import pytest
 from kinds import of_kind
+from stand_ins import talk as turns
 
-from hiermem import AsyncMemory, Memory, Message, UpdatePolicy
+from hiermem import AsyncMemory, Limits, Memory, Message, UpdatePolicy
 from hiermem.calls.rate_limit import state_of
 from hiermem.errors import ModelError
 from hiermem.models.function import FunctionLLM
@@ -59,10 +59,7 @@ class Hanging:
 
 
 def talk(count: int) -> list[Message]:
-    return [
-        (Message.assistant if n % 2 else Message.user)(f"Step {n} takes {n * 7} seconds. " * 9)
-        for n in range(count)
-    ]
+    return turns(count, lambda n: f"Step {n} takes {n * 7} seconds. " * 9)
 
 
 @pytest.fixture
@@ -93,7 +90,7 @@ async def test_a_deadline_holds_whatever_the_function_does(hanging, remote):
     async with AsyncMemory.open(":memory:", llm=llm, update_policy=policy) as memory:
         session = memory.session("a")
         await session.append(talk(40))
-        report = await asyncio.wait_for(session.update(deadline=0.2), WAIT)
+        report = await asyncio.wait_for(session.update(limits=Limits(deadline=0.2)), WAIT)
         assert report.stopped == "deadline"
         assert (await session.status()).unfinished[1] > 0
         assert await session.search("step 4")
@@ -117,12 +114,13 @@ def test_a_process_ends_while_its_function_hangs():
     """A pool's threads are joined at the end of a process; the process would never end."""
     script = """
         import threading
-        from hiermem import Memory, Message, UpdatePolicy
+        from hiermem import Limits, Memory, Message, UpdatePolicy
         policy = UpdatePolicy(batch_delay=0, drain=0.1)
         never = threading.Event()
         with Memory.open(":memory:", llm=lambda request: never.wait(), update_policy=policy) as m:
             m.session("a").append(Message.user("Pump 3 is on. " * 60) for _ in range(20))
-            assert m.session("a").update(deadline=0.2).stopped == "deadline"
+            report = m.session("a").update(limits=Limits(deadline=0.2))
+            assert report.stopped == "deadline"
         print("done")
     """
     done = subprocess.run(
@@ -146,7 +144,7 @@ async def test_abandoned_calls_are_bounded(hanging, remote):
             update.cancel()
             await asyncio.wait([update], timeout=WAIT)
             assert (update.cancelled(), llm.abandoned_calls) == (True, seen)
-        report = await asyncio.wait_for(session.update(deadline=60), WAIT)
+        report = await asyncio.wait_for(session.update(limits=Limits(deadline=60)), WAIT)
         assert (report.stopped, report.tokens, hanging.most) == ("model_down", 0, 12)
         # The function returns: there is nothing to wait for, and the work is done.
         hanging.go.set()
@@ -171,13 +169,6 @@ async def test_no_exception_of_the_function_ends_the_event_loop(raised):
         await FunctionLLM(function).complete(REQUEST)
 
 
-async def test_a_call_sees_the_callers_context_variables():
-    """Tracing libraries keep the current span there."""
-    span: ContextVar[str] = ContextVar("span")
-    span.set("outer")
-    assert (await FunctionLLM(lambda request: span.get()).complete(REQUEST)).text == "outer"
-
-
 async def test_a_process_without_threads_to_spare_is_told_to_try_again(monkeypatch):
     def refused(self):
         raise RuntimeError("can't start new thread")
@@ -186,20 +177,3 @@ async def test_a_process_without_threads_to_spare_is_told_to_try_again(monkeypat
     with pytest.raises(ModelError, check=of_kind("transient")) as found:
         await FunctionLLM(lambda request: "x").complete(REQUEST)
     assert found.value.charged is False
-
-
-def test_an_answer_after_the_loop_was_closed_harms_nobody(hanging, monkeypatch):
-    hooked = []
-    monkeypatch.setattr(threading, "excepthook", hooked.append)
-    llm = FunctionLLM(hanging)
-
-    async def give_up():
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(llm.complete(REQUEST), 0.05)
-
-    asyncio.run(give_up())
-    (thread,) = llm._abandoned.values()
-    hanging.go.set()
-    thread.join(WAIT)
-    assert not thread.is_alive()
-    assert not hooked

@@ -3,11 +3,9 @@
 What is proven here is told by two sets of books: the library's journal and the provider's own.
 """
 
-import asyncio
 import json
 import os
 import random
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -122,15 +120,13 @@ def nothing_is_paid_twice(provider):
     ("kind", "talk"),
     params(
         [
-            ("anthropic", bundled),
-            ("openai", bundled),
-            ("openai-stream", beam),
+            ("anthropic", bundled), ("openai", bundled), ("openai-stream", beam),
             ("anthropic-stream", beam),
         ],
         1,
     ),
     ids=["anthropic-demo", "openai-demo", "openai-stream-beam", "anthropic-stream-beam"],
-)
+)  # fmt: skip
 async def test_a_conversation_is_summarised_while_a_fifth_of_the_calls_fail(kind, talk, share):
     """The tree is complete, no request is repeated without need, and the two books agree."""
     said = talk()[: share(10_000, 80)]
@@ -153,64 +149,6 @@ async def test_a_conversation_is_summarised_while_a_fifth_of_the_calls_fail(kind
             spent = (await session.metrics()).spent
             assert spent.calls == len(provider.served)
             assert (await memory.check()).ok
-
-
-@pytest.mark.parametrize(
-    ("kind", "how"),
-    params(
-        [
-            ("openai", "refuses"),
-            ("anthropic-stream", "hangs"),
-            ("openai", "503"),
-            ("anthropic-stream", "refuses"),
-        ],
-        1,
-    ),
-)
-async def test_with_the_server_down_from_the_middle_what_was_made_is_kept(kind, how, share):
-    """The run ends inside its deadline, the context covers everything, the next run finishes."""
-    middle, said = 12, bundled()[: share(10_000, 240)]
-
-    def plan(served):
-        if up.is_set() or served.number <= middle:
-            return None
-        if how == "refuses":
-            provider.down = True
-        return {"refuses": "drop", "hangs": "hang", "503": "503"}[how]
-
-    up = asyncio.Event()
-    provider = Provider(plan)
-    with provider:
-        model = make(kind, provider, timeout=500.0)
-        settings = policy(call_timeout=400.0)
-        async with AsyncMemory.open(":memory:", llm=model, update_policy=settings) as memory:
-            session = memory.session("talk")
-            await session.append(said)
-            begun = time.monotonic()
-            report = await session.update(deadline=4 if how == "hangs" else 60)
-            # Far from every other timeout there is: nothing but the deadline can have ended it.
-            assert time.monotonic() - begun < 60
-            assert report.stopped == ("deadline" if how == "hangs" else "model_down")
-            assert report.made >= middle
-            # One that is tried more quickly than the others may have spent its tries before.
-            assert report.degraded == 0
-            assert report.failed <= 1
-            assert report.unknown == (3 if how == "hangs" else 0)
-            assert len(provider.served) <= middle + 8 + 2 * 3, "a provider that is down is hammered"
-            context = await session.context(max_tokens=8_000)
-            assert context.coverage == 1.0
-            assert not context.omitted
-            made = {one.id: one.text for one in await session.summaries() if one.text}
-            provider.down = False
-            up.set()
-            await asyncio.sleep(report.retry_after or 0)
-            last = await session.update()
-            assert (last.stopped, last.failed, last.degraded) == (None, 0, 0)
-            levels = (await session.metrics()).levels
-            assert all(level.made == level.nodes for level in levels)
-            now = {one.id: one.text for one in await session.summaries()}
-            assert made.items() <= now.items(), "what was made was made again"
-            nothing_is_paid_twice(provider)
 
 
 async def test_a_consolidation_over_http_takes_its_answer_and_loses_no_note_to_a_fault():

@@ -10,14 +10,14 @@ import pytest
 from asking import make
 from fast_loop import FAST, run_fast
 from provider import Provider
+from stand_ins import talk as turns
 
-from hiermem import AsyncMemory, Message, UpdatePolicy
+from hiermem import AsyncMemory, UpdatePolicy
 
 
 def talk(count, start):
-    for n in range(start, start + count):
-        role = Message.assistant if n % 2 else Message.user
-        yield role(f"Step {n} took {n * 7} seconds at pump {n % 9}, and Ada noted it down. " * 6)
+    said = "Step {n} took {n}7 seconds at pump {n}, and Ada noted it down. " * 6
+    return turns(count, said, begin=start)
 
 
 @pytest.mark.parametrize("tokens", [None, 9_000, 500])

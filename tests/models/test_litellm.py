@@ -18,19 +18,11 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 #: Where the answer itself is broken, LiteLLM tells a server error; so may it be asked again.
 TOLD = {
-    "401": ("permanent", False),
-    "404": ("permanent", False),
-    "429": ("transient", False),
-    "quota": ("permanent", False),
-    "overflow": ("overflow", False),
-    "filtered": ("refused", False),
-    "500": ("transient", None),
-    "503": ("transient", None),
-    "drop": ("transient", None),
-    "invalid_json": ("transient", None),
-    "html": ("transient", None),
-    "hang": ("timeout", None),
-}
+    "401": ("permanent", False), "404": ("permanent", False), "429": ("transient", False),
+    "quota": ("permanent", False), "overflow": ("overflow", False), "filtered": ("refused", False),
+    "500": ("transient", None), "503": ("transient", None), "drop": ("transient", None),
+    "invalid_json": ("transient", None), "html": ("transient", None), "hang": ("timeout", None),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

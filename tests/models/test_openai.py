@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from asking import chat, make, request, until
+from asking import chat, request, until
 from kinds import of_kind
 from provider import Provider
 from typer.testing import CliRunner
@@ -141,20 +141,6 @@ async def test_what_makes_clients_makes_one_a_loop_and_they_are_closed(provider)
     await until(lambda: not provider._transports)
 
 
-async def test_azures_client_is_a_client(provider):
-    """Azure has an address for each deployment and a header of its own for the key."""
-    from openai import AsyncAzureOpenAI
-
-    client = AsyncAzureOpenAI(
-        base_url=provider.openai_url, api_key=provider.key, api_version="2026-01-01"
-    )
-    model = OpenAIChat("tiny", client=client)
-    assert (await model.complete(request())).text
-    assert provider.served[0].path == "/v1/deployments/tiny/chat/completions"
-    assert provider.served[0].headers["api-key"] == provider.key
-    await client.close()
-
-
 def test_a_blocking_client_is_refused(provider):
     from openai import OpenAI
 
@@ -167,11 +153,6 @@ def test_a_blocking_client_is_refused(provider):
 
     with pytest.raises(Exception, match=r"asynchronous|ConfigError"):
         asyncio.run(ask())
-
-
-def test_a_client_and_an_address_contradict_each_other(provider):
-    with pytest.raises(ConfigError, match="omit base_url"):
-        make("openai", provider, client=lambda: None)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 from provider import Provider
-from sampling import crossed
+from stand_ins import talk as turns
 
-from hiermem import AsyncMemory, ExtractionOptions, Message, UpdatePolicy
+from hiermem import AsyncMemory, ExtractionOptions, UpdatePolicy
 from hiermem.config import for_model
 from hiermem.errors import ModelError
 from hiermem.models.anthropic import AnthropicChat
@@ -13,9 +13,7 @@ from hiermem.models.openai import OpenAIChat
 
 
 def talk(windows):
-    for n in range(10 * windows):
-        make = Message.assistant if n % 2 else Message.user
-        yield make(f"Message {n}: pump {n} was set to {n * 7} rpm. " * 3)
+    return turns(10 * windows, "Message {n}: pump {n} was set to {n}7 rpm. " * 3)
 
 
 @pytest.mark.parametrize("kind", [OpenAIChat, AnthropicChat])
@@ -38,16 +36,12 @@ async def test_an_address_of_this_machine_gets_one_call_at_a_time_and_ten_minute
 @pytest.mark.parametrize(
     ("url", "local"),
     [
-        ("http://localhost:11434/v1", True),
-        ("http://127.0.0.1:8080", True),
-        ("http://127.3.2.1/v1", True),
-        ("http://[::1]:8000/v1", True),
-        ("http://192.168.1.4:8000/v1", False),
-        ("https://api.example.com/v1", False),
-        ("https://localhost.example.com/v1", False),
-        (None, False),
+        ("http://localhost:11434/v1", True), ("http://127.0.0.1:8080", True),
+        ("http://127.3.2.1/v1", True), ("http://[::1]:8000/v1", True),
+        ("http://192.168.1.4:8000/v1", False), ("https://api.example.com/v1", False),
+        ("https://localhost.example.com/v1", False), (None, False),
     ],
-)
+)  # fmt: skip
 def test_what_was_set_is_kept_and_other_addresses_are_not_slow(url, local):
     model = OpenAIChat("m", base_url=url, api_key="k" * 20)
     assert model.local_server is local
@@ -77,17 +71,3 @@ async def test_a_call_that_was_late_is_repeated_once_and_given_twice_the_time():
         await session.append(*talk(1))
         report = await session.update()
         assert (report.failed, asked) == (1, [1.0, 2.0])
-
-
-@pytest.mark.parametrize(("stream", "kind"), crossed([True, False], [OpenAIChat, AnthropicChat]))
-async def test_an_adapter_waits_longer_where_the_engine_does(kind, stream):
-    """Its own timeout would else cut off the call that was given more time."""
-    with Provider(["hang", None], latency=1.4) as provider:
-        url = provider.openai_url if kind is OpenAIChat else provider.url
-        model = kind("m", base_url=url, api_key=provider.key, timeout=1.0, stream=stream)
-        policy = UpdatePolicy(batch_delay=0, retries=1)
-        async with AsyncMemory.open(":memory:", llm=model, update_policy=policy) as memory:
-            session = memory.session("s")
-            await session.append(*talk(1))
-            report = await session.update()
-            assert (report.made, report.calls) == (1, 2)

@@ -13,87 +13,30 @@ from speech import Speech, pieces_of
 from starlette.responses import JSONResponse, Response
 
 __all__ = [
-    "BROKEN_STREAMS",
-    "CHARGED",
-    "FAULTS",
-    "SPOILT",
-    "Fault",
-    "broken_event",
-    "endless",
-    "fail",
+    "BROKEN_STREAMS", "CHARGED", "FAULTS", "SPOILT", "Fault", "broken_event", "endless", "fail",
     "spoil",
-]
+]  # fmt: skip
 
 Fault: TypeAlias = Literal[
-    "400",
-    "401",
-    "403",
-    "404",
-    "413",
-    "422",
-    "429",
-    "429_bare",
-    "429_ms",
-    "429_date",
-    "quota",
-    "overflow",
-    "filtered",
-    "500",
-    "502",
-    "503",
-    "529",
-    "hang",
-    "drop",
-    "drop_body",
-    "slow",
-    "invalid_json",
-    "not_an_object",
-    "html",
-    "huge",
-    "bomb",
-    "endless",
-    "no_choices",
-    "error_in_200",
-    "empty",
-    "refusal",
-    "refusal_text",
-    "content_filter",
-    "length",
-    "truncated_json",
-    "echo",
-    "wrong_language",
-    "over_long",
-]
+    "400", "401", "403", "404", "413", "422", "429", "429_bare", "429_ms", "429_date", "quota",
+    "overflow", "filtered", "500", "502", "503", "529", "hang", "drop", "drop_body", "slow",
+    "invalid_json", "not_an_object", "html", "huge", "bomb", "endless", "no_choices",
+    "error_in_200", "empty", "refusal", "refusal_text", "content_filter", "length",
+    "truncated_json", "echo", "wrong_language", "over_long",
+]  # fmt: skip
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 #: The faults that are answers, well formed and paid for, but not fit to be used.
 SPOILT: Final[frozenset[Fault]] = frozenset(
     {
-        "empty",
-        "refusal",
-        "refusal_text",
-        "content_filter",
-        "length",
-        "truncated_json",
-        "echo",
-        "wrong_language",
-        "over_long",
+        "empty", "refusal", "refusal_text", "content_filter", "length", "truncated_json", "echo",
+        "wrong_language", "over_long",
     }
-)
+)  # fmt: skip
 #: The faults that are charged for: the answer was made, whatever became of it on the way.
 CHARGED: Final[frozenset[Fault]] = SPOILT | {
-    "hang",
-    "drop",
-    "drop_body",
-    "slow",
-    "invalid_json",
-    "not_an_object",
-    "html",
-    "huge",
-    "bomb",
-    "endless",
-    "no_choices",
-    "error_in_200",
-}
+    "hang", "drop", "drop_body", "slow", "invalid_json", "not_an_object", "html", "huge", "bomb",
+    "endless", "no_choices", "error_in_200",
+}  # fmt: skip
 #: The faults that a stream meets half-way; the others come in place of it.
 BROKEN_STREAMS: Final[frozenset[Fault]] = frozenset(
     {"drop_body", "slow", "invalid_json", "error_in_200"}
@@ -122,11 +65,9 @@ _STATUS: Final[dict[str, tuple[int, str, str]]] = {
     "quota": (429, "insufficient_quota", "insufficient_quota"),
     "overflow": (400, "invalid_request_error", "context_length_exceeded"),
     "filtered": (400, "invalid_request_error", "content_filter"),
-    "500": (500, "api_error", "server_error"),
-    "502": (502, "api_error", "bad_gateway"),
-    "503": (503, "api_error", "unavailable"),
-    "529": (529, "overloaded_error", "overloaded"),
-}
+    "500": (500, "api_error", "server_error"), "502": (502, "api_error", "bad_gateway"),
+    "503": (503, "api_error", "unavailable"), "529": (529, "overloaded_error", "overloaded"),
+}  # fmt: skip
 
 
 def fail(fault: Fault, speech: Speech, retry_after: float, *, param: str | None = None) -> Response:

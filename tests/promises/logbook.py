@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hiermem import AsyncMemory, HierarchyConfig, LevelConfig, Message, ToolCall, UpdatePolicy
 from hiermem.process import utc_now
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
@@ -222,15 +223,15 @@ class Place:
 
     def __init__(self, kind: str, root: Path | None = None):
         self.kind, self._root = kind, root
-        self._kept = MemoryStore() if kind == "memory" else None
+        self._kept = Lasting() if kind == "memory" else None
 
     async def open(self, clock=utc_now):
         if self._kept is not None:
             self._kept._clock = clock
-            return Lasting(self._kept)
+            return RecordStore(self._kept)
         if self._root is None:
-            return await SQLiteStore.open(":memory:", clock=clock)
-        return await SQLiteStore.open(self._root / "memory.db", clock=clock)
+            return RecordStore(await SQLiteStore.open(":memory:", clock=clock))
+        return RecordStore(await SQLiteStore.open(self._root / "memory.db", clock=clock))
 
     @property
     def lasts(self):
@@ -249,21 +250,8 @@ class Failing:
         return FaultyStore(await self._at.open(clock), self._plan)
 
 
-class Lasting:
+class Lasting(MemoryStore):
     """The in-memory store, as if a file kept what it holds."""
-
-    def __init__(self, store):
-        self._store = store
-        self.capabilities = store.capabilities
-
-    def tenant(self, name):
-        return self._store.tenant(name)
-
-    async def tenants(self, *, after=None, limit=100):
-        return await self._store.tenants(after=after, limit=limit)
-
-    async def claim_due(self, limit, **how):
-        return await self._store.claim_due(limit, **how)
 
     async def close(self):
         pass

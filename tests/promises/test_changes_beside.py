@@ -7,7 +7,6 @@ The clock stands still, so that nothing can be told apart by its time.
 """
 
 import pickle
-from dataclasses import dataclass, fields
 from datetime import timedelta
 
 import pytest
@@ -16,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logbook import START, Words
 from sampling import drawn
+from stand_ins import Intercepted
 from test_erasure_of_what_was_shown import Echo, config, said
 
-from hiermem import AsyncMemory, HiermemError, UpdatePolicy
+from hiermem import AsyncMemory, HiermemError, Limits, UpdatePolicy
 from hiermem.config import ExtractionOptions
 from hiermem.errors import StoreError
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 
 MARK, AT = "zqcanary", 9
@@ -30,77 +31,20 @@ PARTS = ExtractionOptions(safe_processing_tokens=2_100, output_tokens=256, overs
 SOON = 0.05
 
 
-@dataclass
-class Beside:
-    """A store beside whose ``n``-th call something happens, before the call is made."""
-
-    store: MemoryStore
-    n: int
-    happens: object
-
-    @property
-    def capabilities(self):
-        return self.store.capabilities
-
-    def tenant(self, name):
-        return BesideTenant(self, self.store.tenant(name))
-
-    async def tenants(self, *, after=None, limit=100):
-        return await self.store.tenants(after=after, limit=limit)
-
-    async def claim_due(self, limit, **how):
-        return await self.store.claim_due(limit, **how)
-
-    async def close(self):
-        """Leave the store open for the others."""
-
-    async def called(self):
-        self.n -= 1
-        if not self.n:
-            await self.happens()
-
-
-class BesideTenant:
-    def __init__(self, beside, tenant):
-        self._beside, self._tenant = beside, tenant
-
-    def __getattr__(self, name):
-        if name == "tenant":
-            return self._tenant.tenant
-        if name.endswith("_here"):
-            raise AttributeError(name)
-        real = getattr(self._tenant, name)
-        if name == "tree":
-            return lambda *of: BesideTenant(self._beside, real(*of))
-
-        async def call(*args, **settings):
-            await self._beside.called()
-            return await real(*args, **settings)
-
-        return call
-
-
 def a_day_later():
     return START + timedelta(days=1)
 
 
 def memory_over(store, settings):
-    return AsyncMemory(
-        store=store,
-        config=settings,
-        token_counter=Words(),
-        update_policy=UpdatePolicy(
-            batch_delay=0.0, lease=5, follow_strategy=False, regenerate_on_edit=True
-        ),
-        llm=Echo(),
-        clock=a_day_later,
-    )
+    policy = UpdatePolicy(batch_delay=0, lease=5, follow_strategy=False, regenerate_on_edit=True)
+    parts = {"token_counter": Words(), "update_policy": policy, "clock": a_day_later}
+    return AsyncMemory(store=store, config=settings, llm=Echo(), **parts)
 
 
 async def _begun_anew(memory, session):
     await memory.session("s").delete()
     await session.append([said(n, words=30) for n in range(26)])
-    await session.update(deadline=SOON)
+    await session.update(limits=Limits(deadline=SOON))
 
 
 async def _edited_and_erased(memory, session):
@@ -110,12 +54,12 @@ async def _edited_and_erased(memory, session):
 
 async def _erased_and_repacked(memory, session):
     await session.erase([AT])
-    await session.update(strategy="full", deadline=SOON)
+    await session.update(strategy="full", limits=Limits(deadline=SOON))
 
 
 async def _recompressed(memory, session):
     await session.recompress(1, None)
-    await session.update(deadline=SOON)
+    await session.update(limits=Limits(deadline=SOON))
 
 
 async def _reopened(memory, session):
@@ -141,7 +85,9 @@ CHANGES = {
     "recompressed": _recompressed,
     "edit": lambda memory, session: session.edit(3, said(5, words=90).content),
     "append": lambda memory, session: session.append([said(n) for n in range(26, 40)]),
-    "re-packed": lambda memory, session: session.update(strategy="full", deadline=SOON),
+    "re-packed": lambda memory, session: session.update(
+        strategy="full", limits=Limits(deadline=SOON)
+    ),
     "reconfigured": lambda memory, session: session.reconfigure(config(target=200)),
     "reopened": _reopened,
 }
@@ -150,13 +96,7 @@ KEEP = {"quarantine", "recompressed", "edit", "append", "re-packed", "reconfigur
 
 def held(store):
     """Return all that the store holds, as bytes: a repr shows the beginning of a text alone."""
-    parts = [
-        getattr(tenant, each.name)
-        for tenant in store._tenants.values()
-        for each in fields(tenant)
-        if each.name not in ("clock", "numbers")
-    ]
-    return pickle.dumps(parts)
+    return pickle.dumps([rows.by_key for rows in store.store._rows.values()])
 
 
 @pytest.mark.parametrize("what", sorted(CHANGES))
@@ -170,7 +110,7 @@ def held(store):
 )
 async def test_whatever_changes_beside_it_the_session_ends_true(what, work, kind, n, made, forked):
     """Broken, what was worked out before a change is written over it."""
-    store, settings = MemoryStore(clock=a_day_later), CONFIGS[kind]
+    store, settings = RecordStore(MemoryStore(clock=a_day_later)), CONFIGS[kind]
     other = memory_over(store, settings)
     session = other.session("s")
     await session.append([said(k, extra=MARK if k == AT else "") for k in range(26)])
@@ -178,15 +118,22 @@ async def test_whatever_changes_beside_it_the_session_ends_true(what, work, kind
         await session.update()
     if forked:
         await session.fork("f", at=15)
-    beside = Beside(store, n, lambda: CHANGES[what](other, session))
-    one = memory_over(beside, settings)
+    left = [n]
+
+    async def beside(name, do, *_):
+        left[0] -= 1
+        if not left[0]:
+            await CHANGES[what](other, session)
+        return await do()
+
+    one = memory_over(Intercepted(store, beside), settings)
     try:
         await WORK[work](one, one.session("s"))
     except HiermemError as error:
         # It may say that the session was changed, never that the store is damaged.
         assert not isinstance(error, StoreError), error
-    if beside.n > 0:
-        await beside.happens()
+    if left[0] > 0:
+        await CHANGES[what](other, session)
     if what not in KEEP:
         assert MARK.encode() not in held(store)
     last = memory_over(store, settings)

@@ -6,48 +6,28 @@ finds again what was erased.
 
 import asyncio
 import json
-import os
 import signal
-import sqlite3
-import subprocess
 import sys
-import tempfile
-from contextlib import closing, suppress
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 from kinds import of_kind
-from logbook import text
-from sampling import every, share
-from test_dump import LIFE, STEPS, live, memory_over, now, settled, store_of
+from logbook import Words, text
+from message_strategies import HOSTILE_NAMES
+from sampling import every
+from stand_ins import Intercepted
+from test_dump import RULES, content, memory_over, now, settled, store_of
 
 from hiermem import AsyncMemory, ConflictError, Message, NotFoundError, StoreError, UsageError
-from hiermem.stores.memory import MemoryStore
+from hiermem.records.run import RecordStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing import DiedError, FaultPlan, FaultyStore
-from hiermem.testing.strategies import HOSTILE_NAMES
-
-RULES = "- ferries.md: which ferry leaves when"
 
 
-async def content(store, tenant="default"):
-    """Return all that a store keeps of a tenant, but what is derived, by session."""
-    handle, found = store.tenant(tenant), {}
-    for name in ["", *[one.id for one in await handle.sessions(limit=999)]]:
-        rows = [row async for page in await handle.dump(name) for row in page[:]]
-        found[name] = [
-            json.loads(json.dumps(row)) for row in rows
-            if row["kind"] not in ("dump", "end", "block")
-            and not (row["kind"] == "record" and row["value"]["kind"] == "store-copy")
-        ]  # fmt: skip
-    return found
-
-
-def sqlite(**options):
-    return SQLiteStore.open(":memory:", clock=now, **options)
+async def sqlite(**options):
+    return RecordStore(await SQLiteStore.open(":memory:", clock=now, **options))
 
 
 async def filled(store, *names, count=9, tenant="default"):
@@ -64,42 +44,6 @@ async def filled(store, *names, count=9, tenant="default"):
 
 
 # -- what arrives
-
-
-@settings(
-    max_examples=share(100, 1),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(
-    st.lists(STEPS, max_size=9), st.lists(STEPS, max_size=4),
-    st.sampled_from(("memory", "sqlite")), st.sampled_from(("memory", "sqlite")),
-)  # fmt: skip
-@example(LIFE, LIFE[:3], "memory", "sqlite")
-@example(LIFE, LIFE[:3], "sqlite", "memory")
-def test_a_copy_holds_what_the_source_holds(steps, more, source_kind, target_kind):
-    async def run():
-        with tempfile.TemporaryDirectory() as folder:
-            source = await store_of(source_kind, folder, "source.db")
-            target = await store_of(target_kind, folder, "target.db")
-            memory = memory_over(source)
-            for number, part in enumerate((steps, more)):
-                await live(memory, part)
-                space = memory.space("team", rules=RULES)
-                await space.note(f"The ferry leaves at 14:{20 + number}.")
-                await space.consolidate()
-                await settled(memory)
-                report = await memory.copy_to(target)
-                assert (report.findings, report.changing) == ((), ())
-                assert await content(target) == await content(source)
-            names = [one.id for one in await memory.sessions()]
-            again = await memory.copy_to(target)
-            assert (again.unchanged, again.copied, again.replaced) == (len(names), 0, 0)
-            # And back: a store of the same secret takes what it gave.
-            back = MemoryStore(clock=now)
-            assert (await memory_over(target).copy_to(back)).ok
-            assert await content(back) == await content(source)
-
-    asyncio.run(run())
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -187,12 +131,12 @@ async def test_an_empty_memory_is_copied_to_nothing(tmp_path):
 
 
 async def test_an_erasure_on_either_side_names_the_other_copy(tmp_path):
-    source = await SQLiteStore.open(tmp_path / "a.db", clock=now)
+    source = RecordStore(await SQLiteStore.open(tmp_path / "a.db", clock=now))
     memory = await filled(source, "s")
     await memory.copy_to(tmp_path / "b.db")
     receipt = await memory.session("s").erase([0])
     assert [one.place for one in receipt.copies] == [str(tmp_path / "b.db")]
-    target = memory_over(await SQLiteStore.open(tmp_path / "b.db", clock=now))
+    target = memory_over(RecordStore(await SQLiteStore.open(tmp_path / "b.db", clock=now)))
     await target.backup(tmp_path / "backup.db")
     # The note of its own backup stays when the rest is copied anew.
     await memory.space("x", rules=RULES).note("Another.")
@@ -229,25 +173,13 @@ async def test_a_session_that_never_rests_is_named():
     source, target = await sqlite(), await sqlite()
     memory = await filled(source, "s", "t", count=3)
 
-    class Busy(FaultyStore):
-        """Has a message appended after every dump of the session."""
+    async def busy(name, do, *_):
+        done = await do()
+        if name == "restore":
+            await memory.session("s").append(Message.user("more", created_at=now()))
+        return done
 
-        def tenant(self, name):
-            inner = super().tenant(name)
-            if not hasattr(inner, "restore"):
-                return inner
-
-            class Handle:
-                def __getattr__(self, attribute):
-                    return getattr(inner, attribute)
-
-                async def restore(self, rows, *, replaces=None):
-                    await inner.restore(rows, replaces=replaces)
-                    await memory.session("s").append(Message.user("more", created_at=now()))
-
-            return Handle()
-
-    report = await memory.copy_to(Busy(target, FaultPlan()), session="s")
+    report = await memory.copy_to(Intercepted(target, busy), session="s")
     assert (report.changing, report.ok) == (("s",), False)
     assert (await memory.copy_to(target)).ok
     assert await content(target) == await content(source)
@@ -261,6 +193,7 @@ async def test_what_was_erased_in_the_source_does_not_stay_at_the_target():
     await space.note("A note.")
     await memory.copy_to(target)
     await memory.session("t").erase([3])
+    await memory.session("s").erase([2])
     await memory.session("s").delete()
     await memory.space("team").delete()
     report = await memory.copy_to(target)
@@ -364,12 +297,10 @@ async def test_a_copy_that_dies_anywhere_shows_no_half_and_ends_right():
             await inner.close()
 
 
-COPYING = """
+KILLED = """
 import os, signal, sys
 from hiermem import Memory
-from hiermem.stores import dump
 
-dump._PAGE = 20
 left = int(sys.argv[3])
 
 def step(_):
@@ -379,30 +310,29 @@ def step(_):
         os.kill(os.getpid(), signal.SIGKILL)
 
 with Memory.open(sys.argv[1]) as memory:
-    report = memory.copy_to(sys.argv[2], on_progress=step)
-    print(report.copied, report.unchanged)
+    memory.copy_to(sys.argv[2], on_progress=step)
 """
 
 
-@pytest.mark.thorough
-async def test_a_copy_that_is_killed_leaves_whole_sessions_and_the_next_brings_the_rest(tmp_path):
-    source = await SQLiteStore.open(tmp_path / "a.db", clock=now)
-    await filled(source, "s", "t", count=90)
-
-    def copy(steps):
-        words = [sys.executable, "-c", COPYING, tmp_path / "a.db", tmp_path / "b.db", str(steps)]
-        return subprocess.run(words, check=False, env={**os.environ})
-
-    for steps in (4, 12):
-        ended = await asyncio.to_thread(copy, steps)
-        assert ended.returncode == -signal.SIGKILL
-        with closing(sqlite3.connect(tmp_path / "b.db")) as file, file:
-            seen = file.execute("SELECT id, messages FROM sessions JOIN heads USING (session)")
-            assert dict(seen.fetchall()) in ({}, {"s": 90}, {"s": 90, "t": 90})
-    assert (await asyncio.to_thread(copy, 0)).returncode == 0
-    target = await SQLiteStore.open(tmp_path / "b.db", clock=now)
+async def test_a_copy_that_is_killed_leaves_whole_sessions_and_the_next_brings_the_rest(
+    tmp_path, scripts, every
+):
+    """Broken, a session that arrived in part is taken for a whole one."""
+    source = RecordStore(await SQLiteStore.open(tmp_path / "a.db", clock=now))
+    memory, stored = await filled(source, *"stuv", count=30), []
+    for steps in range(1, 9, every(3)):
+        run = scripts.run("-c", KILLED, "a.db", "b.db", str(steps), cwd=tmp_path)
+        assert run.returncode in (0, -signal.SIGKILL)
+        async with AsyncMemory.open(tmp_path / "b.db", token_counter=Words()) as target:
+            stored.append([record.messages for record in await target.sessions()])
+            assert (await target.check()).ok
+    assert all(set(lengths) <= {30} for lengths in stored)
+    lengths = [len(one) for one in stored]
+    assert lengths == sorted(lengths)
+    assert lengths[0] < lengths[-1], "it was killed in the same place"
+    target = RecordStore(await SQLiteStore.open(tmp_path / "b.db", clock=now))
+    assert (await memory.copy_to(target)).ok
     assert await content(target) == await content(source)
-    assert (await memory_over(target).check()).ok
 
 
 def open_files():

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from logbook import CONFIGS, START, Place, happen, logs, opened
 from sampling import drawn
 
-from hiermem import ALL
+from hiermem import ALL, Limits
 from hiermem.config import ExtractionOptions
 from hiermem.errors import BudgetTooSmallError, NotFoundError
 from hiermem.types import Message, TextPart, ToolCall
@@ -99,7 +99,9 @@ class Living:
             self.marks[new] = [set(marks) for marks in self.marks[name][:at]]
         elif what == "full":
             # Half of a re-pack stays beside the tree that serves.
-            await session.update(strategy="full", max_calls=self.luck.choice([0, 2, None]))
+            await session.update(
+                strategy="full", limits=Limits(calls=self.luck.choice([0, 2, None]))
+            )
         elif what == "extract" and self.luck.random() < 0.3:
             await session.extract(self.luck.choice([None, SMALL]))
 

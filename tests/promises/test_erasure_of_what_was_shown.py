@@ -14,6 +14,7 @@ from editing import regenerating
 from logbook import _SMALL, START, Words, text
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
+from hiermem.records.run import RecordStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.llms import ScriptedLLM
 
@@ -30,12 +31,8 @@ class Echo(ScriptedLLM):
     """A model that repeats the marks of all it was shown; ``meanwhile`` runs at its first call."""
 
     def __init__(self, meanwhile=None):
-        super().__init__()
+        super().__init__(remote=True)
         self._meanwhile = meanwhile
-
-    @property
-    def remote(self):
-        return True
 
     async def complete(self, request):
         shown = "\n".join(message.content for message in request.messages)
@@ -65,11 +62,18 @@ def memory_of(store, settings, llm=None):
 
 
 async def opened(folder, settings, llm=None):
-    return memory_of(await SQLiteStore.open(folder / "x.db"), settings, llm)
+    return memory_of(RecordStore(await SQLiteStore.open(folder / "x.db")), settings, llm)
 
 
 def left_in(folder, mark="zqcanary"):
     return [each.name for each in folder.rglob("*") if mark.encode() in each.read_bytes()]
+
+
+async def spoken(memory):
+    """Return a session whose fourth message bears the canary."""
+    session = memory.session("s")
+    await session.append([said(n, extra="zqcanary" if n == 3 else "") for n in range(14)])
+    return session
 
 
 async def marked(session, level=1):
@@ -89,8 +93,7 @@ async def nothing_is_left(memory, folder):
 async def test_a_fork_knows_of_an_overlap_that_came_after_it(tmp_path, kind):
     """Broken, a fork keeps what its texts were shown, for its own log never had that overlap."""
     memory = await opened(tmp_path, config(), Echo())
-    session = memory.session("s")
-    await session.append([said(n, extra="zqcanary" if n == 3 else "") for n in range(14)])
+    session = await spoken(memory)
     await session.reconfigure(config(overlap=400))
     await session.update()
     await session.fork("f", at=12)
@@ -127,8 +130,7 @@ async def test_an_edit_that_moves_slices_hides_no_overlap(tmp_path):
 async def test_an_earlier_text_that_was_shown_more_goes_too(tmp_path):
     """Broken, only what serves is looked at, and an earlier revision keeps the overlap."""
     memory = await opened(tmp_path, config(overlap=400), Echo())
-    session = memory.session("s")
-    await session.append([said(n, extra="zqcanary" if n == 3 else "") for n in range(14)])
+    session = await spoken(memory)
     await session.update()
     await session.reconfigure(config())
     await session.recompress(1)
@@ -142,8 +144,7 @@ async def test_an_earlier_text_that_was_shown_more_goes_too(tmp_path):
 async def test_an_edit_reaches_the_overlaps_of_before(tmp_path):
     """Broken, a text goes on saying what was edited, because the overlap is another one now."""
     memory = await opened(tmp_path, config(overlap=400), Echo())
-    session = memory.session("s")
-    await session.append([said(n, extra="zqcanary" if n == 3 else "") for n in range(14)])
+    session = await spoken(memory)
     await session.update()
     assert await marked(session) == ["L1.1", "L1.2"]
     await session.reconfigure(config())

@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 import postgres_server
 import pytest
 from sampling import counted, share
+from stand_ins import store_of
 
 from hiermem import AsyncMemory, Message, NotFoundError
 from hiermem.protocols import LLMResponse
-from hiermem.stores.memory import MemoryStore
+from hiermem.records.run import RecordStore
 from hiermem.stores.postgres import PostgresStore
-from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.types.transaction import RecordWrite
 
@@ -82,10 +82,7 @@ class History:
 
     def opened(self):
         self.plan = FaultPlan()
-        return AsyncMemory(
-            store=FaultyStore(self.store, self.plan),
-            llm=self.writer,
-        )
+        return AsyncMemory(store=FaultyStore(self.store, self.plan), llm=self.writer)
 
     @property
     def space(self):
@@ -108,15 +105,12 @@ class History:
         live = [index for index, mark in enumerate(self.marks.get(name, ())) if mark]
         session = self.memory.session(name) if name else None
         if what == "append" or not name:
-            name = self.luck.choice("stuv")
-            mark = self.canary()
+            name, mark = self.luck.choice("stuv"), self.canary()
+            session = self.memory.session(name, space=None if name in self.marks else "ada")
             if name not in self.marks:
                 self.marks[name] = []
                 self.members.add(name)
                 await self.space.files()
-                session = self.memory.session(name, space="ada")
-            else:
-                session = self.memory.session(name)
             await session.append(
                 Message.user(f"My code is {mark} and I like it well.", created_at=BEGIN)
             )
@@ -224,18 +218,15 @@ async def live_through(store, seed, steps):
 
 @counted
 @pytest.mark.timeout(1_200)
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize(
+    "kind", ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.thorough)]
+)
 async def test_nothing_learnt_outlives_its_message(kind, tmp_path):
     """Broken, what a user has deleted is told in the next conversation, or stays on the disk."""
-    for seed in range(share(100, 15)):
-        path = tmp_path / f"{seed}.db"
-        store = MemoryStore() if kind == "memory" else await SQLiteStore.open(path)
-        await live_through(store, seed, 6 + seed % 20)
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(1_200)
-async def test_nothing_learnt_outlives_its_message_in_postgresql():
-    for seed in range(share(20, 1)):
-        postgres_server.run("DROP SCHEMA IF EXISTS hiermem CASCADE")
-        await live_through(await PostgresStore.open(postgres_server.dsn()), seed, 6 + seed % 20)
+    for seed in range(share(20 if kind == "postgres" else 100, 8)):
+        if kind == "postgres":
+            postgres_server.run("DROP SCHEMA IF EXISTS hiermem CASCADE")
+            store = RecordStore(await PostgresStore.open(postgres_server.dsn()))
+        else:
+            store = await store_of(kind, tmp_path / f"{seed}.db")
+        await live_through(store, seed, 6 + seed * 7 % 20)

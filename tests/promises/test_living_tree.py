@@ -29,6 +29,7 @@ from sampling import chosen
 
 from hiermem import AsyncMemory, ClosedError, Message, UpdatePolicy
 from hiermem.errors import BudgetTooSmallError, HiermemError
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
@@ -71,7 +72,7 @@ class Life(RuleBasedStateMachine):
     @initialize(config=_CONFIG)
     def begin(self, config):
         self.config = CONFIGS[config]
-        self.kept = MemoryStore()
+        self.kept = Lasting()
         self.memory = self.run(self.open())
 
     def run(self, work):
@@ -79,8 +80,8 @@ class Life(RuleBasedStateMachine):
 
     async def store(self):
         if self.kind == "memory":
-            return Lasting(self.kept)
-        return await SQLiteStore.open(self.root / f"{self.lives}.db")
+            return RecordStore(self.kept)
+        return RecordStore(await SQLiteStore.open(self.root / f"{self.lives}.db"))
 
     async def open(self, plan=None):
         store = await self.store()
@@ -361,7 +362,7 @@ async def _from_scratch(store, name, config):
         for level in await store.tree(name).levels()
         for n in await store.tree(name).level(level, 0)
     ]
-    fresh = MemoryStore()
+    fresh = RecordStore(MemoryStore())
     handle = fresh.tenant("default")
     bare = [
         replace(

@@ -1,22 +1,13 @@
 """P2: a key seen before with the same content is a no-op; with other content it is refused."""
 
-import sys
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kinds import of_kind
-from sampling import drawn
-
-from hiermem import ConflictError, Message, StoreError, TextPart, ToolCall
-from hiermem.testing.faults import FaultPlan
-from hiermem.testing.strategies import HOSTILE_NAMES
-
-sys.path.insert(0, str(Path(__file__).parent))
 from logbook import (
     CONFIGS,
     Failing,
@@ -30,6 +21,11 @@ from logbook import (
     place,
     play,
 )
+from message_strategies import HOSTILE_NAMES
+from sampling import drawn
+
+from hiermem import ConflictError, Message, StoreError, TextPart, ToolCall
+from hiermem.testing.faults import FaultPlan
 
 KINDS = ["memory", "sqlite-memory", "sqlite"]
 

@@ -1,22 +1,18 @@
 """P4: bounds, grouping and texts are a function of the log, not of how or when it was processed."""
 
-import sys
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from logbook import CONFIGS, START, Failing, Way, finish, logs, long_logs, opened, place, play, ways
 from sampling import drawn
 
 from hiermem.testing.faults import DiedError, FaultPlan
 from hiermem.testing.llms import ScriptedLLM
-
-sys.path.insert(0, str(Path(__file__).parent))
-from logbook import CONFIGS, START, Failing, Way, finish, logs, long_logs, opened, place, play, ways
 
 
 async def as_played(kind, log, config, way, **settings):

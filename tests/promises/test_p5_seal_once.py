@@ -1,19 +1,15 @@
 """P5: a sealed window's bounds never move, whatever arrives, fails or is made afterwards."""
 
-import sys
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from logbook import CONFIGS, Way, bounds, logs, long_logs, place, play, ways
 from sampling import drawn
 
 from hiermem.testing.llms import FaultyLLM
-
-sys.path.insert(0, str(Path(__file__).parent))
-from logbook import CONFIGS, Way, bounds, logs, long_logs, place, play, ways
 
 
 class Witness:

@@ -11,8 +11,9 @@ from random import Random
 
 import pytest
 from logbook import QUICK, START, Failing, Place, finish, image, opened, text
+from stand_ins import Clock, talk
 
-from hiermem import HierarchyConfig, LevelConfig, Message
+from hiermem import HierarchyConfig, LevelConfig
 from hiermem.errors import StoreError
 from hiermem.testing.faults import DiedError, FaultPlan
 from hiermem.testing.llms import ScriptedLLM
@@ -27,34 +28,12 @@ CONFIG = HierarchyConfig.by_tokens(
         LevelConfig(target_ratio=0.5, style="executive", fan_in=2, max_size=200),
     ),
 )
-SAID = [
-    Message(
-        "assistant" if n % 2 else "user",
-        text(n, 30),
-        key=f"k{n}",
-        created_at=START + timedelta(minutes=n),
-    )
-    for n in range(6)
-]
+SAID = talk(6, lambda n: text(n, 30), key="k{n}", seconds=60)
 KINDS = ("fail", "busy", "die")
+#: After a day every lease has ended.
+LATER, DAY = START + timedelta(days=1000), timedelta(days=1)
 #: What an update writes.
 WRITES = {"put_run", "transact", "settle_due", "take_due", "write_nodes"}
-#: The pairs of two faults take minutes, so they are dealt out to this many tests of their own.
-PARTS = 6
-
-
-class Clock:
-    """A clock that a day passes on."""
-
-    def __init__(self):
-        self.at = START + timedelta(days=1000)
-
-    def __call__(self):
-        return self.at
-
-    def pass_a_day(self):
-        """Let a day pass: every lease has ended then."""
-        self.at += timedelta(days=1)
 
 
 async def step(session, number):
@@ -71,20 +50,20 @@ async def lived(plan, at, llm):
     What failed may hold claims still: whether they were given back, nobody knows where that failed
     as well.
     """
-    clock, number = Clock(), 0
+    clock, number = Clock(LATER), 0
     memory = await opened(Failing(at, plan), CONFIG, llm=llm, clock=clock)
     while number < len(SAID):
         try:
             await step(memory.session("s"), number)
         except StoreError:
-            clock.pass_a_day()
+            clock.at += DAY
         except DiedError:
             plan.revive()
-            clock.pass_a_day()
+            clock.at += DAY
             memory = await opened(Failing(at, plan), CONFIG, llm=llm, clock=clock)
         else:
             number += 1
-    clock.pass_a_day()
+    clock.at += DAY
     return await opened(at, CONFIG, llm=llm, clock=clock)
 
 
@@ -140,12 +119,12 @@ RUNS = {
 
 async def ran(name, plan):
     """Do a run over a store that meets the plan's faults; return what it made, and its calls."""
-    at, clock, llm = Place("memory"), Clock(), ScriptedLLM(remote=True, keep=0)
+    at, clock, llm = Place("memory"), Clock(LATER), ScriptedLLM(remote=True, keep=0)
     run, look = RUNS[name]
     memory = await opened(at, CONFIG, clock=clock)
     await memory.session("s").append(SAID)
     await memory.space("team", rules="# Files\n- a.md: all\n").note("The pump is set to 7 rpm.")
-    clock.pass_a_day()
+    clock.at += DAY
     await run(await opened(Failing(at, plan), CONFIG, llm=llm, clock=clock))
     return await look(memory), llm.calls
 
@@ -169,17 +148,6 @@ async def test_a_store_that_fails_four_times_in_a_row_ends_no_run(name, every):
             plan = FaultPlan(dict.fromkeys(range(place, place + 4), "fail"), frozenset({site}))
             assert await ran(name, plan) == whole, f"not the same after {plan.hits}"
             assert plan.hits
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("kind", ["fail", "die"])
-async def test_two_faults_at_any_places_change_nothing(kind, part):
-    """Broken, what mends one fault does not bear another. The parts together are all pairs."""
-    whole, clean = await undisturbed()
-    for first in range(part, clean.arrivals, PARTS):
-        for second in range(first + 1, clean.arrivals + 20):
-            await ends_like(whole, {first: kind, second: kind})
 
 
 async def test_drawn_schedules_of_one_to_four_faults_change_nothing(share):

@@ -2,19 +2,15 @@
 
 import asyncio
 import math
-import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from fast_loop import run_fast
-from hypothesis import given
-from hypothesis import strategies as st
 from kinds import of_kind
-from sampling import drawn
 
 from hiermem import AsyncMemory, ConflictError, Message, ModelError, SearchPolicy, UsageError
-from hiermem.embedders import HashingEmbedder
 from hiermem.errors import SpendLimitError
+from hiermem.records.run import RecordStore
 from hiermem.search.embedder_client import EmbedderClient
 from hiermem.search.indexes import STRIDE
 from hiermem.stores.memory import MemoryStore
@@ -90,7 +86,7 @@ async def begun(session):
 
 async def test_a_meaning_is_found_that_no_word_tells():
     embedder = Meanings()
-    _, session = await filled(MemoryStore(), embedder)
+    _, session = await filled(RecordStore(MemoryStore()), embedder)
     assert await session.search("conveyance") == []
     report = await session.embed()
     assert (report.messages, report.left, report.stopped) == (30, 0, None)
@@ -100,18 +96,9 @@ async def test_a_meaning_is_found_that_no_word_tells():
     assert embedder.kinds.count("query") == 2  # a question's vector is remembered
 
 
-async def test_search_works_half_way_through():
-    """Where a unit has no vector yet, its words stand in."""
-    _, session = await filled(MemoryStore(), Meanings())
-    await session.embed()
-    await session.append(said(30, "The zeppelin is late."))
-    assert (await session.search("zeppelin"))[0].index == 30
-    assert (await session.search("conveyance"))[0].index == 12
-
-
 async def test_summaries_get_vectors_of_their_own_level_by_level():
     embedder = Meanings()
-    memory, session = await filled(MemoryStore(), embedder, 60)
+    memory, session = await filled(RecordStore(MemoryStore()), embedder, 60)
     assert (await session.embed()).summaries == 0
     await session.update()
     await asyncio.gather(*memory._resources.background)
@@ -123,7 +110,9 @@ async def test_summaries_get_vectors_of_their_own_level_by_level():
     ]
     hits = await session.search("conveyance", levels=[1])
     assert hits[0].found[0] == 12
-    few = memory_over(MemoryStore(), Meanings(), search_policy=SearchPolicy(embed_summaries=False))
+    few = memory_over(
+        RecordStore(MemoryStore()), Meanings(), search_policy=SearchPolicy(embed_summaries=False)
+    )
     other = few.session("s")
     await other.append([said(n) for n in range(60)])
     await other.update()
@@ -133,7 +122,7 @@ async def test_summaries_get_vectors_of_their_own_level_by_level():
 async def test_summaries_are_embedded_before_messages_and_may_be_all():
     """Level 1 first; with ``embed_messages=False`` messages get no vectors, until it is set."""
     texts = [f"Reading {n} of pump {n}: {n * 7} rpm, and the conveyance waits." for n in range(99)]
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     before = memory_over(store, None)
     await before.session("s").append(Message.user(text, created_at=START) for text in texts)
     await before.session("s").update()
@@ -149,7 +138,7 @@ async def test_summaries_are_embedded_before_messages_and_may_be_all():
         await memory.session("s").embed()
         made = list(dict.fromkeys(kind for kind in kinds if kind.startswith("vectors")))
         assert made == ["vectors-L1", "vectors-L2", "vectors"]
-    store, embedder = MemoryStore(), Meanings()
+    store, embedder = RecordStore(MemoryStore()), Meanings()
     policy = SearchPolicy(embed_messages=False)
     async with memory_over(store, embedder) as later:
         memory = memory_over(store, embedder, search_policy=policy)
@@ -170,21 +159,8 @@ async def test_summaries_are_embedded_before_messages_and_may_be_all():
         assert (await later.session("s").embed()).messages == 100
 
 
-async def test_what_has_a_vector_is_never_sent_again():
-    embedder = Meanings()
-    store = MemoryStore()
-    _, session = await filled(store, embedder, STRIDE + 20)
-    await session.embed()
-    assert len(embedder.passages) == STRIDE + 20
-    await session.append([said(n) for n in range(STRIDE + 20, STRIDE + 30)])
-    again = memory_over(store, embedder).session("s")
-    assert (await again.embed()).messages == 10
-    assert len(embedder.passages) == STRIDE + 30
-    assert (await again.embed()).texts == 0
-
-
 async def test_a_pass_that_broke_off_is_gone_on_with():
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     broken = Meanings(break_at=STRIDE + 10)
     _, session = await filled(store, broken, 2 * STRIDE + 10)
     with pytest.raises(ModelError, check=of_kind("permanent")):
@@ -198,22 +174,9 @@ async def test_a_pass_that_broke_off_is_gone_on_with():
     assert (await again.runs(limit=1))[0].outcome == "ok"
 
 
-async def test_a_cancelled_pass_is_journalled_and_gone_on_with():
-    store = MemoryStore()
-    _, session = await filled(store, Meanings(), 2 * STRIDE)
-    task = asyncio.create_task(session.embed())
-    await begun(session)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (await session.runs())[0].outcome == "interrupted"
-    await session.embed()
-    assert (await session.search("conveyance"))[0].index == 12
-
-
 @pytest.mark.parametrize("how", ["erase", "quarantine", "edit"])
 async def test_vectors_of_what_was_taken_back_are_gone(how):
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memory, session = await filled(store, Meanings(), 60)
     await session.update()
     await asyncio.gather(*memory._resources.background)
@@ -233,7 +196,7 @@ async def test_vectors_of_what_was_taken_back_are_gone(how):
 
 
 async def test_a_vector_worked_out_before_an_erasure_does_not_land_after_it():
-    memory, session = await filled(MemoryStore(), None)
+    memory, session = await filled(RecordStore(MemoryStore()), None)
     embedder = Meanings()
     erasing = []
     plain = embedder.embed
@@ -256,7 +219,7 @@ async def test_a_vector_worked_out_before_an_erasure_does_not_land_after_it():
 
 
 async def test_another_embedder_is_refused_and_never_mixed():
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     _, session = await filled(store, Meanings())
     await session.embed()
     for other in (Meanings("other"), Meanings(dimension=32)):
@@ -274,7 +237,7 @@ async def test_another_embedder_is_refused_and_never_mixed():
 
 
 async def test_reembedding_drops_the_old_ones_and_makes_the_new():
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memory, session = await filled(store, Meanings(), 60)
     await memory.session("t").append(said(0))
     await session.update()
@@ -294,7 +257,7 @@ async def test_reembedding_drops_the_old_ones_and_makes_the_new():
 
 
 async def test_without_an_embedder_there_is_nothing_to_embed():
-    memory, session = await filled(MemoryStore(), None)
+    memory, session = await filled(RecordStore(MemoryStore()), None)
     with pytest.raises(UsageError, match="embedder"):
         await session.embed()
     with pytest.raises(UsageError, match="embedder"):
@@ -351,7 +314,7 @@ async def test_nothing_is_held_up_by_an_embedder_that_asks_for_a_long_pause(aske
 async def test_a_bad_answer_is_refused_by_embed_and_costs_a_search_its_vectors_alone(
     answer, caplog
 ):
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memory, session = await filled(store, Meanings(script=[answer]))
     with pytest.raises(ModelError, check=of_kind("invalid")):
         await session.embed()
@@ -385,7 +348,7 @@ async def test_an_embedder_that_fails_for_the_moment_is_asked_again():
 
 async def test_a_search_goes_on_by_words_where_the_embedder_is_down(caplog):
     embedder = Meanings()
-    _, session = await filled(MemoryStore(), embedder)
+    _, session = await filled(RecordStore(MemoryStore()), embedder)
     await session.embed()
     for error in (ModelError("busy", kind="transient"), ModelError("bad key")):
         caplog.clear()
@@ -397,7 +360,7 @@ async def test_a_search_goes_on_by_words_where_the_embedder_is_down(caplog):
 @pytest.mark.parametrize("query", ["\0", "\ud800", "", " ", "🙂" * 20_000, "car\0\udfff"])
 async def test_any_question_can_be_sent(query):
     embedder = Meanings()
-    _, session = await filled(MemoryStore(), embedder)
+    _, session = await filled(RecordStore(MemoryStore()), embedder)
     await session.embed()
     await session.search(query)
     for text in embedder.sent[-1]:
@@ -414,7 +377,7 @@ async def test_an_embedder_may_answer_at_once_with_an_array():
 
             return np.array([Meanings().vector(text) for text in texts], dtype=np.float16)
 
-    _, session = await filled(MemoryStore(), Plain())
+    _, session = await filled(RecordStore(MemoryStore()), Plain())
     await session.embed()
     assert (await session.search("conveyance"))[0].index == 12
 
@@ -445,49 +408,18 @@ def test_requests_and_tokens_a_minute_hold():
     run_fast(run())
 
 
-@pytest.mark.parametrize("limit", ["requests", "tokens"])
-def test_questions_do_not_wait_for_the_limits(limit):
-    """Many searches would else have the provider refuse them, or make their callers wait."""
-
-    async def run():
-        embedder, clock = Meanings(), asyncio.get_running_loop().time
-        policy = SearchPolicy(**{f"{limit}_per_minute": 2})
-        client = EmbedderClient(embedder, policy, clock=clock)
-        begun = clock()
-        answers = [await client.question(f"physician {n}", lambda _: 1) for n in range(5)]
-        assert [answer is not None for answer in answers] == [True, True, False, False, False]
-        assert (len(embedder.sent), clock() - begun < 20) == (2, True)
-        assert await client.question("physician 0", lambda _: 1) is not None, "it is remembered"
-        await asyncio.sleep(60)
-        assert await client.question("physician 4", lambda _: 1) is not None
-
-    run_fast(run())
-
-
-async def test_long_texts_are_counted_off_the_event_loop():
-    """A pass over a long session would else hold up whatever else the loop serves."""
-    counted_in = []
-
-    def count(text):
-        counted_in.append(threading.get_ident())
-        return 1
-
-    client = EmbedderClient(Meanings(), SearchPolicy())
-    await client.passages(["word " * 5_000] * 3, count, lambda: None)
-    assert len(counted_in) == 3
-    assert threading.get_ident() not in counted_in
-
-
 async def test_a_pass_ends_between_requests_when_the_memory_closes(tmp_path):
     class Slow(Meanings):
         async def embed(self, texts, *, kind):
             await asyncio.sleep(0.05)
             return await super().embed(texts, kind=kind)
 
-    memory, session = await filled(await SQLiteStore.open(tmp_path / "chat.db"), Slow(), 2 * STRIDE)
+    memory, session = await filled(
+        RecordStore(await SQLiteStore.open(tmp_path / "chat.db")), Slow(), 2 * STRIDE
+    )
     await session.update()
     await memory.close()
-    again = memory_over(await SQLiteStore.open(tmp_path / "chat.db"), Meanings())
+    again = memory_over(RecordStore(await SQLiteStore.open(tmp_path / "chat.db")), Meanings())
     (run,) = [run for run in await again.session("s").runs() if run.kind == "embedding"]
     assert (run.outcome, run.detail["stopped"]) == ("partial", "closing")
     await again.session("s").embed()
@@ -496,41 +428,16 @@ async def test_a_pass_ends_between_requests_when_the_memory_closes(tmp_path):
 
 
 async def test_a_worker_embeds_what_it_has_summarised():
-    memory, session = await filled(MemoryStore(), Meanings(), 60)
+    memory, session = await filled(RecordStore(MemoryStore()), Meanings(), 60)
     async with memory.worker(poll=0.02) as worker:
         await worker.drain(20)
     assert [run.outcome for run in await session.runs() if run.kind == "embedding"] == ["ok"]
     assert (await session.search("conveyance"))[0].index == 12
 
 
-async def test_a_worker_embeds_where_vectors_alone_are_missing():
-    """Sessions too short for a summary, or whose pass was cut off, are due after a check."""
-    store = MemoryStore()
-    await filled(store, None)
-    memory, cut = await filled(store, Meanings(break_at=STRIDE), 0)
-    cut = memory.session("cut")
-    await cut.append([said(n) for n in range(2 * STRIDE)])
-    await cut.update()
-    await asyncio.gather(*memory._resources.background)
-    embedder = Meanings()
-    again = memory_over(store, embedder)
-    before = {s: len(await again.session(s).runs()) for s in ("s", "cut")}
-    await again.check()
-    async with again.worker(poll=0.02) as worker:
-        assert await worker.drain(120)
-        assert worker.status.active == 0
-    assert len(embedder.passages) >= 30 + STRIDE
-    assert (await again.session("s").search("conveyance"))[0].index == 12
-    for session in ("s", "cut"):
-        runs = await again.session(session).runs()
-        new = runs[: len(runs) - before[session]]
-        assert [run.outcome for run in new if run.kind == "embedding"] == ["ok"]
-        assert (await again.session(session).embed()).texts == 0
-
-
 async def test_a_worker_leaves_be_what_could_not_be_embedded():
     """Whatever an embedder refuses for good must not be sent again at every look."""
-    memory, session = await filled(MemoryStore(), Meanings(break_at=0))
+    memory, session = await filled(RecordStore(MemoryStore()), Meanings(break_at=0))
     async with memory.worker(poll=0.02) as worker:
         await worker.drain(5)
         await worker.drain(5)
@@ -538,7 +445,7 @@ async def test_a_worker_leaves_be_what_could_not_be_embedded():
 
 
 async def test_the_update_of_all_embeds_too_and_looks_at_a_session_once():
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     await filled(store, None, 60)
     assert (await memory_over(store, None).update_all()).sessions == 1
     embedder = Meanings()
@@ -559,7 +466,7 @@ async def test_the_update_of_all_embeds_too_and_looks_at_a_session_once():
 
 
 async def test_the_pass_of_another_process_is_not_done_twice():
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     _, session = await filled(store, Meanings(), clock=lambda: START)
     one, two = Meanings(), Meanings()
     gate = asyncio.Event()
@@ -584,7 +491,7 @@ async def test_the_pass_of_another_process_is_not_done_twice():
 async def test_a_damaged_vector_block_is_made_again():
     from hiermem.types.transaction import Block
 
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memory, session = await filled(store, Meanings())
     await session.embed()
     tenant = memory._handle.store
@@ -601,7 +508,7 @@ async def test_a_damaged_vector_block_is_made_again():
 
 async def test_after_an_append_only_new_vectors_are_read_and_the_answers_are_the_same():
     """A session that is asked after each message would else read all its vectors each time."""
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memory, session = await filled(store, Meanings(), 3 * STRIDE + 10)
     await session.update()
     await asyncio.gather(*memory._resources.background)
@@ -626,45 +533,6 @@ async def test_after_an_append_only_new_vectors_are_read_and_the_answers_are_the
         cold = memory_over(store, Meanings()).session("s")
         assert [(hit.id, hit.score) for hit in await cold.search("conveyance", 50)] == found
     del tenant.blocks
-
-
-@drawn(8, 2)
-@given(
-    sizes=st.lists(st.integers(1, 60), min_size=1, max_size=3),
-    seed=st.integers(0, 99),
-    asked=st.lists(st.sampled_from(["ferry", "violin", "automobiles", "remark", "I"]), min_size=1),
-)
-def test_both_stores_rank_alike_with_vectors(sizes, seed, asked):
-    """One is asked and embedded as it grows, the other once all is there, by a fresh handle."""
-    words = ("ferry", "harbour", "price", "violin", "automobile", "physician", "garden")
-
-    async def run():
-        stores = MemoryStore(), await SQLiteStore.open(":memory:")
-        one, two = (memory_over(store, HashingEmbedder(64)).session("s") for store in stores)
-        number = 0
-        for size in sizes:
-            batch = [
-                said(n, f"{words[n % 7]} {words[(n * seed + 3) % 7]} {n}")
-                for n in range(number, number + size)
-            ]
-            number += size
-            await one.append(batch)
-            await two.append(batch)
-            await one.search("violin")
-            await one.embed()
-        for session in (one, two):
-            await session.update()
-            await session.embed()
-        cold = memory_over(stores[1], HashingEmbedder(64)).session("s")
-        query = " ".join(asked)
-        found = [
-            [(hit.id, hit.score) for hit in await each.search(query, 40)] for each in (one, cold)
-        ]
-        assert found[0] == found[1]
-        for store in stores:
-            await store.close()
-
-    asyncio.run(run())
 
 
 async def test_an_embedder_that_keeps_failing_is_left_alone_by_passes_and_questions():
@@ -693,7 +561,7 @@ async def test_an_embedder_that_keeps_failing_is_left_alone_by_passes_and_questi
 
 async def test_a_session_without_words_is_searched_and_finds_what_comes():
     """Broken, a search of a fork that shares no message raises."""
-    _, session = await filled(MemoryStore(), Meanings())
+    _, session = await filled(RecordStore(MemoryStore()), Meanings())
     await session.embed()
     fork = await session.fork("fork", at=0)
     await fork.embed()

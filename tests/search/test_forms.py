@@ -4,9 +4,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from linear import is_linear, repeated
 
-from hiermem.search.query import _telling, function_words, indexed, languages, read_query
+from hiermem.search.query import _telling, indexed, languages, read_query
 from hiermem.text.terms import number, terms, words
 
 
@@ -27,37 +26,20 @@ def finds(query, text):
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("Societe Generale", "la Société Générale"),
-        ("Zurich", "Wir waren in Zürich."),
-        ("Zurich", "We went to Zürich."),
-        ("cafe", "at the Café"),
-        ("Mueller", "I met Mr Müller"),
-        ("Mueller", "Frau Müller hat angerufen"),
-        ("Muller", "Herr Müller war da"),
-        ("Mueller", "Müller"),
-        ("Häuser", "das Haus"),
-        ("verkaufte", "Wir haben es verkauft"),
-        ("chevaux", "le cheval de ma tante"),
-        ("vendieron", "ella vende su casa"),
-        ("falavam", "ela não falou"),
-        ("lavorano", "lui non lavora"),
-        ("fietsen", "de fiets is nieuw"),
-        ("собаками", "у нас есть собака"),
-        ("собака", "без собак"),
-        ("библиотеками", "В библиотеке тихо"),
-        ("السيارات", "سيارة"),
-        ("المدرسة", "في مدرستنا"),
-        ("مفتاح", "مفاتيح"),
-        ("लड़कियों", "लड़की"),
-        ("किताबें", "किताब"),
-        ("서울", "서울에서 봤어"),
-        ("kitaplarımız", "Babam bir kitap aldı"),
-        ("samochodami", "To był jego samochód"),
-        ("böckerna", "Jag läste en bok och två böcker"),
-        ("taloissa", "Se oli hyvä talo"),
-        ("házakban", "Ez egy régi ház"),
+        ("Societe Generale", "la Société Générale"), ("Zurich", "Wir waren in Zürich."),
+        ("Zurich", "We went to Zürich."), ("cafe", "at the Café"), ("Mueller", "I met Mr Müller"),
+        ("Mueller", "Frau Müller hat angerufen"), ("Muller", "Herr Müller war da"),
+        ("Mueller", "Müller"), ("Häuser", "das Haus"), ("verkaufte", "Wir haben es verkauft"),
+        ("chevaux", "le cheval de ma tante"), ("vendieron", "ella vende su casa"),
+        ("falavam", "ela não falou"), ("lavorano", "lui non lavora"),
+        ("fietsen", "de fiets is nieuw"), ("собаками", "у нас есть собака"),
+        ("собака", "без собак"), ("библиотеками", "В библиотеке тихо"), ("السيارات", "سيارة"),
+        ("المدرسة", "في مدرستنا"), ("مفتاح", "مفاتيح"), ("लड़कियों", "लड़की"), ("किताबें", "किताब"),
+        ("서울", "서울에서 봤어"), ("kitaplarımız", "Babam bir kitap aldı"),
+        ("samochodami", "To był jego samochód"), ("böckerna", "Jag läste en bok och två böcker"),
+        ("taloissa", "Se oli hyvä talo"), ("házakban", "Ez egy régi ház"),
     ],
-)
+)  # fmt: skip
 def test_forms_of_a_word_are_found_by_one_another(one, other):
     assert finds(one, other)
     assert any(finds(word, one) for word in other.split())
@@ -71,17 +53,11 @@ def test_forms_of_a_word_are_found_by_one_another(one, other):
         ("Führerscheinprüfung", "die Prüfung für den Führerschein"),
         ("Versicherung", "der Versicherungsbeitrag ist hoch"),
         ("Schränke", "Er ist im Küchenschrank"),
-        ("verzekering", "de ziektekostenverzekering is duur"),
-        ("猫", "我家的猫很可爱"),
-        ("犬", "うちの犬が"),
-        ("ね", "ねこがすき"),
-        ("책", "새책을 샀어"),
-        ("🎂", "Happy birthday 🎂!"),
-        ("👍", "ok 👍🏽"),
-        ("🇩🇪", "we won 🇩🇪🇩🇪"),
-        ("❤", "❤\ufe0f"),
+        ("verzekering", "de ziektekostenverzekering is duur"), ("猫", "我家的猫很可爱"),
+        ("犬", "うちの犬が"), ("ね", "ねこがすき"), ("책", "새책을 샀어"),
+        ("🎂", "Happy birthday 🎂!"), ("👍", "ok 👍🏽"), ("🇩🇪", "we won 🇩🇪🇩🇪"), ("❤", "❤\ufe0f"),
     ],
-)
+)  # fmt: skip
 def test_parts_are_found(query, text):
     assert finds(query, text)
 
@@ -89,25 +65,12 @@ def test_parts_are_found(query, text):
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("Prüfung", "Er hat den Führerschein"),
-        ("🎂", "👍"),
-        ("猫", "我家的狗"),
+        ("Prüfung", "Er hat den Führerschein"), ("🎂", "👍"), ("猫", "我家的狗"),
         ("blue", "Er ist blass"),
     ],
-)
+)  # fmt: skip
 def test_other_words_are_not(query, text):
     assert not finds(query, text)
-
-
-def test_english_has_no_forms():
-    """Otherwise English would pay for the other languages, in space and in precision."""
-    for text in (
-        "We have been planning the trips with Anna since May.",
-        "The Führer of the band said: café au lait!",
-        "int main() { return 0; } " * 5,
-    ):
-        assert set(indexed(text, words(text))) <= {"fuehrer"}
-    assert all(not term.forms for term in read_query("What did the man say about war?").terms)
 
 
 @pytest.mark.parametrize(
@@ -120,32 +83,16 @@ def test_english_has_no_forms():
         (
             "Treffen morgen",
             (
-                "german",
-                "spanish",
-                "french",
-                "italian",
-                "dutch",
-                "portuguese",
-                "polish",
-                "turkish",
-                "?",
+                "german", "spanish", "french", "italian", "dutch", "portuguese", "polish",
+                "turkish", "?",
             ),
         ),
         ("ćma " * 20, ("?",)),
         ("", ()),
     ],
-)
+)  # fmt: skip
 def test_function_words_tell_the_language(text, expected):
     assert languages(text, words(text)) == expected
-
-
-def test_a_question_is_not_searched_for_its_function_words():
-    assert {term.word for term in read_query("Wann hat die Katze gegessen?").terms} == {
-        "katze",
-        "gegessen",
-    }
-    assert {term.word for term in read_query("Did she die in the war?").terms} == {"die", "war"}
-    assert "die" in function_words(("german",))
 
 
 @given(st.text(max_size=60))
@@ -161,22 +108,14 @@ def test_a_text_is_found_by_itself(text):
     st.lists(
         st.sampled_from(
             [
-                "Müllers",
-                "Häuser",
-                "chevaux",
-                "собаками",
-                "सड़कें",
-                "السيارات",
-                "猫が好き",
-                "서울에서",
-                "🎂",
-                "trips",
+                "Müllers", "Häuser", "chevaux", "собаками", "सड़कें", "السيارات", "猫が好き",
+                "서울에서", "🎂", "trips",
             ]
         ),
         min_size=1,
         max_size=8,
     )
-)
+)  # fmt: skip
 def test_a_mixed_text_is_found_by_each_of_its_words(spoken):
     text = " ".join(spoken)
     assert all(finds(word, text) for word in spoken)
@@ -185,10 +124,3 @@ def test_a_mixed_text_is_found_by_each_of_its_words(spoken):
 def test_function_words_of_english_tell_no_language():
     """Otherwise English pays for other languages, and its questions lose words."""
     assert not {"we", "take", "care", "size", "sense", "see", "till", "go"} & _telling().keys()
-
-
-@pytest.mark.parametrize("unit", ["ue", "schprö", "猫", "بال", "🎂", "й\u0301"])
-def test_hostile_text_is_linear(unit):
-    assert is_linear(
-        lambda size: repeated(unit, size), lambda text: indexed(text, words(text)), size=40_000
-    )

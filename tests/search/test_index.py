@@ -1,7 +1,6 @@
 # ruff: noqa: RUF001  # the letters of other languages are meant
 """That postings hold what messages say, survive packing, and are refused when damaged."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from zlib import crc32
@@ -12,21 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.search.index import (
-    ASKS,
-    COLUMNS,
-    NAMES_TIME,
-    SLICE,
-    SPEAKS_OF_SELF,
-    WHOLE,
-    collect,
-    join,
-    pack,
-    passages,
-    unpack,
-)
-from hiermem.text import measure
-from hiermem.text.terms import number, terms
+from hiermem.search.index import SLICE, WHOLE, collect, join, pack, passages, unpack
 from hiermem.types import Message, StoredMessage
 
 START = datetime(2024, 5, 6, 9, tzinfo=UTC)
@@ -89,60 +74,12 @@ def test_what_hiermem_rendered_is_no_passage():
     ]
 
 
-def test_a_unit_holds_text_name_and_date():
-    postings = collect([stored(3, Message.user("The red car", name="Ada Byron"))], count)
-    expected = sorted({number(term) for term in terms("The red car Ada Byron Monday May 2024 6")})
-    assert postings.terms.tolist() == expected
-    assert postings.message.tolist() == [3]
-
-
-def test_roles_are_no_names():
-    """Every message of a plain chat would hold the term "user"."""
-    postings = collect([stored(0, Message.user("red"))], count)
-    assert number("user") not in postings.terms
-
-
-@pytest.mark.parametrize(
-    ("text", "flags"),
-    [("I went.", SPEAKS_OF_SELF), ("Why?", ASKS), ("いつ\uff1f", ASKS), ("They said.", 0),
-     ('"Is that mine?" ', ASKS | SPEAKS_OF_SELF)],
-)  # fmt: skip
-def test_flags(text, flags):
-    assert collect([stored(0, Message.user(text))], count).flags.tolist() == [flags]
-
-
-def test_a_message_without_text_has_no_unit():
-    assert len(collect([stored(0, Message.user("")), stored(1, Message.user(" \n"))], count)) == 0
-
-
 @given(MESSAGES, st.integers(0, 12))
 def test_runs_joined_are_the_whole(messages, at):
     """An index that grew would rank otherwise than one that was built at once."""
     whole = collect(messages, count)
     parts = [collect(messages[:at], count), collect(messages[at:], count)]
     assert columns(join(parts)) == columns(whole)
-
-
-@pytest.mark.parametrize("what", ["speakers", "threads"])
-@given(many=st.integers(65_535, 65_538), at=st.integers(1, 65_534))
-@drawn(8, 3)
-def test_more_names_than_two_bytes_count_are_told_apart(what, many, at):
-    """A speaker numbered 65,536 who came back as number 0 would be found as somebody else."""
-    unit = collect([stored(0, Message.user("hi"))], count)
-    column = what.removesuffix("s")
-
-    def part(start, stop):
-        rows = np.zeros(stop - start, dtype=int)
-        taken = {name: getattr(unit, name)[rows] for name in COLUMNS}
-        taken["message"] = np.arange(start, stop, dtype=np.uint32)
-        taken[column] = np.arange(stop - start, dtype=np.uint32)
-        names = {what: tuple(map(str, range(start, stop)))}
-        terms, counts = np.tile(unit.terms, len(rows)), np.tile(unit.counts, len(rows))
-        return replace(unit, **taken, **names, terms=terms, counts=counts)
-
-    whole = unpack(pack(join([part(0, at), part(at, many)])))
-    names = getattr(whole, what)
-    assert [names[place] for place in getattr(whole, column)] == list(map(str, range(many)))
 
 
 @given(MESSAGES)
@@ -178,15 +115,6 @@ def test_a_forged_block_cannot_point_outside():
         assert unpack(pack(type(good)(**forged))) is None
 
 
-def test_offsets_refer_to_the_body():
-    message = Message.user("alpha beta\n" * 200)
-    postings = collect([stored(0, message)], count)
-    body = measure.body(message)
-    pieces = [body[b:e] for b, e in zip(postings.begin, postings.end, strict=True)]
-    assert len(pieces) > 3
-    assert "".join(pieces) == body
-
-
 def test_terms_do_not_change_under_one_version():
     """Broken if stored blocks would be searched with other terms than they were made with.
 
@@ -209,9 +137,3 @@ def test_a_block_of_another_version_is_not_read():
     assert unpack(block) is not None
     older = b"hmT1" + block[4:-4]
     assert unpack(older + crc32(older).to_bytes(4, "little")) is None
-
-
-def test_a_passage_that_names_a_time_is_marked():
-    texts = ("I went there yesterday.", "Im Juni", "вчера", "I went there.", "May I?")
-    found = collect([stored(i, Message.user(text)) for i, text in enumerate(texts)], count)
-    assert (found.flags & NAMES_TIME > 0).tolist() == [True, True, True, False, False]

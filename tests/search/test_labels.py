@@ -23,9 +23,9 @@ def test_entities_are_the_things_that_are_named_the_most_named_first():
             said("SQLite it is, since 2024-03-01, for 37.50 EUR."),
         ]
     )
-    assert found.entities[0] == "SQLite"
-    assert "stores/sqlite.py" in found.entities
-    assert not {"2024-03-01", "37.50 EUR"} & set(found.entities), "figures are no entities"
+    assert found[1][0] == "SQLite"
+    assert "stores/sqlite.py" in found[1]
+    assert not {"2024-03-01", "37.50 EUR"} & set(found[1]), "figures are no entities"
 
 
 def test_tags_are_what_several_messages_speak_of_and_what_there_is_beside_prose():
@@ -37,7 +37,7 @@ def test_tags_are_what_several_messages_speak_of_and_what_there_is_beside_prose(
             said("exit 0", role="tool"),
         ]
     )
-    assert found.tags == ("code", "tool", "settlement")
+    assert found[0] == ("code", "tool", "settlement")
 
 
 @drawn(150)
@@ -46,14 +46,15 @@ def test_any_text_gives_bounded_labels_and_the_same_each_time(texts):
     sources = [said(text, role) for text, role in texts]
     found = of_messages(sources)
     assert found == of_messages(sources)
-    assert len(found.tags) <= 12
-    assert len(found.entities) <= 24
-    assert all(0 < len(label) <= 64 for label in (*found.tags, *found.entities))
+    assert len(found[0]) <= 12
+    assert len(found[1]) <= 24
+    assert all(0 < len(label) <= 64 for label in (*found[0], *found[1]))
 
 
 async def summarised():
     memory = AsyncMemory(
-        store=MemoryStore(), config=HierarchyConfig.by_tokens(target=150, max_messages=6)
+        store=MemoryStore(),
+        config=HierarchyConfig.by_tokens(target=150, max_messages=6),
     )
     session = memory.session("s")
     for n in range(120):

@@ -1,20 +1,10 @@
 """What a question is read as, and that kinds have their members."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hiermem import data
-from hiermem.search.query import members, read_query
-from hiermem.text.terms import STOP_WORDS, number, stem
-
-
-@given(st.text(max_size=300))
-def test_any_text_is_a_question(text):
-    query = read_query(text)
-    own = {number for term in query.terms for number in (term.number, *term.forms)}
-    assert own == query.numbers
-    assert read_query(text) == query
+from hiermem.search.query import read_query
+from hiermem.text.terms import STOP_WORDS, number
 
 
 def test_stop_words_alone_are_looked_for():
@@ -49,20 +39,8 @@ def test_whose_words_are_wanted(text, own, to_assistant, overview):
 
 def test_words_of_form_weigh_less_unless_there_is_nothing_else():
     assert [s.of_form for s in read_query("list the turtles").terms] == [True, False]
-    assert [s.of_form for s in read_query("list the topics discussed").terms] == [
-        True,
-        False,
-        True,
-    ]
+    assert [s.of_form for s in read_query("list the topics discussed").terms] == [True, False, True]
     assert [s.of_form for s in read_query("list").terms] == [False]
-
-
-def test_kinds_have_their_members():
-    for kind, member in (
-        ("country", "portugal"), ("pets", "hamster"), ("instrument", "cello"),
-        ("states", "ohio"), ("sibling", "sister"), ("languages", "korean"),
-    ):  # fmt: skip
-        assert stem(member) in members(stem(kind))
 
 
 def test_no_entry_is_a_stop_word():
@@ -75,14 +53,10 @@ def test_no_entry_is_a_stop_word():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("When did Ada move?", True),
-        ("In what year was the flood?", True),
-        ("Wann war das Treffen?", True),
-        ("Когда мы переехали?", True),
-        ("什么时候开学?", True),
-        ("What do you do when it rains?", False),
-        ("Where did Ada move?", False),
+        ("When did Ada move?", True), ("In what year was the flood?", True),
+        ("Wann war das Treffen?", True), ("Когда мы переехали?", True), ("什么时候开学?", True),
+        ("What do you do when it rains?", False), ("Where did Ada move?", False),
     ],
-)
+)  # fmt: skip
 def test_questions_for_a_time(text, expected):
     assert read_query(text).for_time is expected

@@ -2,16 +2,9 @@
 
 from datetime import UTC, datetime
 
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from sampling import drawn
-
-from hiermem.search import vectors as packed
 from hiermem.search.index import Index, collect
 from hiermem.search.query import read_query
-from hiermem.search.summary_index import SummaryIndex, boost, name_of, pack_texts, unpack_texts
+from hiermem.search.summary_index import SummaryIndex, boost, name_of
 from hiermem.types import Message, Node, Revision, Span, StoredMessage, Summary
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
@@ -90,65 +83,3 @@ def test_a_summary_lends_to_what_it_covers_in_its_thread_and_least_to_the_long()
     assert all(of[n] == 0 for n in range(10, 20))
     other = index_of(texts, thread="side")
     assert not boost(other, row, row.ask(read_query("violin"))).any()
-
-
-@drawn(40)
-@given(st.lists(st.text(max_size=300), min_size=1, max_size=8))
-def test_what_was_read_comes_back_from_a_block(texts):
-    summaries = [summary(n, text) for n, text in enumerate(texts)]
-    parts = SummaryIndex({}, {}).refreshed(summaries, {}).parts
-    kept = unpack_texts(pack_texts(parts))
-    assert list(kept) == list(parts)
-    for name, part in parts.items():
-        assert kept[name].units == part.units
-        one, two = kept[name].postings(), part.postings()
-        for column in ("message", "begin", "end", "sizes", "terms", "counts", "length"):
-            assert getattr(one, column).tolist() == getattr(two, column).tolist()
-    again = SummaryIndex({}, {}).refreshed(summaries, kept)
-    query = read_query(texts[0])
-    one, two = (
-        summary_index.levels[1].ask(query)
-        for summary_index in (again, SummaryIndex({}, {}).refreshed(summaries, {}))
-    )
-    assert one.tolist() == two.tolist()
-
-
-def damaged(data):
-    yield b""
-    yield b"hmR1"
-    yield b"junk" + data[4:]
-    for place in range(4, len(data), 7):
-        yield data[:place]
-        yield data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]
-
-
-def test_a_damaged_block_of_texts_gives_nothing_or_what_it_held():
-    parts = (
-        SummaryIndex({}, {}).refreshed([summary(0, "the violin"), summary(1, "ferry")], {}).parts
-    )
-    for data in damaged(pack_texts(parts)):
-        for part in unpack_texts(data).values():
-            assert part.units <= 2
-            assert len(part.postings()) == part.units
-
-
-def test_a_damaged_block_of_vectors_gives_nothing_or_what_it_held():
-    rows = np.eye(2, 8, dtype=np.float32)
-    told = {("L1.0", 1): rows[0], ("L1.1", 3): rows[1]}
-    data = packed.pack_summaries(told)
-    back = packed.unpack_summaries(data, dimension=8)
-    assert {name: row.tolist() for name, row in back.items()} == {
-        name: row.tolist() for name, row in told.items()
-    }
-    assert packed.unpack_summaries(data, dimension=4) == {}
-    for bad in damaged(data):
-        for row in packed.unpack_summaries(bad, dimension=8).values():
-            assert np.isfinite(row).all()
-
-
-@pytest.mark.parametrize(
-    "rows", [[[1.0, 0.0], [-1.0, 0.0]], [[1.0, 0.0]], [[0.6, 0.8], [0.8, 0.6]]]
-)
-def test_the_mean_of_vectors_has_a_direction(rows):
-    found = packed.mean(np.array(rows, dtype=np.float32))
-    assert abs(float(np.linalg.norm(found)) - 1) < 1e-6

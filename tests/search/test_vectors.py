@@ -56,35 +56,6 @@ def test_an_unusable_answer_is_refused(answer, says):
         vectors.check(answer, many=1, dimension=2)
 
 
-@given(st.floats(1e-300, 1e300))
-def test_vectors_of_any_length_are_made_unit(size):
-    """Squares of large and small numbers overflow and vanish."""
-    assert vectors.check([[3 * size / 10, 4 * size / 10]], many=1, dimension=2) == pytest.approx(
-        np.array([[0.6, 0.8]]), abs=1e-6
-    )
-
-
-@given(st.integers(0, 5), st.integers(1, 9))
-def test_a_block_gives_back_its_vectors(many, dimension):
-    rows = drawn(many, dimension) if many else np.empty((0, dimension), dtype=np.float32)
-    data = vectors.pack(rows)
-    found = vectors.unpack(data, many=many, dimension=dimension)
-    assert found is not None
-    assert np.allclose(found, rows, atol=1e-3)
-
-
-@given(st.integers(0, 30), st.integers(0, 7))
-def test_a_damaged_block_is_refused(place, bit):
-    data = bytearray(vectors.pack(drawn(2, 4)))
-    data[place] ^= 1 << bit
-    assert vectors.unpack(bytes(data), many=2, dimension=4) is None
-
-
-@pytest.mark.parametrize(("many", "dimension"), [(3, 4), (2, 5), (4, 2)])
-def test_a_block_of_other_units_is_refused(many, dimension):
-    assert vectors.unpack(vectors.pack(drawn(2, 4)), many=many, dimension=dimension) is None
-
-
 def test_a_window_is_its_mean_vector():
     index = index_of(9)
     rows = drawn(9, 6)
@@ -151,14 +122,3 @@ def test_vectors_that_grew_are_those_that_were_placed_at_once(data):
     for old, seen, norms in before:
         assert (old.rows[old.present] == seen).all()
         assert old.norms is norms
-
-
-def test_two_that_grew_from_one_do_not_meet():
-    """A pass that was cancelled leaves what it wrote; what is grown next must not show it."""
-    index, longer = index_of(3), index_of(5)
-    one = over(index, [(0, drawn(3, 8))], dimension=8)
-    first = one.extended(longer, [(3, drawn(2, 8, seed=1))])
-    second = one.extended(longer, [(4, drawn(1, 8, seed=2))])
-    assert (first.rows[3:] == drawn(2, 8, seed=1)).all()
-    assert not second.rows[3].any()
-    assert (second.rows[4] == drawn(1, 8, seed=2)[0]).all()

@@ -13,11 +13,10 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import pytest
 from sampling import params
 
-from hiermem import FileError, Memory
+from hiermem import Memory
 from hiermem.bank import folder_io
 from hiermem.bank.exchange import META, ExchangedBank, Pointer, plan, text_hash
 from hiermem.bank.rules import check_file_name, fold, names_in
-from hiermem.errors import HiermemError
 from hiermem.protocols import LLMRequest
 from hiermem.testing.llms import ScriptedLLM
 
@@ -46,12 +45,10 @@ HOSTILE = (
 )  # fmt: skip
 #: Pieces that drawn names are made of: what is allowed, and what means something to some system.
 PIECES = (
-    "a", "B", "7", "notes", "progress", "é", "ü", "日本", "ع", "-", "_", ".", " ", "(", ")",
-    "+", ",",
-    "&", "..", "/", "\\", ":", "*", "?", "\"", "<", ">", "|", "~", "%2f", "\0", "\n", "\u200b",
-    "\u202e", "\u0301", "\u00ad", "\ufe0f", "con", "nul", "com1", ".md", ".md", ".md", ".git",
-    "$", "`",
-    "\uff0f", "\u2044", "\ud800", "#", "'",
+    "a", "B", "7", "notes", "progress", "é", "ü", "日本", "ع", "-", "_", ".", " ", "(", ")", "+",
+    ",", "&", "..", "/", "\\", ":", "*", "?", "\"", "<", ">", "|", "~", "%2f", "\0", "\n", "\u200b",
+    "\u202e", "\u0301", "\u00ad", "\ufe0f", "con", "nul", "com1", ".md", ".md", ".md", ".git", "$",
+    "`", "\uff0f", "\u2044", "\ud800", "#", "'",
 )  # fmt: skip
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
 
@@ -71,16 +68,11 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def test_there_are_at_least_sixty_hostile_names_and_none_is_let_in() -> None:
+def test_none_of_sixty_hostile_names_is_let_in_or_repeated() -> None:
     assert len(set(HOSTILE)) >= 60
-    let_in = [name for name in HOSTILE if check_file_name(name) is None]
-    assert let_in == []
-
-
-def test_a_reason_never_repeats_the_name() -> None:
     for name in HOSTILE:
-        told = check_file_name(name) or ""
-        stem = name.removesuffix(".md").strip()
+        told, stem = check_file_name(name), name.removesuffix(".md").strip()
+        assert told is not None, name
         assert len(stem) < 4 or stem not in told
 
 
@@ -95,9 +87,7 @@ def test_ordinary_names_of_all_scripts_are_let_in(name: str) -> None:
     assert list(names_in(f"The file `{name.replace(' ', '_').replace('(', '').replace(')', '')}`"))
 
 
-def test_what_is_let_in_of_ten_thousand_drawn_names_is_one_flat_name_everywhere(
-    share: Share,
-) -> None:
+def test_a_drawn_name_that_is_let_in_is_one_flat_name_everywhere(share: Share) -> None:
     """A name that any system reads as a path, a device or a hidden file would leave the folder."""
     let_in = [name for name in drawn(6, share(10_000, 2_000)) if check_file_name(name) is None]
     assert len(let_in) > share(300, 60)  # or the rule says nothing
@@ -114,10 +104,7 @@ def test_what_is_let_in_of_ten_thousand_drawn_names_is_one_flat_name_everywhere(
         assert stem not in {"con", "prn", "aux", "nul", "com1"}
 
 
-def test_a_folder_of_drawn_names_holds_those_files_and_nothing_is_written_elsewhere(
-    tmp_path: Path,
-    share: Share,
-) -> None:
+def test_a_folder_of_drawn_names_holds_them_and_nothing_else(tmp_path: Path, share: Share) -> None:
     """The names go through the real writer: one that the rule lets in can be kept."""
     folder = tmp_path / "deep" / "bank"
     folder.parent.mkdir()
@@ -135,17 +122,13 @@ def test_a_folder_of_drawn_names_holds_those_files_and_nothing_is_written_elsewh
     assert {name for name in after if name not in inside} == {*before, str(Path("deep", "bank"))}
 
 
-def answering(name: str) -> ScriptedLLM:
-    file = {"filename": name, "content": "# Owned\n", "notes": [1]}
-    text = json.dumps({"bank_files": [file], "synthesis": "Owned."})
-    return ScriptedLLM(script=lambda _: text)
-
-
 @pytest.mark.parametrize("name", params(HOSTILE, 20), ids=lambda name: ascii(name)[:40])
 def test_a_hostile_name_in_an_answer_is_asked_about_once_and_then_refused(
     name: str, tmp_path: Path
 ) -> None:
-    llm = answering(name)
+    file = {"filename": name, "content": "# Owned\n", "notes": [1]}
+    text = json.dumps({"bank_files": [file], "synthesis": "Owned."})
+    llm = ScriptedLLM(script=lambda _: text)
     inside = tmp_path / "folder" / "bank"
     with Memory.open(":memory:", llm=llm) as memory:
         space = memory.space("x", rules=RULES)
@@ -164,9 +147,7 @@ def test_a_hostile_name_in_an_answer_is_asked_about_once_and_then_refused(
                                  str(Path("folder", "bank", META))}  # fmt: skip
 
 
-def test_ten_thousand_drawn_names_in_answers_make_no_file_but_those_of_the_rules(
-    share: Share,
-) -> None:
+def test_drawn_names_in_answers_make_no_file_but_those_of_the_rules(share: Share) -> None:
     """A hundred names an answer: whatever the model calls its files, the rules say which exist."""
     names = [name for name in drawn(8, share(12_000)) if "\ud800" not in name and "\0" not in name]
     assert len(names) >= share(10_000)
@@ -182,26 +163,5 @@ def test_ten_thousand_drawn_names_in_answers_make_no_file_but_those_of_the_rules
         space = memory.space("x", rules=RULES)
         for number in range(len(batches) // 2):  # each is asked about once more
             space.note(f"Note {number}.")
-            try:
-                space.consolidate()
-            except HiermemError as error:  # pragma: no cover - it is told in the result
-                pytest.fail(f"{type(error).__name__}")
+            space.consolidate()
             assert {*space.files()} <= {"progress.md", "decisions.md"}
-
-
-def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
-    """Whoever can write into the folder must not get the bank written somewhere else by a link."""
-    folder, target = tmp_path / "bank", tmp_path / "target.md"
-    folder.mkdir()
-    target.write_text("mine")
-    (folder / "progress.md").symlink_to(target)
-    with Memory.open(":memory:") as memory:
-        space = memory.space("x", rules=RULES)
-        space.note("Login works.")
-        assert space.consolidate().status == "ok"
-        for call in (space.export, space.load):
-            for overwrite in (False, True):
-                with pytest.raises(FileError, match="no plain file"):
-                    call(folder, overwrite=overwrite)
-        assert "mine" not in space.read("progress.md")
-    assert target.read_text() == "mine"

@@ -4,38 +4,26 @@ import asyncio
 import logging
 import traceback
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import partial
 
 import pytest
 from kinds import of_kind
 from sampling import crossed, params
-from stand_ins import WordCounter
+from stand_ins import START, memory_over, store_of
+from stand_ins import talk as turns
 
-from hiermem import (
-    AsyncMemory,
-    BudgetTooSmallError,
-    ConflictError,
-    HierarchyConfig,
-    HiermemError,
-    JsonPart,
-    LLMResponse,
-    Message,
-    ModelError,
-    TextPart,
-    ToolCall,
-    UpdatePolicy,
-)
+from hiermem import AsyncMemory, HierarchyConfig, Limits, LLMResponse, Message, UpdatePolicy
 from hiermem.convert import from_anthropic, from_openai
-from hiermem.stores.memory import MemoryStore
-from hiermem.stores.sqlite import SQLiteStore
+from hiermem.errors import BudgetTooSmallError, ConflictError, HiermemError, ModelError
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.tokens import ApproximateCounter
+from hiermem.types import JsonPart, TextPart, ToolCall
 
 CANARY = "Kanarienvogel7731"
 CONFIG = HierarchyConfig.by_tokens(target=300, max_messages=6)
 POLICY = UpdatePolicy(batch_delay=0, retries=0, max_attempts=2)
-START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 
 
 def chain(error):
@@ -71,25 +59,16 @@ def heard(caplog):
 
 
 async def opened(kind, tmp_path, **settings):
-    store = MemoryStore() if kind == "memory" else await SQLiteStore.open(tmp_path / "m.db")
+    store = await store_of(kind, tmp_path / "m.db")
     if "plan" in settings:
         store = FaultyStore(store, settings.pop("plan"))
-    parts = {"token_counter": WordCounter(), "config": CONFIG, "update_policy": POLICY} | settings
-    return AsyncMemory(store=store, **parts)
+    return memory_over(store, **{"config": CONFIG, "update_policy": POLICY} | settings)
 
 
-def talk(count):
-    return [
-        Message(
-            "user" if n % 2 == 0 else "assistant",
-            f"{CANARY} in turn {n} " + " ".join(f"word{n}x{k}" for k in range(60)),
-            key=f"{CANARY}-key-{n}",
-            name=f"{CANARY}-name",
-            created_at=START,
-            metadata={"note": CANARY},
-        )
-        for n in range(count)
-    ]
+talk = partial(
+    turns, said=lambda n: f"{CANARY} in turn {n} " + " ".join(f"word{n}x{k}" for k in range(60)),
+    key=f"{CANARY}-key-{{n}}", name=f"{CANARY}-name", created_at=START, metadata={"note": CANARY},
+)  # fmt: skip
 
 
 WRONG = {
@@ -120,12 +99,10 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 async def test_a_refused_message_is_not_quoted(kind, what, tmp_path, heard):
     memory = await opened(kind, tmp_path)
-    try:
-        with pytest.raises(HiermemError) as caught:
-            await memory.session("s").append(WRONG[what]())
-        assert_clean(caught.value)
-    finally:
-        await memory.close()
+    with pytest.raises(HiermemError) as caught:
+        await memory.session("s").append(WRONG[what]())
+    assert_clean(caught.value)
+    await memory.close()
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -144,46 +121,38 @@ async def test_a_conflict_names_the_message_and_not_its_key(kind, tmp_path, hear
 class Crashing(ScriptedLLM):
     """An adapter that puts the prompt and its own secret into whatever it raises or answers."""
 
-    def __init__(self, fault, *, remote=True):
-        super().__init__(remote=remote)
+    def __init__(self, fault):
+        super().__init__(remote=fault is not ValueError)
         self.fault = fault
 
     async def complete(self, request):
         words = f"{CANARY} sk-{CANARY}: {request.messages[-1].content}"
-        if self.fault == "refusal":
-            return LLMResponse(f"I'm sorry, but I can't help with {CANARY}.")
-        if self.fault == "long":
-            return LLMResponse(f"{CANARY} " * request.max_tokens * 2)
-        if self.fault == "nothing":
-            return None
-        if self.fault == "surrogate":
-            return LLMResponse(f"{CANARY} \ud800 \x00")
+        if isinstance(self.fault, type):
+            raise self.fault(words)
         if self.fault == "nested":
             try:
                 int(words)
             except ValueError as error:
                 raise ModelError(words, kind="transient") from error
-        raise {
-            "transient": ModelError,
-            "permanent": ModelError,
-            "value": ValueError,
-            "key": KeyError,
-            "timeout": TimeoutError,
-            "os": ConnectionResetError,
-            "hiermem": HiermemError,
-        }[self.fault](words)
+        if self.fault == "nothing":
+            return None
+        return LLMResponse({
+            "refusal": f"I'm sorry, but I can't help with {CANARY}.",
+            "long": f"{CANARY} " * request.max_tokens * 2,
+            "surrogate": f"{CANARY} \ud800 \x00",
+        }[self.fault])  # fmt: skip
 
 
 MODEL_FAULTS = [
-    "refusal", "long", "nothing", "surrogate", "nested", "transient", "permanent", "value", "key",
-    "timeout", "os", "hiermem",
+    "refusal", "long", "nothing", "surrogate", "nested", ModelError, ValueError, KeyError,
+    TimeoutError, ConnectionResetError, HiermemError,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("fault", "kind"), crossed(MODEL_FAULTS, ["memory", "sqlite"]))
 async def test_what_a_model_raised_is_named_and_not_quoted(kind, fault, tmp_path, heard):
     """Nodes, attempts and runs say what went wrong in our words alone."""
-    memory = await opened(kind, tmp_path, llm=Crashing(fault, remote=fault != "value"))
+    memory = await opened(kind, tmp_path, llm=Crashing(fault))
     session = memory.session("s", title=CANARY, participants=[CANARY])
     await session.append(talk(40))
     for _ in range(3):
@@ -240,25 +209,21 @@ async def test_errors_of_use_quote_nothing(kind, tmp_path, heard):
         lambda: session.context(10, tools=[{"name": CANARY, "x": "y " * 40}]),
         lambda: session.expand("L9.9"),
         lambda: session.tick(datetime(2024, 1, 1)),  # noqa: DTZ001
-        lambda: session.update(max_calls=-1),
+        lambda: session.update(limits=Limits(calls=-1)),
         lambda: other.session("s").append(talk(1)),
         lambda: other.session("s").context(100),
         lambda: memory.session("nobody").delete(),
         lambda: session.messages(-1),
         lambda: session.summaries(0),
     ]
-    for use in uses:
-        with pytest.raises(HiermemError) as caught:
-            await use()
-        assert_clean(caught.value)
-    await session.close()
-    with pytest.raises(HiermemError) as caught:
-        await session.append(Message.user(f"{CANARY} late"))
-    assert_clean(caught.value)
-    await memory.close()
-    with pytest.raises(HiermemError) as caught:
-        await session.append(Message.user(CANARY))
-    assert_clean(caught.value)
+    for closed in (None, session, memory):
+        if closed:
+            await closed.close()
+            uses = [lambda: session.append(Message.user(f"{CANARY} late"))]
+        for use in uses:
+            with pytest.raises(HiermemError) as caught:
+                await use()
+            assert_clean(caught.value)
 
 
 async def test_an_ordinary_run_logs_no_content(tmp_path, heard):

@@ -40,19 +40,12 @@ def noted(run, tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["bank", "note", "-", "--space", "p"],
-        ["bank", "note", "n", "--space", "q", "--rules", "/dev/zero"],
-        ["import", "/dev/zero"],
-    ],
-    ids=lambda arguments: " ".join(arguments[:2]),
+    "typed",
+    ["bank note - --space p", "bank note n --space q --rules /dev/zero", "import /dev/zero"],
 )
-def test_a_command_reads_an_endless_file_up_to_its_cap(
-    run, tmp_path: Path, noted, arguments
-) -> None:
+def test_a_command_reads_an_endless_file_up_to_its_cap(run, tmp_path: Path, noted, typed) -> None:
     shutil.copy(noted, tmp_path)
-    done = run(tmp_path, arguments)
+    done = run(tmp_path, typed.split())
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr

@@ -37,8 +37,7 @@ ENDS = ("\n", "\r\n", "\r", "\x0b", "\x0c", "\x85", "\u2028", "\u2029", " ", "")
 def hostile(draw):
     """Draw a text that wants to be a record, or its beginning or end, or the notice before it."""
     marks = st.builds(
-        lambda *parts: "".join(parts),
-        *map(st.sampled_from, (BRACKETS, BEFORE, WORDS, TAILS)),
+        lambda *parts: "".join(parts), *map(st.sampled_from, (BRACKETS, BEFORE, WORDS, TAILS))
     )
     text = draw(st.sampled_from(["Thanks.", "", "The pump"]))
     for _ in range(draw(st.integers(1, 3))):

@@ -22,12 +22,11 @@ SLOW = {"huge", "endless"}
 
 
 def adapters(provider, **settings):
-    return (
-        OpenAIChat("tiny", base_url=provider.openai_url, api_key=KEY, **settings),
-        OpenAIChat("tiny", base_url=provider.openai_url, api_key=KEY, stream=True, **settings),
-        AnthropicChat("tiny", base_url=provider.url, api_key=KEY, **settings),
-        AnthropicChat("tiny", base_url=provider.url, api_key=KEY, stream=True, **settings),
-    )
+    return [
+        adapter("tiny", base_url=url, api_key=KEY, stream=stream, **settings)
+        for adapter, url in ((OpenAIChat, provider.openai_url), (AnthropicChat, provider.url))
+        for stream in (False, True)
+    ]
 
 
 def assert_clean(error: BaseException) -> None:
@@ -71,9 +70,7 @@ async def test_no_failure_of_a_call_tells_the_key_or_the_text(heard, every):
         for number, model in enumerate(adapters(provider, timeout=0.3)):
             assert KEY not in repr(model) + repr(vars(model.__class__))
             # In the ordinary run, each fault with every other adapter.
-            for fault in [each for each in FAULTS if each not in SLOW][
-                number % every(2) :: every(2)
-            ]:
+            for fault in sorted({*FAULTS} - SLOW)[number % every(2) :: every(2)]:
                 provider.meet(fault)
                 try:
                     await model.complete(asked)

@@ -1,4 +1,11 @@
-"""Text that a user pastes never becomes a standing request of his own."""
+"""Text that a user pastes never becomes a standing request of his own, nor a fact about him.
+
+``foreign.txt`` holds messages with a fact (at ``{}``) that is not their sender's; ``own.txt`` holds
+statements of the sender's own, each with a word of it behind a tab, and with "Ada: " before those
+that she says to another person. ``\\n`` is a line break.
+"""
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -7,7 +14,7 @@ from sampling import drawn
 
 from hiermem import AsyncMemory, Message
 from hiermem.importers import read_chats
-from hiermem.text.wishes import wishes_in
+from hiermem.text.wishes import own_words, wishes_in
 from hiermem.types.message import FilePart, TextPart
 
 ORDERS = [
@@ -93,6 +100,44 @@ QUESTIONS = [
 def test_an_order_before_a_question_about_it_is_no_wish(question):
     for gap in ("\n", " \u2013 ", " ", "\n\n"):
         assert wishes_in(Message.user(ORDERS[0] + gap + question)) == (), gap
+
+
+FACTS = [
+    "I live in Zadar and have three cats.", "My sister Zadar works at the bank since 2019.",
+    "We moved to Zadar last May.", "I'm allergic to Zadar nuts.",
+]  # fmt: skip
+#: Who says it stays with what is said there.
+ATTRIBUTED = "Tom says {}"
+
+
+def lines_of(name):
+    lines = Path(__file__).with_name(name).read_text("utf-8").splitlines()
+    return [line.replace("\\n", "\n").replace("\\\\", "\\") for line in lines]
+
+
+@pytest.mark.parametrize("place", [*lines_of("foreign.txt"), *PLACES])
+def test_a_fact_in_a_foreign_text_is_not_the_persons(place):
+    """Broken, a space learns that its person lives where a mail or a song says."""
+    for fact in FACTS:
+        own = own_words(Message.user(place.replace("{}", fact)))
+        assert "Zadar" not in own or place == ATTRIBUTED, own
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_fact_before_a_question_about_it_is_not_the_persons(question):
+    for gap in ("\n", " \u2013 ", " ", "\n\n"):
+        assert own_words(Message.user(FACTS[0] + gap + question)) == "", gap
+
+
+def test_what_a_person_says_is_learnt():
+    """Broken, the signs of foreign texts take a person's own statements with them."""
+    statements = [line.split("\t") for line in lines_of("own.txt")]
+    lost = []
+    for text, word in statements:
+        talk = text.startswith("Ada: ")
+        message = Message.user(text.removeprefix("Ada: "), name="Ada" if talk else None)
+        lost += [text] * (word not in own_words(message, among_people=talk))
+    assert len(lost) <= 0.06 * len(statements), lost
 
 
 def test_a_text_part_of_its_own_is_no_wish():

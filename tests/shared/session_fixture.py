@@ -8,9 +8,10 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.handle import Handle
 from hiermem.log.append import About, append
 from hiermem.models.offline.model import ExtractiveLLM
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.summaries.inputs import from_messages
-from hiermem.summaries.run import Shared
+from hiermem.summaries.node import Shared
 from hiermem.summaries.update import update
 from hiermem.text.measure import input_hash
 from hiermem.tokens import FunctionCounter
@@ -52,6 +53,13 @@ class _SameClock:
         """Find no difference."""
 
 
+def set_clock(store, clock):
+    """Set the clock of a store, whatever is wrapped around it."""
+    while inner := getattr(store, "store", None) or getattr(store, "_store", None):
+        store = inner
+    store._clock = clock
+
+
 async def until(condition):
     """Wait for something that a task or a thread of its own brings about."""
     async with asyncio.timeout(120):
@@ -63,13 +71,13 @@ class SessionFixture:
     """One tenant's store with what an update needs; every setting can be changed for one call."""
 
     def __init__(self, store=None, *, config=None, policy=None, tenant="t"):
-        self.store = MemoryStore() if store is None else store
+        self.store = RecordStore(MemoryStore()) if store is None else store
         self.tenant = self.store.tenant(tenant)
         self.config = config or HierarchyConfig.by_tokens()
         self.policy = policy or UpdatePolicy(batch_delay=0, concurrency=4)
         self.now = START + timedelta(days=1)
         # Claims are judged by the store's time.
-        self.store._clock = lambda: self.now
+        set_clock(self.store, lambda: self.now)
         self.handle = Handle(self.tenant, COUNTER, self.config, clock=lambda: self.now)
         self.slept = 0.0
 

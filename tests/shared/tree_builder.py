@@ -5,8 +5,7 @@ from itertools import pairwise
 from hiermem.handle import state_from
 from hiermem.tree.fold import config_from
 from hiermem.tree.levels import allot, hull
-from hiermem.tree.weights import Weigher
-from hiermem.tree.windows import converted
+from hiermem.tree.windows import Weigher, converted
 
 
 async def tree_of(store, session_id, *, tree=None):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hiermem import AsyncMemory, HierarchyConfig, Message
 from hiermem.errors import HiermemError
+from hiermem.records.tables import TABLES
 
 CONFIG = HierarchyConfig.by_tokens(target=60, hard_limit=90)
 #: Seconds in which all calls on one small file end, on a slow and busy machine.
@@ -61,7 +62,8 @@ def file(tmp_path_factory):
         cells = []
         for table in tables:
             for column in [row[1] for row in rows.execute(f"PRAGMA table_info({table})")]:
-                kept = f"SELECT count(*) FROM {table} WHERE substr({column}, 1, 1) IN ('[', '{{')"
+                first = f'substr("{column}", 1, 1)'
+                kept = f"SELECT count(*) FROM {table} WHERE {first} IN ('[', '{{')"
                 # Of a structure much can be damaged.
                 often = 6 if rows.execute(kept).fetchone()[0] else 1
                 cells += [(table, column)] * often
@@ -72,13 +74,13 @@ def altered(path, table, column, data):
     """Put another value into a cell; return it and whether the schema lets it be there."""
     with contextlib.closing(sqlite3.connect(path)) as rows:
         rows.execute("PRAGMA ignore_check_constraints = ON")
-        keys = [row[1] for row in rows.execute(f"PRAGMA table_info({table})") if row[5]]
-        every = rows.execute(f"SELECT {column}, {', '.join(keys)} FROM {table}").fetchall()
+        keys = TABLES[table].key
+        every = rows.execute(f'SELECT "{column}", {", ".join(keys)} FROM {table}').fetchall()
         held, *place = every[data.draw(st.integers(0, 200)) % len(every)]
         value = data.draw(in_place_of(held))
         where = " AND ".join(f"{key} IS ?" for key in keys)
         try:
-            rows.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (value, *place))
+            rows.execute(f'UPDATE {table} SET "{column}" = ? WHERE {where}', (value, *place))
         except sqlite3.Error:
             return value, False
         rows.commit()

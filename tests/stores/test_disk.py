@@ -25,8 +25,9 @@ from hiermem import (
     StoreError,
     UsageError,
 )
+from hiermem.records.run import Tenant
 from hiermem.stores.memory import MemoryStore
-from hiermem.stores.sqlite import SQLiteStore, SQLiteTenant
+from hiermem.stores.sqlite import SQLiteStore
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 on_posix = pytest.mark.skipif(os.name != "posix", reason="rights are those of POSIX")
@@ -152,7 +153,7 @@ async def test_a_context_needs_no_room_on_the_disk(monkeypatch, error) -> None:
         await session.append(talk(60))
         await session.update()
         expected = await session.context(2_000, view="other")
-        monkeypatch.setattr(SQLiteTenant, "put_view", _Refusing(error))
+        monkeypatch.setattr(Tenant, "put_view", _Refusing(error))
         found = await session.context(2_000)
         assert found.coverage == 1.0
         assert found.shown == expected.shown
@@ -164,7 +165,7 @@ async def test_a_damaged_store_is_not_passed_over(monkeypatch, error) -> None:
         session = memory.session("a")
         await session.append(talk(60))
         await session.update()
-        monkeypatch.setattr(SQLiteTenant, "put_view", _Refusing(error))
+        monkeypatch.setattr(Tenant, "put_view", _Refusing(error))
         with pytest.raises(StoreCorruptError):
             await session.context(2_000)
 
@@ -386,7 +387,7 @@ def test_a_backup_is_recorded_before_it_is_there(
         class Killed(BaseException):
             pass
 
-        real = SQLiteTenant.put_records
+        real = Tenant.put_records
         count = 0
 
         async def dies(self, writes, **settings):
@@ -399,7 +400,7 @@ def test_a_backup_is_recorded_before_it_is_there(
         async def killed(self, target):
             raise Killed
 
-        monkeypatch.setattr(SQLiteTenant, "put_records", dies)
+        monkeypatch.setattr(Tenant, "put_records", dies)
         monkeypatch.setattr(SQLiteStore, "backup", killed)
         with pytest.raises(Killed):
             memory.backup(tmp_path / "copy.db")
@@ -418,5 +419,8 @@ def test_a_memory_that_keeps_nothing_can_be_kept_as_a_file(tmp_path: Path) -> No
 
 
 def test_a_store_that_makes_no_copies_says_so(tmp_path: Path) -> None:
-    with Memory(store=MemoryStore()) as memory, pytest.raises(UsageError, match=r"no backup"):
+    with (
+        Memory(store=MemoryStore()) as memory,
+        pytest.raises(UsageError, match=r"no backup"),
+    ):
         memory.backup(tmp_path / "copy.db")

@@ -16,6 +16,7 @@ from hiermem.errors import StoreCorruptError
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
 CONFIG = HierarchyConfig.by_tokens(target=60, hard_limit=90)
 SECRET = "PRIVATEROWCONTENT"
+LONG = Message.user("The ferry leaves. " * 50)
 
 
 async def make(path, count=60):
@@ -151,7 +152,7 @@ async def test_children_that_do_not_cover_their_summary_are_damage(tmp_path, chi
 async def test_a_message_missing_from_the_middle_is_damage(tmp_path):
     path = tmp_path / "a.db"
     await make(path)
-    edit(path, "DELETE FROM messages WHERE message & 4294967295 IN (3, 58)")
+    edit(path, "DELETE FROM messages WHERE message IN (3, 58)")
     await refused(path, lambda session: session.context(1_500))
     await refused(path, lambda session: session.context(100_000))
     await refused(path, lambda session: session.messages())
@@ -162,8 +163,34 @@ async def test_a_message_whose_count_is_below_zero_is_read_and_a_check_names_it(
     """Broken, what a faulty counter once said of a message takes the message away."""
     path = tmp_path / "memory.db"
     await make(path)
-    edit(path, "UPDATE messages SET tokens = -1 WHERE message & 4294967295 = 7")
+    edit(path, "UPDATE messages SET tokens = -1 WHERE message = 7")
     assert len(await reads(path, lambda session: session.messages())) == 60
     async with AsyncMemory.open(path, config=CONFIG) as memory:
         assert "message 7" in {each.where for each in (await memory.check()).findings}
         assert (await memory.session("s").context(1_500)).messages
+
+
+@pytest.mark.parametrize(
+    ("change", "call"),
+    [
+        ("UPDATE nodes SET made = '[1,84' WHERE id = 'L1.0'", lambda session: session.status()),
+        ("UPDATE nodes SET made = '[1]' WHERE id = 'L1.0'", lambda session: session.status()),
+        ("UPDATE nodes SET made = '{}' WHERE id = 'L1.0'", lambda session: session.edit(0, "x")),
+        ("UPDATE nodes SET input_tokens = 'x'", lambda session: session.status()),
+        ("UPDATE nodes SET start = 'x', stop = 'y'", lambda session: session.context(1_500)),
+        ("UPDATE heads SET turn = 'x:y'", lambda session: session.append(Message.user("more"))),
+        ("UPDATE heads SET turn = 5", lambda session: session.append(Message.user("more"))),
+        (
+            "UPDATE due SET due_at = 'x'",
+            lambda session: session.append([LONG] * 9),
+        ),
+        ("UPDATE sessions SET session = 'x'", lambda session: session.messages()),
+    ],
+)
+async def test_a_column_that_nothing_could_have_written_is_damage(tmp_path, change, call):
+    """Broken, an application meets an error of a parser, with what stood in the column."""
+    path = tmp_path / "a.db"
+    await make(path)
+    edit(path, "INSERT OR REPLACE INTO due VALUES ('default', 's', 1, 1, 1, 0)")
+    edit(path, change)
+    await refused(path, call)

@@ -9,18 +9,12 @@ import asyncio
 import hashlib
 import random
 import sqlite3
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling import drawn
-
-from hiermem.errors import ClosedError
-from hiermem.stores.memory import MemoryStore
-from hiermem.stores.sqlite import SQLiteStore
-from hiermem.testing.samples import (
+from samples import (
     attempt,
     contents,
     deciding,
@@ -31,6 +25,12 @@ from hiermem.testing.samples import (
     write,
     writing,
 )
+from sampling import drawn
+
+from hiermem.errors import ClosedError
+from hiermem.records.run import RecordStore
+from hiermem.stores.memory import MemoryStore
+from hiermem.stores.sqlite import SQLiteStore
 from hiermem.types import Message, TextPart, ToolCall
 from hiermem.types.transaction import Block, Copy, RecordWrite, Rewrite, Scrubbed, ViewRecord
 
@@ -205,7 +205,7 @@ STEPS = st.one_of(
 
 async def live(path, steps, way, canary):
     """Live through ``steps`` and remove the canary; give the store and where it stood before."""
-    store = await SQLiteStore.open(path)
+    store = RecordStore(await SQLiteStore.open(path))
     life = Life(store.tenant("t"), canary)
     for name, *args in steps:
         await getattr(life, name)(*args)
@@ -250,52 +250,22 @@ async def test_the_search_finds_what_is_there_before(tmp_path):
         await store.close()
 
 
-async def test_emptying_the_log_alone_would_not_do(tmp_path):
-    """Copies are left in the gaps of pages that were split: the file has to be written anew."""
-    left = []
+async def test_what_is_erased_leaves_the_gaps_of_pages_too(tmp_path):
+    """Copies are left in the gaps of pages that were split."""
     for number in range(6):
         folder = tmp_path / str(number)
         folder.mkdir()
         canary = canary_of("gap", number)
         store, _ = await live(folder / "x.db", [("mix", number, 200)], "erase", canary)
-        with closing(sqlite3.connect(folder / "x.db")) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        left += traces(folder, canary)
         assert await store.tenant("t").scrub() == Scrubbed(done=True)
         assert traces(folder, canary) == []
         await store.close()
-    assert "x.db" in left
-
-
-async def test_backups_are_removed_and_named(tmp_path):
-    """The copies that migrations made go, whole or half made; other files stay."""
-    store = await SQLiteStore.open(tmp_path / "x.db")
-    gone = ["x.db.v1.bak", "x.db.v12.bak.part", "x.db.v2.bak", "x.db.v2.bak.part-journal"]
-    kept = ["x.db.bak", "x.db.v1.bak.zip", "x.dbx.v1.bak", "y.db.v1.bak", "x.db.vv.bak"]
-    for name in (*gone, *kept):
-        (tmp_path / name).write_text("a text")
-    found = await store.tenant("t").scrub()
-    assert found == Scrubbed(done=True, removed=tuple(gone))
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left - {"x.db", "x.db-wal", "x.db-shm"} == set(kept)
-    await store.close()
-
-
-async def test_a_backup_that_cannot_be_removed_is_told(tmp_path):
-    """It is said, with its name, and the rest is done all the same."""
-    store = await SQLiteStore.open(tmp_path / "x.db")
-    (tmp_path / "x.db.v1.bak").mkdir()
-    found = await store.tenant("t").scrub()
-    assert not found.done
-    assert "x.db.v1.bak" in found.reason
-    assert str(tmp_path) not in found.reason
-    await store.close()
 
 
 async def test_somebody_who_reads_is_told(tmp_path):
     """A reader's state keeps old pages alive: not done, and done when it has ended."""
     path = tmp_path / "x.db"
-    store = await SQLiteStore.open(path, busy_timeout=0.2)
+    store = RecordStore(await SQLiteStore.open(path, busy_timeout=0.2))
     tenant = store.tenant("t")
     canary = canary_of("reader")
     await write(tenant, "s", [Message.user(canary)])
@@ -317,7 +287,7 @@ async def test_somebody_who_reads_is_told(tmp_path):
 async def test_somebody_who_writes_is_told(tmp_path):
     """Another process in the middle of a write is in the way; afterwards it is done."""
     path = tmp_path / "x.db"
-    store = await SQLiteStore.open(path, busy_timeout=0.2)
+    store = RecordStore(await SQLiteStore.open(path, busy_timeout=0.2))
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     found = await store.tenant("t").scrub()
@@ -334,7 +304,7 @@ async def test_somebody_who_writes_is_told(tmp_path):
 
 async def test_writes_wait_while_the_file_is_written_anew(tmp_path):
     """Appends, reads and scrubs at once: none fails, none is lost."""
-    store = await SQLiteStore.open(tmp_path / "x.db")
+    store = RecordStore(await SQLiteStore.open(tmp_path / "x.db"))
     tenant = store.tenant("t")
     await write(tenant, "s", [Message.user("text " * 4_000) for _ in range(50)])
     outcomes = await asyncio.gather(
@@ -351,7 +321,7 @@ async def test_writes_wait_while_the_file_is_written_anew(tmp_path):
 
 async def test_scrubbing_in_memory_is_done_at_once():
     """There is no file, and nothing in the way."""
-    for store in (MemoryStore(), await SQLiteStore.open(":memory:")):
+    for store in (RecordStore(MemoryStore()), RecordStore(await SQLiteStore.open(":memory:"))):
         assert await store.tenant("t").scrub() == Scrubbed(done=True)
         await store.close()
         with pytest.raises(ClosedError):

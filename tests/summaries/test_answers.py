@@ -5,12 +5,11 @@ The bad ones are the faults of real small models, the good ones the forms of a f
 many of each are caught and kept is a promise, so the numbers stand here.
 """
 
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
+from answers import BAD, DATES, GOOD, MORE_BAD, MORE_GOOD, RECORDS, TARGETS
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
 from hiermem.calls.answers import Accepted, Retry
@@ -21,9 +20,6 @@ from hiermem.protocols import LLMRequest, LLMResponse, SourceText, Usage
 from hiermem.stores.memory import MemoryStore
 from hiermem.summaries.assess import Standard, anchor_limit, judge, source_of
 from hiermem.tokens import FunctionCounter
-
-sys.path.insert(0, str(Path(__file__).parent))
-from answers import BAD, DATES, GOOD, MORE_BAD, MORE_GOOD, RECORDS, TARGETS
 
 #: Four letters a token, or two of a dense script: near enough to a real tokenizer.
 COUNTER = FunctionCounter(

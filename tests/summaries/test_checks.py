@@ -3,9 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from linear import is_linear, repeated
+from sampling import params
 
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText
-from hiermem.summaries.checks import Answer, check
+from hiermem.summaries.assess import repair
+from hiermem.summaries.checks import ALWAYS, WRITTEN, Answer, check
 from hiermem.text import language
 from hiermem.text.facts import Fidelity, Source
 from hiermem.text.units import prose
@@ -54,20 +57,16 @@ def kinds(answer: str | LLMResponse, *, asked: LLMRequest | None = None, **given
 @pytest.mark.parametrize(
     "text",
     [
-        GOOD,
-        "Sorry is what Ann said to Bob after the argument; they made up.",
+        GOOD, "Sorry is what Ann said to Bob after the argument; they made up.",
         "Ann said: I'm sorry, I can't help with the move. Bob will hire movers.",
         "Error handling was moved to middleware; the 500 errors are gone.",
         "The assistant refused to write the exploit and explained why.",
-        "Unfortunately the launch slipped to May 3.",
-        "404 tickets were sold.",
-        "Internal server error rates fell to 2 % after the fix in gateway.py.",
-        "Porto: 900.",
+        "Unfortunately the launch slipped to May 3.", "404 tickets were sold.",
+        "Internal server error rates fell to 2 % after the fix in gateway.py.", "Porto: 900.",
         "- [2024-03-15] Ann apologised.\n- The rate limit was exceeded twice; it is 90 now.",
-        "I cannot eat nuts, said the user.",
-        "{config} is read from app.toml.",
+        "I cannot eat nuts, said the user.", "{config} is read from app.toml.",
     ],
-)
+)  # fmt: skip
 def test_a_legitimate_summary_is_never_refused_for_what_it_tells(text):
     assert kinds(text, asked=request(f"{TALK} {text}")) == []
     assert kinds(text, asked=request("No answer yet."), input_tokens=200) == []
@@ -81,26 +80,19 @@ def test_a_bare_word_is_fit_for_a_record_of_few_words_only():
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("null", "empty"),
-        ("N/A", "empty"),
-        ("None", "empty"),
-        ("OK", "empty"),
-        ("TODO", "empty"),
-        ('{"summary": ', "empty"),
-        ('{"summary": "They rent the flat in Porto."}', "not_prose"),
+        ("null", "empty"), ("N/A", "empty"), ("None", "empty"), ("OK", "empty"), ("TODO", "empty"),
+        ('{"summary": ', "empty"), ('{"summary": "They rent the flat in Porto."}', "not_prose"),
         ('```json\n{"summary": "the flat in Por', "not_prose"),
-        ("Sure! Here is the summary:", "empty"),
-        ("Request timed out.", "error_text"),
+        ("Sure! Here is the summary:", "empty"), ("Request timed out.", "error_text"),
         ("Error code: 429 - {'error': {'message': 'slow down'}}", "error_text"),
         ("The conversation cannot be summarized.", "refused"),
         ("I do not have enough information to summarize this conversation.", "refused"),
         ("Ich kann diese Anfrage leider nicht bearbeiten.", "refused"),
-        ("lorem ipsum " * 30, "unrelated"),
-        ("The " * 150, "unrelated"),
+        ("lorem ipsum " * 30, "unrelated"), ("The " * 150, "unrelated"),
         ("A conversation between a user and an assistant.", "unrelated"),
         ("他们决定租下公寓。", "unrelated"),
     ],
-)
+)  # fmt: skip
 def test_p7_an_answer_that_is_the_same_for_any_input_is_refused(text, kind):
     assert kind in kinds(text.strip())
     # Nor does it become memory because the conversation was about such answers.
@@ -125,61 +117,12 @@ def test_p7_a_short_summary_that_tells_of_its_inputs_is_fit(text, told):
     assert kinds(text, asked=request(told)) == []
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\t"])
-def test_blank_is_refused(text):
-    assert kinds(text) == ["empty"]
-
-
 @pytest.mark.parametrize(
     ("reason", "kind"), [("length", "truncated"), ("refusal", "refused"), ("error", "error_text")]
 )
 def test_an_unclean_finish_is_refused_whatever_the_text(reason, kind):
     assert kind in kinds(LLMResponse(GOOD, finish_reason=reason))
     assert kind in kinds(LLMResponse("", finish_reason=reason))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I'm sorry, but I can't help with that.",
-        "I\u2019m sorry, I cannot assist with this request.",
-        "Sorry, I am unable to summarize this conversation.",
-        "I cannot help with that.",
-        "I can't comply with this request.",
-        "As an AI language model, I cannot process personal data.",
-        "I apologize, but I won't be able to do that.",
-        "Unfortunately, I'm not able to provide a summary of this content.",
-        "Lo siento, pero no puedo ayudar con eso.",
-        "Es tut mir leid, aber ich kann dabei nicht helfen.",
-        "Je suis désolé, mais je ne peux pas vous aider.",
-        "抱歉,我无法提供帮助。",
-    ],
-)
-def test_a_refusal_is_refused(text):
-    assert "refused" in kinds(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"error": {"message": "overloaded", "type": "server_error"}}',
-        '{"detail": "Not authenticated"}',
-        "<!DOCTYPE html><html><body>" + "x" * 900,
-        "<html>\n<head><title>502 Bad Gateway</title></head></html>",
-        "502 Bad Gateway",
-        "HTTP 429: Too Many Requests",
-        "Error 503 Service Unavailable",
-        "Internal Server Error",
-        "Traceback (most recent call last):\n  File ...",
-        "Error: connection reset by peer",
-        "openai.RateLimitError: quota exceeded",
-        "upstream connect error or disconnect/reset before headers",
-        "An unexpected error occurred. Please try again later.",
-        "Rate limit exceeded",
-    ],
-)
-def test_an_error_message_is_refused(text):
-    assert "error_text" in kinds(text)
 
 
 def test_the_hard_limit_holds_to_the_token():
@@ -270,3 +213,20 @@ def test_no_complaint_tells_what_was_said_and_nothing_crashes(said, answered):
 )
 def test_a_language_is_named_only_where_it_is_clear(text, code):
     assert language.guess(text) == code
+
+
+@pytest.mark.parametrize(
+    "family",
+    params(["a", "{", '{"a":', "[", "```", "```\n", "Ann: I ", "Ann (user): x\n", "I can ", "you ",
+     "!", "\n",
+     "- x\n", "the ", "x. ", "我", "ignore a b c ", "Here is ", "<think>", "def ", "x(", '"'], 8),
+)  # fmt: skip
+def test_time_grows_linearly_with_hostile_text(family):
+    def work(text: str) -> None:
+        asked = request(text, target=50, limit=10**9)
+        for one in (*ALWAYS, *WRITTEN):
+            one.applies(Answer(LLMResponse(text), asked, 10, 9, record=(text,)))
+        repair(LLMResponse(text, finish_reason="length"), request=asked)
+        repair(LLMResponse(text), request=asked)
+
+    assert is_linear(lambda size: repeated(family, size), work, size=10_000)

@@ -2,21 +2,16 @@
 
 import logging
 import re
-import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
+from editing import regenerating
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sampling import drawn
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from editing import regenerating
 from session_fixture import START, SessionFixture, messages, text
 
-from hiermem import AsyncMemory
+from hiermem import AsyncMemory, Limits
 from hiermem.changes import change
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.context import read as reading
@@ -139,8 +134,7 @@ LEVELS = HierarchyConfig.by_tokens()
 async def test_all_counts_of_an_update_agree(count, steps):
     """Broken, the plan, the progress, the report and the journal tell different stories."""
     fixture = SessionFixture(
-        config=LEVELS,
-        policy=UpdatePolicy(batch_delay=0, concurrency=2, retries=0, down_after=3),
+        config=LEVELS, policy=UpdatePolicy(batch_delay=0, concurrency=2, retries=0, down_after=3)
     )
     await fixture.say(messages(count))
     for answer, before, most in steps:
@@ -155,7 +149,7 @@ async def test_all_counts_of_an_update_agree(count, steps):
         llm = remote(answer)
         plan = await fixture.update(llm, dry_run=True)
         seen = []
-        report = await fixture.update(llm, max_calls=most, on_progress=seen.append)
+        report = await fixture.update(llm, limits=Limits(calls=most), on_progress=seen.append)
         done = {level: done for level, (done, _) in seen[-1].by_level.items()}
         assert all(done[level] >= made for level, made in report.by_level.items())
         assert sum(report.by_level.values()) == report.made + report.reused + report.degraded

@@ -1,21 +1,17 @@
 """What a summary is made from: all of its stretch once, nothing erased, nothing of our own."""
 
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from test_status import node, revision
 
 from hiermem.protocols import SourceText
 from hiermem.summaries import inputs as reading
 from hiermem.text import units
 from hiermem.text.measure import VERBATIM
 from hiermem.types import Message, Span, StoredMessage
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_status import node, revision
 
 AT = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)
 
@@ -153,10 +149,7 @@ def test_what_was_kept_word_for_word_comes_in_the_sentences_of_its_messages():
     text = "I cherish time with family. It's when I really feel alive."
     whole = units.Unit(3, 0, "user", "Ada", "", text)
     packed = replace(
-        revision(),
-        strategy=VERBATIM,
-        text=units.render([whole]),
-        provenance=units.pack([whole]),
+        revision(), strategy=VERBATIM, text=units.render([whole]), provenance=units.pack([whole])
     )
     said = units.split(text, index=3, role="user", speaker="Ada", date="")
     assert list(reading.kept_units(packed)) == said

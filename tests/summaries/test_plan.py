@@ -1,21 +1,17 @@
 """The choices of an update: lengths that converge, tries that end, and a dry run that adds up."""
 
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from test_status import node, revision
 
 from hiermem.config import HierarchyConfig, LevelConfig, UpdatePolicy
 from hiermem.prompts import load
 from hiermem.prompts.template import Length
 from hiermem.summaries import plan
 from hiermem.summaries.inputs import Inputs
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_status import node, revision
 
 SIMPLE = (LevelConfig(target_ratio=0.5, style="detailed"),)
 

@@ -54,7 +54,6 @@ LENGTH = Length(target=100, limit=150)
 BANK = BankText(
     rules="# Files\n- pumps.md: what runs, and how fast\n- people.md: who does what",
     files=(("pumps.md", "# Pumps\n\n## What runs\n\n- Pump 3 at 1,450 rpm.\n"),),
-    append_only=(),
     missing=(("people.md", "# People\n\n## Who does what\n"),),
     synthesis="Pump 3 runs at 1,450 rpm.",
     notes=(

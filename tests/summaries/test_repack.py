@@ -2,30 +2,26 @@
 
 import asyncio
 import contextlib
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling import drawn, params
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from logbook import CONFIGS, logs, messages_of
+from sampling import drawn
 from session_fixture import START, SessionFixture, messages
 
+from hiermem import Limits
 from hiermem.changes import change as changing
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.errors import ConflictError, ModelError, StoreCorruptError
+from hiermem.errors import ConflictError, ModelError
 from hiermem.log import append as appending
 from hiermem.log.trees import Build
 from hiermem.models.offline.model import ExtractiveLLM
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
-from hiermem.stores.sqlite import SQLiteStore
 from hiermem.summaries.update import reconfigure
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
@@ -114,9 +110,7 @@ def test_a_re_packed_session_is_the_one_that_a_fresh_start_gives(log, before, af
     asyncio.run(check())
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_the_swap_is_one_change_that_the_log_tells_of(kind, tmp_path):
-    store = MemoryStore() if kind == "memory" else await SQLiteStore.open(tmp_path / "m.db")
+async def test_the_swap_is_one_change_that_the_log_tells_of(store):
     fixture = SessionFixture(store)
     await fixture.say(messages(60))
     await fixture.update()
@@ -193,7 +187,7 @@ async def test_until_the_swap_the_old_tree_serves_and_grows():
     fixture = SessionFixture()
     await fixture.say(messages(60))
     await fixture.update(ScriptedLLM())
-    report = await full(fixture, SIXES, max_calls=4)
+    report = await full(fixture, SIXES, limits=Limits(calls=4))
     assert (report.swapped, report.stopped, report.made) == (False, "max_calls", 4)
     assert await fixture.tenant.tree("s").levels() == {1: 6, 2: 1}
     await fixture.say(messages(60, start=60))
@@ -210,9 +204,9 @@ async def test_until_the_swap_the_old_tree_serves_and_grows():
 async def test_a_re_pack_under_another_configuration_begins_anew():
     fixture = SessionFixture()
     await fixture.say(messages(60))
-    await full(fixture, SIXES, max_calls=4)
+    await full(fixture, SIXES, limits=Limits(calls=4))
     first = Build.from_json((await fixture.tenant.session("s")).build)
-    await full(fixture, FOURS, max_calls=2)
+    await full(fixture, FOURS, limits=Limits(calls=2))
     second = Build.from_json((await fixture.tenant.session("s")).build)
     assert second.tree > first.tree, "a number is never given twice"
     assert await fixture.tenant.tree("s", first.tree).levels() == {}
@@ -259,13 +253,9 @@ async def test_two_re_packs_at_once_share_the_work_and_swap_once():
 # -- reconfigured meanwhile
 
 
-@pytest.fixture(params=params(["memory", "sqlite"], 1))
-async def fixture(request, tmp_path):
-    store = (
-        MemoryStore() if request.param == "memory" else await SQLiteStore.open(tmp_path / "m.db")
-    )
-    yield SessionFixture(store)
-    await store.close()
+@pytest.fixture
+def fixture(store):
+    return SessionFixture(store)
 
 
 def reconfiguring(fixture, config):
@@ -350,7 +340,7 @@ def test_killed_anywhere_the_next_re_pack_goes_on_and_pays_once(faults, remote):
     """Broken, a kill leaves a half tree, or answers that were paid for are asked for again."""
 
     async def check():
-        kept = MemoryStore()
+        kept = RecordStore(MemoryStore())
         base = SessionFixture(kept)
         await base.say(messages(44, words=36))
         await base.update(ScriptedLLM())
@@ -407,7 +397,7 @@ def _transient(request):
 async def test_the_deadline_ends_a_re_pack_between_two_pages():
     fixture = SessionFixture()
     await fixture.say(messages(60))
-    report = await full(fixture, SIXES, deadline=0)
+    report = await full(fixture, SIXES, limits=Limits(deadline=0))
     assert (report.swapped, report.stopped) == (False, "deadline")
     assert (await full(fixture, SIXES)).swapped
 
@@ -430,30 +420,6 @@ async def test_a_re_pack_is_one_run_in_the_journal():
 
 
 # -- its record
-
-
-@given(
-    build=st.builds(
-        Build,
-        id=st.text(max_size=5),
-        tree=st.integers(0, 9),
-        config=st.text(max_size=5),
-        state=st.text(max_size=5),
-        at=st.integers(0, 99),
-        events=st.integers(0, 9),
-        marks=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3).map(tuple),
-        sliced=st.lists(st.integers(0, 9), max_size=3).map(tuple),
-    )
-)
-def test_the_record_of_a_build_reads_as_it_was_written(build):
-    assert Build.from_json(build.to_json()) == build
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"id":1}', "null"])
-def test_a_damaged_record_of_a_build_is_said_to_be_one(text):
-    with pytest.raises(StoreCorruptError):
-        Build.from_json(text)
-    assert Build.from_json("") is None
 
 
 # -- what is changed or taken back meanwhile

@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from editing import regenerating
 from sampling import crossed
+from stand_ins import talk
 
-from hiermem import AsyncMemory, Message, UpdatePolicy
+from hiermem import AsyncMemory, Limits, UpdatePolicy
 from hiermem.errors import ModelError
 from hiermem.prompts import load
 from hiermem.protocols import LLMResponse
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.summaries.assess import RETRY
 from hiermem.testing.llms import write
@@ -50,7 +52,7 @@ class Desk:
 
     def __init__(self, **policy):
         self.now = START
-        self.store = MemoryStore(clock=lambda: self.now)
+        self.store = RecordStore(MemoryStore(clock=lambda: self.now))
         self.policy = UpdatePolicy(**{"batch_delay": 0, "retries": 0} | policy)
 
     def open(self, llm):
@@ -59,10 +61,8 @@ class Desk:
         )
 
     async def say(self, session, start, stop):
-        for number in range(start, stop):
-            role = Message.assistant if number % 2 else Message.user
-            said = f"Message {number}: pump {number} was set to {number * 7} rpm. " * 3
-            await session.append(role(said, created_at=START))
+        said = "Message {n}: pump {n} was set to {n}7 rpm. " * 3
+        await session.append(talk(stop - start, said, begin=start, created_at=START))
 
     async def wait(self, session, *, updates=20, hours=70.0):
         """Let so much time pass that all that may be asked for again is due."""
@@ -255,7 +255,7 @@ async def test_a_cap_in_the_middle_of_the_prompts_does_not_begin_the_count_again
         session = memory.session("s")
         await desk.say(session, 0, 10)
         for _ in range(6):
-            await session.update(max_calls=1)
+            await session.update(limits=Limits(calls=1))
         assert llm.calls == 2
         (summary,) = await session.summaries(1)
         assert summary.degraded

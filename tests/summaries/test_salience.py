@@ -323,15 +323,12 @@ def test_what_leans_on_another_unit_is_kept_with_it_or_not_at_all(units, budget)
 @pytest.mark.parametrize(
     ("text", "leaning"),
     [
-        ("A friend made it for my 18th birthday.", True),
-        ("They help LGBTQ folks.", True),
-        ("But that one is better.", True),
-        ("That was in May.", True),
+        ("A friend made it for my 18th birthday.", True), ("They help LGBTQ folks.", True),
+        ("But that one is better.", True), ("That was in May.", True),
         ("I bought a lamp and put it on the desk.", False),
-        ("When Ana called, I told them.", False),
-        ("This necklace is from Sweden.", False),
+        ("When Ana called, I told them.", False), ("This necklace is from Sweden.", False),
     ],
-)
+)  # fmt: skip
 def test_a_unit_leans_where_it_names_what_it_speaks_of_by_a_pronoun_alone(text, leaning):
     assert leans(text) is leaning
 

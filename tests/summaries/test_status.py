@@ -1,16 +1,14 @@
-"""The status machine: only the published transitions, and a text that serves goes on serving."""
+"""A text that serves goes on serving, and what waits is said to wait."""
 
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import get_args
 
-import pytest
+from stand_ins import talk
 
-from hiermem import AsyncMemory, Message
-from hiermem.errors import UsageError
+from hiermem import AsyncMemory
 from hiermem.tree import status
-from hiermem.types import Node, Revision, Span, Status
+from hiermem.types import Node, Revision, Span
 
 NOW = datetime(2024, 3, 1, tzinfo=UTC)
 
@@ -56,40 +54,8 @@ def revision(number=1, *, degraded=False):
     )
 
 
-MOVES = {
-    "generate": status.generate,
-    "succeed": lambda n: status.succeed(n, revision()),
-    "fail": lambda n: status.fail(n, error="empty", attempts=1),
-    "open_again": status.reset,
-}
-LEGAL = {
-    ("pending", "generate"): "generating",
-    ("pending", "open_again"): "pending",
-    ("generating", "succeed"): "active",
-    ("generating", "fail"): "failed",
-    ("generating", "open_again"): "pending",
-    ("failed", "open_again"): "pending",
-    ("active", "open_again"): "pending",
-}
-
-
-@pytest.mark.parametrize("move", MOVES)
-@pytest.mark.parametrize("before", get_args(Status))
-def test_only_the_published_transitions_are_legal(before, move):
-    begun = node(status=before, revision=int(before == "active"))
-    if (before, move) in LEGAL:
-        after = MOVES[move](begun)
-        assert after.status == LEGAL[before, move]
-        assert after.version == begun.version, "versions belong to writes, not to changes"
-        if move != "succeed":
-            assert after.revision == begun.revision
-    else:
-        with pytest.raises(UsageError):
-            MOVES[move](begun)
-
-
 def test_a_good_text_takes_the_flags_off_and_a_stand_in_keeps_the_record_of_failures():
-    marked = node(status="generating", attempts=3, error="empty", dirty=True)
+    marked = node(attempts=3, error="empty", dirty=True)
     good = status.succeed(marked, revision())
     assert (good.attempts, good.error, good.dirty, good.degraded) == (0, None, False, False)
     poor = status.succeed(marked, revision(degraded=True))
@@ -107,20 +73,14 @@ def test_a_node_that_an_edit_alone_made_dirty_serves_and_is_not_pending():
     asked = status.mark_dirty(flagged, now=NOW)
     assert status.waits(asked)
     assert status.flag(asked) == asked, "an edit does not take back what was asked for"
-    assert not status.succeed(replace(asked, status="generating"), revision()).dirty
-    below = status.succeed(replace(asked, status="generating"), revision(), flagged=True)
+    assert not status.succeed(asked, revision()).dirty
+    below = status.succeed(asked, revision(), flagged=True)
     assert status.is_flagged(below), "a text below still says what was edited"
-
-
-def test_keep_needs_a_text_to_keep():
-    with pytest.raises(UsageError):
-        status.keep(node(status="generating"), error=None)
-    assert status.keep(node(status="generating", revision=2), error="x").status == "active"
 
 
 def test_a_commit_is_carried_over_a_new_parent_and_nothing_else():
     before = node(version=4)
-    after = status.succeed(status.generate(before), revision())
+    after = status.succeed(before, revision())
     carried = status.rebase(before, replace(before, parent="L2.0", version=5), after)
     assert carried is not None
     assert carried.parent == "L2.0"
@@ -174,9 +134,7 @@ async def test_a_pending_summary_is_generating_while_a_run_holds_the_session(tmp
 
     async with AsyncMemory.open(path, llm=model) as memory, AsyncMemory.open(path) as other:
         session = memory.session("s")
-        for n in range(50):
-            make = Message.assistant if n % 2 else Message.user
-            await session.append(make(f"Message {n}: the pump was set to {n * 7} rpm. " * 8))
+        await session.append(talk(50, "Message {n}: the pump was set to {n}7 rpm. " * 8))
         for reader in (memory, other):
             assert await seen(reader) == ({"pending"}, "pending", False)
         update = asyncio.create_task(session.update())
@@ -193,9 +151,7 @@ async def test_a_run_whose_process_was_killed_generates_nothing(tmp_path, script
     path = tmp_path / "m.db"
     async with AsyncMemory.open(path) as memory:
         session = memory.session("s")
-        for n in range(50):
-            make = Message.assistant if n % 2 else Message.user
-            await session.append(make(f"Message {n}: the pump was set to {n * 7} rpm. " * 8))
+        await session.append(talk(50, "Message {n}: the pump was set to {n}7 rpm. " * 8))
         assert scripts.run("-c", KILLED, str(path), cwd=tmp_path).returncode == -9
         assert (await memory.runs(limit=1))[0].detail["claim"]
         assert {each.status for each in await session.summaries()} == {"pending"}

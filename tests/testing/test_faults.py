@@ -8,23 +8,24 @@ import subprocess
 import sys
 
 import pytest
-from conformance import Conformance
+from record_conformance import RecordConformance
+from samples import attempt, deciding, run, write
 
 from hiermem.errors import StoreError
 from hiermem.protocols import Store, TenantStore, TreeStore, offers
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.faults import OPERATIONS, SITES
-from hiermem.testing.samples import attempt, deciding, run, write
 from hiermem.types import Message
 
 
 @pytest.mark.thorough
-class TestAFaultyStoreWithoutFaults(Conformance):
+class TestAFaultyStoreWithoutFaults(RecordConformance):
     """With nothing planned, the wrapper is a store like any other."""
 
     async def open_store(self, path):
-        return FaultyStore(MemoryStore(), FaultPlan())
+        return FaultyStore(RecordStore(MemoryStore()), FaultPlan())
 
 
 def test_every_operation_of_a_store_has_a_site_before_and_after_it():
@@ -95,19 +96,19 @@ async def _everything(store):
 
 async def test_a_fault_can_be_put_at_every_site():
     plan = FaultPlan()
-    await _everything(FaultyStore(MemoryStore(), plan))
+    await _everything(FaultyStore(RecordStore(MemoryStore()), plan))
     assert set(plan.visits) == set(SITES)
     for place in range(plan.arrivals):
         faults = FaultPlan({place: "fail"})
         with pytest.raises(StoreError) as caught:
-            await _everything(FaultyStore(MemoryStore(), faults))
+            await _everything(FaultyStore(RecordStore(MemoryStore()), faults))
         (hit,) = faults.hits
         assert caught.value.committed is (None if hit[0].endswith("after") else False)
 
 
 async def test_a_fault_before_writes_nothing_and_one_after_has_written():
     for place, count in ((0, 0), (1, 1)):
-        inner = MemoryStore()
+        inner = RecordStore(MemoryStore())
         plan = FaultPlan({place: "fail"}, only=frozenset({"mutate.before", "mutate.after"}))
         with pytest.raises(StoreError):
             await write(FaultyStore(inner, plan).tenant("t"), "s", [Message.user("x")])
@@ -115,7 +116,7 @@ async def test_a_fault_before_writes_nothing_and_one_after_has_written():
 
 
 async def test_busy_is_retryable_and_only_before():
-    store = FaultyStore(MemoryStore(), FaultPlan({0: "busy", 2: "busy"}))
+    store = FaultyStore(RecordStore(MemoryStore()), FaultPlan({0: "busy", 2: "busy"}))
     with pytest.raises(StoreError) as caught:
         await store.tenant("t").sessions()
     assert caught.value.retryable
@@ -125,7 +126,7 @@ async def test_busy_is_retryable_and_only_before():
 
 async def test_a_dead_store_stays_dead_until_it_is_revived():
     plan = FaultPlan({1: "die"})
-    store = FaultyStore(MemoryStore(), plan)
+    store = FaultyStore(RecordStore(MemoryStore()), plan)
     with pytest.raises(DiedError):
         await write(store.tenant("t"), "s", [Message.user("x")])
     for _ in range(2):
@@ -142,9 +143,10 @@ def test_no_handler_for_errors_stops_a_death():
 def test_kill_ends_the_process():
     code = (
         "import asyncio\n"
+        "from hiermem.records.run import RecordStore\n"
         "from hiermem.stores.memory import MemoryStore\n"
         "from hiermem.testing import FaultPlan, FaultyStore\n"
-        "store = FaultyStore(MemoryStore(), FaultPlan({2: 'kill'}))\n"
+        "store = FaultyStore(RecordStore(MemoryStore()), FaultPlan({2: 'kill'}))\n"
         "async def main():\n"
         "    await store.tenant('t').sessions()\n"
         "    print('one', flush=True)\n"
@@ -160,7 +162,7 @@ def test_kill_ends_the_process():
 
 def test_a_faulty_store_is_a_store():
     async def go():
-        store = FaultyStore(MemoryStore(), FaultPlan())
+        store = FaultyStore(RecordStore(MemoryStore()), FaultPlan())
         assert offers(store, Store)
         assert offers(store.tenant("t"), TenantStore)
         assert store.tenant("t").tenant == "t"

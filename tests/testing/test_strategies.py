@@ -4,9 +4,7 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from sampling import drawn
-
-from hiermem.testing.strategies import (
+from message_strategies import (
     HOSTILE_NAMES,
     SIZES,
     histories,
@@ -17,6 +15,7 @@ from hiermem.testing.strategies import (
     texts,
     times,
 )
+from sampling import drawn
 
 
 def _drawn(strategy, count):

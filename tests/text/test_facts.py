@@ -3,10 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from linear import is_linear, repeated
-from sampling import params
+from linear import is_linear
 
-from hiermem.text.facts import ANCHOR_CAP, Source, find
+from hiermem.text.facts import Source, find
 
 
 def fidelity(*, inputs, output, limit, beside=()):
@@ -26,36 +25,20 @@ TEXTS = st.text(max_size=200) | st.lists(
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("It costs $1,200.50 now", "$1,200.50"),
-        ("down by 35% since", "35%"),
-        ("at 10:30 sharp", "10:30"),
-        ("by 2024-03-15.", "2024-03-15"),
-        ("see src/app.py for it", "src/app.py"),
-        ("in /etc/hosts there", "/etc/hosts"),
-        ("call get_user there", "get_user"),
-        ("our parseJson fails", "parseJson"),
-        ("call foo() first", "foo()"),
-        ("upgrade to v2.3.1 now", "v2.3.1"),
+        ("It costs $1,200.50 now", "$1,200.50"), ("down by 35% since", "35%"),
+        ("at 10:30 sharp", "10:30"), ("by 2024-03-15.", "2024-03-15"),
+        ("see src/app.py for it", "src/app.py"), ("in /etc/hosts there", "/etc/hosts"),
+        ("call get_user there", "get_user"), ("our parseJson fails", "parseJson"),
+        ("call foo() first", "foo()"), ("upgrade to v2.3.1 now", "v2.3.1"),
         ("mail ann@example.org today", "ann@example.org"),
         ("read https://example.org/a?b=1.", "https://example.org/a?b=1"),
         ('she said "ship it now" and', "ship it now"),
         ("we must not use eval here", "must not use eval here"),
         ("Never deploy on Friday!", "Never deploy on Friday"),
     ],
-)
+)  # fmt: skip
 def test_each_kind_of_anchor_is_found(text, wanted):
     assert wanted in find(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["We went and/or stayed, he/she said.", "NASA Is Great", "I don't know.",
-     "It's John's follow-up", "1. First\n2) second\n- third", "", "   ", "well-known",
-     "It isn't always easy.", "Don't do it.", "### Step 12: Tests of 3 May 2024", "**Task 14: V2**",
-     "Do step 12 before phase 10.", "We have 3 cats and 4 dogs."],
-)  # fmt: skip
-def test_words_headings_steps_digits_and_contractions_are_no_anchors(text):
-    assert find(text) == ()
 
 
 def test_an_address_that_is_cut_is_no_anchor():
@@ -86,40 +69,24 @@ def test_a_text_keeps_all_of_its_own_anchors_and_claims_nothing_new(text, limit)
     assert len(found.required) <= limit
 
 
-@given(TEXTS, TEXTS)
-def test_required_are_the_inputs_anchors_and_the_value_counts_them(text, output):
-    found = fidelity(inputs=[text], output=output, limit=64)
-    assert found.required == find(text)
-    assert set(found.missing) <= set(found.required)
-    kept = len(found.required) - len(found.missing)
-    assert found.value == (pytest.approx(kept / len(found.required)) if found.required else None)
-    assert all(0 < len(anchor) <= ANCHOR_CAP for anchor in found.required)
-
-
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("It costs 12,500 dollars", "cost: 12500"),
-        ("on March 15, 2024", "[2024-03-15] it began"),
-        ("on May 3", "3 May 2024"),
-        ("see src/App.py", "the file `src/app.py`"),
+        ("It costs 12,500 dollars", "cost: 12500"), ("on March 15, 2024", "[2024-03-15] it began"),
+        ("on May 3", "3 May 2024"), ("see src/App.py", "the file `src/app.py`"),
         ('he said "Ship It  Now"', "to ship it now"),
         ("Never deploy to production on Fridays", "They must not deploy to production on Friday"),
         ("Never deploy to production on Fridays", "They shouldn't deploy to production on Friday"),
-        ("It costs 120 000 roubles", "120,000 roubles"),
-        ("It costs 25.000 Euro", "25 000 Euro"),
-        ("It costs 38.000 Euro", "38 Tausend Euro"),
-        ("It costs 120,000", "总预算12万元"),
+        ("It costs 120 000 roubles", "120,000 roubles"), ("It costs 25.000 Euro", "25 000 Euro"),
+        ("It costs 38.000 Euro", "38 Tausend Euro"), ("It costs 120,000", "总预算12万元"),
         ("from November 1 to November 15, 2023", "Nov 1-15, 2023"),
-        ("until 15 de marzo de 2024", "2024-03-15"),
-        ("am 3. Juni 2024", "3 June 2024"),
-        ("le 28 juin", "June 28"),
-        ("截止日期是四月十五日", "4月15日前"),
+        ("until 15 de marzo de 2024", "2024-03-15"), ("am 3. Juni 2024", "3 June 2024"),
+        ("le 28 juin", "June 28"), ("截止日期是四月十五日", "4月15日前"),
         ("by December 15, 2023 and January 15, 2024", "Dec 15 and Jan 15 (2023, 2024)"),
         ('the page "Design," comes first', "Design comes first"),
         ("call get_user()", "get_user is called"),
     ],
-)
+)  # fmt: skip
 def test_another_spelling_keeps_a_fact(said, told):
     assert fidelity(inputs=[said], output=told, limit=9).missing == ()
 
@@ -127,25 +94,14 @@ def test_another_spelling_keeps_a_fact(said, told):
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("It costs 125 dollars", "cost: 1250"),
-        ("on March 15, 2024", "on March 15"),
-        ("Never deploy on Fridays", "They deploy on Fridays"),
-        ("see src/app.py", "see the app"),
+        ("It costs 125 dollars", "cost: 1250"), ("on March 15, 2024", "on March 15"),
+        ("Never deploy on Fridays", "They deploy on Fridays"), ("see src/app.py", "see the app"),
         ("It costs 120 000 roubles", "It costs 120 roubles"),
         ("from November 1 to November 15, 2023", "Nov 1, 2023"),
     ],
-)
+)  # fmt: skip
 def test_a_changed_fact_is_missing(said, told):
     assert fidelity(inputs=[said], output=told, limit=9).value < 1.0
-
-
-def test_made_up_figures_and_names_are_unsupported():
-    found = fidelity(
-        inputs=["Ann pays 900 for the flat in Porto."],
-        output="## Key Points\nAnn pays 950, as Carlos said, for the flat in Porto.",
-        limit=9,
-    )
-    assert found.unsupported == ("950", "Carlos")
 
 
 def test_what_was_shown_beside_the_inputs_supports_but_is_not_required():
@@ -189,21 +145,6 @@ def test_a_figure_in_the_code_of_a_record_is_not_invented(figure):
     assert found.invented == ("7777",)
 
 
-@pytest.mark.parametrize(
-    ("code", "told", "invented"),
-    [
-        ("sha 3f12ab9, 77c5d", "12 euros, 77 cents", ("12", "77")),
-        ("x = 1", "a12b has 12 parts", ("12",)),
-        ("width: 16px; a = [200, 300];", "16, 200 and 300", ()),
-        ("# 12 May 2024, 10:30, 1,200", "at 10:30 on 12 May 2024: 1,200", ()),
-    ],
-)
-def test_a_piece_of_a_name_or_a_hash_is_no_figure(code, told, invented):
-    """Broken, a record with any code in it takes each figure of two digits for its own."""
-    said = f"The id is a12b.\n```\n{code}\n```"
-    assert fidelity(inputs=[said], output=told, limit=9).invented == invented
-
-
 def test_a_loop_of_figures_takes_linear_time_beside_code():
     """Broken, an answer that counts up keeps the process busy for a minute."""
     assert is_linear(
@@ -219,16 +160,14 @@ def test_a_loop_of_figures_takes_linear_time_beside_code():
 @pytest.mark.parametrize(
     ("said", "told", "wanted"),
     [
-        ("four years", "for 14 years", ("14",)),
-        ("on 2023-05-25", "on 4 July 1998", ("1998",)),
+        ("four years", "for 14 years", ("14",)), ("on 2023-05-25", "on 4 July 1998", ("1998",)),
         ("on 2023-05-25", "on 2025-08-30", ("2025-08-30",)),
         ("预算十二万元", "预算二十万元", ("二十万",)),
-        ("截止四月十五日", "截止五月二十日", ("二十",)),
-        ("2.300 euros", "9.000 euros", ("9.000",)),
+        ("截止四月十五日", "截止五月二十日", ("二十",)), ("2.300 euros", "9.000 euros", ("9.000",)),
         ("120 000 and 80 000", "a loan of 200 000", ("200 000",)),
         ("no figure", "about 42 km", ("42",)),
     ],
-)
+)  # fmt: skip
 def test_a_figure_that_the_record_does_not_have_is_invented(said, told, wanted):
     assert fidelity(inputs=[said], output=told, limit=9).invented == wanted
 
@@ -237,19 +176,3 @@ def test_german_nouns_are_no_names():
     said = "Wir haben die Heizung und das Bad mit dem Installateur besprochen, er kommt am Montag."
     told = "Der Installateur hat die alte Anlage und den Keller gesehen und die Kosten genannt."
     assert fidelity(inputs=[said], output=told, limit=9).unsupported == ()
-
-
-@pytest.mark.parametrize(
-    "family",
-    params(
-        ["a", "7", "./", ".", "`", '"', "'", " ", "never ", "do not a b c ", "2024-", "1 may ",
-         "https://", "a_", "「", "\n", "# ", "**a", "a:", "A ", "12,345,", "中", "1月", "a/", "x@"],
-        9,
-    ),
-)  # fmt: skip
-def test_time_grows_linearly_with_hostile_text(family):
-    assert is_linear(
-        lambda size: repeated(family, size),
-        lambda text: fidelity(inputs=[text], output=text, limit=64),
-        size=15_000,
-    )

@@ -1,18 +1,17 @@
 """Fences: ours are known again, and nobody else's is."""
 
 import pytest
+from fences import read
 from hypothesis import example, given
 from hypothesis import strategies as st
-from linear import is_linear, repeated
-from sampling import drawn, params
+from sampling import drawn
 
 from hiermem.errors import UsageError
-from hiermem.text.fence import NOTICE, as_counted, escape, fence, find, read, tenant_key, unescape
+from hiermem.text.fence import NOTICE, as_counted, escape, fence, find, tenant_key, unescape
 from hiermem.tokens import TiktokenCounter
 
 SECRET = bytes(range(32))
 KEY = tenant_key(SECRET, "acme")
-ZEROS = "0" * 20
 OTHER = tenant_key(SECRET, "acme.")
 
 # Texts that are mostly made of the pieces of which fences are made.
@@ -144,32 +143,6 @@ def test_keys_differ_by_tenant_and_store():
     assert len({tenant_key(SECRET, t) for t in tenants} | {tenant_key(SECRET[::-1], "a")}) == 8
 
 
-@pytest.mark.parametrize(
-    "unit",
-    params(
-        [
-            "[[hiermem L1.0]]\n",
-            "[[hiermem L1.0 ",
-            "[[",
-            "[ ",
-            "[[\\",
-            '[[hiermem "',
-            '[[hiermem x a="\\',
-            f"[[/hiermem {ZEROS}]]",
-            "\uff3b\uff3b hiermem",
-            f"[[hiermem a]]\n[[/hiermem {ZEROS}]]",
-        ],
-        3,
-    ),
-)
-def test_time_grows_linearly_on_hostile_text(unit):
-    def scan(text):
-        find(text, key=KEY)
-        unescape(escape(text))
-
-    assert is_linear(lambda size: "[[/hiermem " + repeated(unit, size), scan, size=75_000)
-
-
 def _forms(letter: str) -> list[str]:
     """Return what a reader takes for the letter."""
     mathematical = [chr(ord(letter) - ord("a") + start) for start in (0x1D41A, 0x1D5BA, 0x1D68A)]
@@ -201,11 +174,3 @@ def test_a_mark_that_only_looks_like_one_is_escaped_like_one(data, between, befo
 )
 def test_ordinary_brackets_stay_as_they_are(body):
     assert escape(body) == unescape(body) == body
-
-
-@pytest.mark.parametrize(
-    "unit", params(["[[h\u0301", "[\u200b", "[", "[[hierme", "\u0301", "[[\\"], 2)
-)
-def test_escaping_takes_linear_time(unit):
-    """A hostile message must not stall a context."""
-    assert is_linear(lambda size: repeated(unit, size), escape, size=60_000, slack=0.05)

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from linear import is_linear, repeated
 
 from hiermem import Message
 from hiermem.text.wishes import (
@@ -296,14 +295,6 @@ def test_each_cue_is_seen_before_the_table_is_compiled():
 @given(st.text(max_size=300))
 def test_what_follows_a_wish_changes_it_by_nothing_or_hides_it(text):
     assert found(f"Always answer in metric.\n\n{text}") in ((), ("Always answer in metric.",))
-
-
-@pytest.mark.parametrize(
-    "part",
-    ["always ", "<a>", '"', "call me ", "when i ask ", "i prefer ", "[[hiermem ", "hi ", "- x\n"],
-)
-def test_a_hostile_text_is_read_in_linear_time(part):
-    assert is_linear(lambda size: repeated(part, size) + "always use x", found, size=20_000)
 
 
 def test_only_the_user_has_wishes_and_an_application_has_the_last_word():

@@ -8,7 +8,6 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 
 import pytest
 from damage import damaged_text
@@ -633,97 +632,6 @@ def test_p4_how_a_log_is_cut_into_appends_changes_nothing(data):
     assert one.nodes == other.nodes
     assert sorted(one.flags) == sorted(other.flags)
     assert one.state.to_json() == other.state.to_json()
-
-
-@MANY
-@given(st.data())
-def test_p3_p5_sealed_and_open_windows_tile_every_thread_exactly(data):
-    config = data.draw(configs())
-    log = data.draw(histories(config))
-    session, spoken = Session(config), {}
-    for entry in log:
-        session.run([entry])
-        if isinstance(entry, Arrival):
-            spoken.setdefault(entry.thread, []).append(entry)
-    for thread, arrivals in spoken.items():
-        spans = [n for n in session.nodes.values() if n.level == 1 and n.thread == thread]
-        indices = [a.index for a in arrivals]
-        place, char = 0, 0
-        left = [w for w in session.state.open_windows() if w.thread == thread]
-        pieces = [(n.span.begin, n.span.end, n.messages) for n in spans]
-        pieces += [(w.begin, Position(w.last_index + 1), w.messages) for w in left]
-        for begin, end, messages in pieces:
-            assert begin == Position(indices[place], char), "a gap or an overlap"
-            after = place
-            while after < len(indices) and indices[after] < end.index:
-                after += 1
-            assert messages == after - place + (end.char > 0)
-            assert end.char > 0 or end.index == indices[after - 1] + 1
-            place, char = after, end.char
-        assert place == len(indices)
-        assert char == 0
-    ordinals = [n.ordinal for n in session.nodes.values() if n.level == 1]
-    assert ordinals == list(range(len(ordinals)))
-
-
-@MANY
-@given(st.data())
-def test_p3_the_roots_cover_every_sealed_window_once_and_nodes_are_contiguous(data):
-    config = data.draw(configs())
-    session = Session(config).run(data.draw(histories(config)))
-    count = session.state.next_ordinal(1)
-    bounds = [root.windows for root in session.state.roots()]
-    assert [low for low, _ in bounds] == [0, *(high for _, high in bounds)][: len(bounds)]
-    assert (bounds[-1][1] if bounds else 0) == count
-    for node in session.nodes.values():
-        children = [session.nodes[child] for child in node.children]
-        if node.level == 1:
-            assert node.windows == (node.ordinal, node.ordinal + 1)
-            continue
-        assert len(children) >= 2, "a group of one"
-        assert node.windows == (children[0].windows[0], children[-1].windows[1])
-        assert all(a.windows[1] == b.windows[0] for a, b in pairwise(children))
-        assert all(child.parent == node.id for child in children)
-        assert node.input_size == sum(child.allotted for child in children)
-        assert node.input_tokens == sum(child.allotted_tokens for child in children)
-        assert node.span.begin == min(child.span.begin for child in children)
-        assert node.span.end == max(child.span.end for child in children)
-        assert node.first_at == min(child.first_at for child in children)
-        assert node.last_at == max(child.last_at for child in children)
-    for level in range(1, 4):
-        ordinals = [n.ordinal for n in session.nodes.values() if n.level == level]
-        assert ordinals == list(range(session.state.next_ordinal(level)))
-
-
-@MANY
-@given(st.data())
-def test_exchange_groups_are_parted_only_around_a_sliced_member_and_are_linked_then(data):
-    config = data.draw(configs())
-    log = [replace(e, thread="main") for e in data.draw(histories(config)) if type(e) is Arrival]
-    session = Session(config).run(log)
-    waiting, members, groups = [], [], {}
-    for a in log:
-        if a.role == "user" or (a.role == "assistant" and not a.calls):
-            waiting, members = [], []
-        waiting += a.calls
-        if waiting:
-            members.append(a.index)
-            groups[a.index] = members
-        if a.result_of in waiting:
-            waiting.remove(a.result_of)
-        elif a.role == "tool" and a.result_of is None:
-            waiting = waiting[1:]
-        if not waiting or len(members) == 100:
-            waiting, members = [], []
-    sliced = {a.index for a in log if a.slices}
-    for node in session.nodes.values():
-        if node.level > 1:
-            continue
-        members = groups.get(node.span.start, [node.span.start])
-        parted = node.span.start_char > 0 or members[0] < node.span.start
-        assert node.linked == parted
-        if parted:
-            assert sliced & set(members), "a group was parted that nothing cut"
 
 
 @MANY

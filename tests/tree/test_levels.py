@@ -70,7 +70,7 @@ def groups_of(*sizes, level, **how):
     ],
 )
 def test_a_node_is_allotted_its_ratio_within_floor_and_cap(level, size, expected):
-    assert weigh(level, size, verbatim=False) == expected
+    assert weigh(level, size) == expected
 
 
 @given(
@@ -83,7 +83,7 @@ def test_p8_whatever_the_settings_an_allotted_size_is_smaller_than_the_input(
     size, ratio, floor, cap
 ):
     level = LevelConfig(target_ratio=ratio, style="x", floor=floor, cap=cap)
-    assert 1 <= weigh(level, size, verbatim=False) < size
+    assert 1 <= weigh(level, size) < size
 
 
 def test_inputs_of_200_tokens_are_kept_word_for_word_and_of_201_are_not():

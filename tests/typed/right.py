@@ -1,4 +1,4 @@
-"""What a user writes, and the types that it must have; ``test_types_from_outside`` reads it."""
+"""What a user writes, and the types that it must have; ``.ci/package`` has it checked."""
 
 from __future__ import annotations
 

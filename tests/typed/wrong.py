@@ -1,4 +1,4 @@
-"""Calls that a type checker must refuse, a line each; ``test_types_from_outside`` counts them."""
+"""Calls that a type checker must refuse, a line each; ``.ci/package`` counts them."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import json
 import pickle
 
 import pytest
+from stand_ins import talk
 
 from hiermem import HierarchyConfig, Memory, Message, UpdatePolicy, errors
 from hiermem.types.brief import FrozenDict
@@ -17,10 +18,7 @@ def values() -> dict[str, object]:
     """Return one value of each kind that calls return."""
     with Memory.open(":memory:") as memory:
         session = memory.session("a", metadata={"user": "ada"})
-        session.append(
-            (Message.assistant if n % 2 else Message.user)(f"Pump {n} runs at {n * 7} rpm. " * 12)
-            for n in range(60)
-        )
+        session.append(talk(60, "Pump {n} runs at {n}7 rpm. " * 12))
         space = memory.space("p", rules="# Files\n- a.md: x")
         return {
             "message": Message.user("x", metadata={"a": [1, {"b": True}]}),

@@ -1,21 +1,21 @@
 """``check`` says nothing of what is sound, and names the promise that a store ceased to keep."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 from editing import regenerating
 from hypothesis import given
 from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, happen, logs, text
-from sampling import crossed, drawn
+from sampling import drawn
+from stand_ins import Intercepted, talk
 
 from hiermem import AsyncMemory, Message
 from hiermem.errors import StoreCorruptError
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.types import Span
 from hiermem.types.transaction import KeyEntry, NeedEvents, NeedMessages, RecordWrite, RunRecord
-from hiermem.upkeep import run_check as checking
 from hiermem.upkeep.check import CHECKED, NOT_SHOWN
 
 COUNT = 90
@@ -23,76 +23,29 @@ COUNT = 90
 
 def conversation(count=COUNT):
     """Write messages of two threads, each with a key, one of them long enough to be sliced."""
-    return [
-        Message(
-            "user" if n % 2 == 0 else "assistant",
-            text(n, 400 if n == 31 else 30),
-            created_at=START + timedelta(seconds=20 * n),
-            key=f"k{n}",
-            thread="side" if n % 9 == 8 else "main",
-        )
-        for n in range(count)
-    ]
+    return talk(
+        count, lambda n: text(n, 400 if n == 31 else 30), key="k{n}",
+        thread=lambda n: "side" if n % 9 == 8 else "main",
+    )  # fmt: skip
 
 
-class Lying:
-    """A store of one tenant that tells one thing wrongly and everything else as it is."""
+def lying(store, name, lie, times=10**9):
+    """Return a store that tells one thing wrongly, where much is read at once too."""
+    left, kind = [times], {"messages": NeedMessages, "events": NeedEvents}.get(name)
 
-    def __init__(self, inner, name, lie, times=10**9):
-        self._inner, self._name, self._lie, self._left = inner, name, lie, [times]
+    async def around(called, do, *args):
+        answer = await do()
+        if left[0] <= 0 or not (called == name or (called == "read" and kind)):
+            return answer
+        left[0] -= 1
+        if called == name:
+            return lie(answer)
+        return [
+            lie(list(each)) if isinstance(need, kind) else each
+            for (_, need), each in zip(args[0], answer, strict=True)
+        ]
 
-    def tree(self, *of):
-        tree = type(self)(self._inner.tree(*of), self._name, self._lie)
-        tree._left = self._left
-        return tree
-
-    async def read(self, needs):
-        """Tell it wrongly where much is read at once too."""
-        answers = await self._inner.read(needs)
-        kinds = {"messages": NeedMessages, "events": NeedEvents}
-        kind = kinds.get(self._name)
-        if kind and self._left[0] > 0:
-            self._left[0] -= 1
-            answers = [
-                self._lie(list(answer)) if isinstance(need, kind) else answer
-                for (_, need), answer in zip(needs, answers, strict=True)
-            ]
-        return answers
-
-    def __getattr__(self, name):
-        told = getattr(self._inner, name)
-        if name != self._name:
-            return told
-
-        async def wrong(*args, **settings):
-            answer = await told(*args, **settings)
-            if self._left[0] <= 0:
-                return answer
-            self._left[0] -= 1
-            return self._lie(answer)
-
-        return wrong
-
-
-class LyingStore:
-    """The store around it."""
-
-    capabilities = frozenset()
-
-    def __init__(self, inner, name, lie, times=10**9):
-        self._inner, self._told = inner, (name, lie, times)
-
-    def tenant(self, name):
-        return Lying(self._inner.tenant(name), *self._told)
-
-    async def tenants(self, *, after=None, limit=100):
-        return await self._inner.tenants(after=after, limit=limit)
-
-    async def claim_due(self, limit, **how):
-        return await self._inner.claim_due(limit, **how)
-
-    async def close(self):
-        pass
+    return Intercepted(store, around)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +53,7 @@ def sound():
     """A store that holds a session with two threads, slices, summaries and stored views."""
     import asyncio
 
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
 
     async def fill():
         memory = AsyncMemory(store=store, config=CONFIGS["tokens"], token_counter=Words())
@@ -144,7 +97,7 @@ def test_whatever_was_appended_and_made_is_found_sound(log, config):
     import asyncio
 
     async def run():
-        store = MemoryStore()
+        store = RecordStore(MemoryStore())
         memory = AsyncMemory(store=store, config=CONFIGS[config], token_counter=Words())
         session = memory.session("s")
         for entry in log:
@@ -244,13 +197,11 @@ LIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("lie", "at_once"), crossed(LIES, [False, True]))
-async def test_each_damage_is_found(sound, lie, at_once, monkeypatch):
+@pytest.mark.parametrize("lie", LIES)
+async def test_each_damage_is_found(sound, lie):
     """Damage of that kind went unseen."""
     name, told, promise = LIES[lie]
-    if at_once:  # as small sessions are read
-        monkeypatch.setattr(checking, "_SMALL", COUNT)
-    report = await found(LyingStore(sound, name, told))
+    report = await found(lying(sound, name, told))
     if promise is None:
         assert report.ok, "the number of nodes is asked of the state, not of a count"
         return
@@ -263,7 +214,7 @@ async def test_each_damage_is_found(sound, lie, at_once, monkeypatch):
 async def test_a_finding_holds_no_text_of_a_message(sound):
     """Findings are printed and logged; content is not for there."""
     for name, told, _ in LIES.values():
-        report = await found(LyingStore(sound, name, told))
+        report = await found(lying(sound, name, told))
         for finding in report.findings:
             words = set(str(finding).replace(":", " ").replace(",", " ").split())
             assert not words & {"harbour", "ferry", "clandestine", "case-7."}
@@ -273,7 +224,7 @@ async def test_what_was_only_seen_once_is_no_finding(sound):
     """A session that is written to while it is read would be accused of what is on its way."""
     for lie in ("a message was altered", "a text is gone", "a window is gone"):
         name, told, _ = LIES[lie]
-        report = await found(LyingStore(sound, name, told, times=1))
+        report = await found(lying(sound, name, told, times=1))
         assert report.ok, report.findings
 
 
@@ -283,14 +234,14 @@ async def test_rows_that_cannot_be_read_are_a_finding_and_not_the_end_of_the_che
     def broken(_):
         raise StoreCorruptError("a row of messages is not what hiermem wrote")
 
-    report = await found(LyingStore(sound, "messages", broken))
+    report = await found(lying(sound, "messages", broken))
     assert [finding.promise for finding in report.findings] == ["P1"]
     assert "cannot be read" in report.findings[0].what
 
 
 async def test_what_belongs_to_no_session_is_found():
     """Left behind by an erasure, or written through another tenant's handle."""
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     handle = store.tenant("default")
     await handle.put_records([RecordWrite("chunk", "ghost", "0", "{}", 0)])
     await handle.put_run(RunRecord("r", "update", "phantom", START))
@@ -310,7 +261,7 @@ async def test_another_counter_is_said_and_not_taken_for_damage(sound):
     assert report.ok, report.findings
     assert len(report.skipped) == 1
     name, told, _ = LIES["a message was altered"]
-    report = await found(LyingStore(sound, name, told), counter=ApproximateCounter())
+    report = await found(lying(sound, name, told), counter=ApproximateCounter())
     assert "P1" in {finding.promise for finding in report.findings}
 
 
@@ -329,27 +280,7 @@ async def test_a_check_writes_nothing(sound):
 async def test_nodes_of_one_tree_are_not_looked_for_in_the_next():
     """Broken, a re-pack that is swapped in during each reading is accused of missing texts."""
 
-    class Turning(Lying):
-        """Lets the tree change after its nodes were read and before its texts are."""
-
-        def __getattr__(self, name):
-            told = getattr(self._inner, name)
-            if name not in ("levels", "revisions"):
-                return told
-
-            async def turned(*args, **settings):
-                if self._left[0]:
-                    self._left[0] -= 1
-                    await (edit() if name == "levels" else swap())
-                return await told(*args, **settings)
-
-            return turned
-
-    class TurningStore(LyingStore):
-        def tenant(self, name):
-            return Turning(self._inner.tenant(name), "", None, 100)
-
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memory = AsyncMemory(store=store, config=CONFIGS["tokens"], token_counter=Words())
     session = memory.session("s")
     await session.append(conversation())
@@ -364,7 +295,15 @@ async def test_nodes_of_one_tree_are_not_looked_for_in_the_next():
     async def swap():
         assert (await session.update(strategy="full")).swapped
 
-    report = await found(TurningStore(store, "", None))
+    async def turning(name, do, *_):
+        """Let the tree change after its nodes were read and before its texts are."""
+        if name in ("levels", "revisions") and turnings[0]:
+            turnings[0] -= 1
+            await (edit() if name == "levels" else swap())
+        return await do()
+
+    turnings = [100]
+    report = await found(Intercepted(store, turning))
     assert report.ok, report.findings
     assert "written to all the time" in report.skipped[0]
     assert len(turns) > 2
@@ -403,33 +342,3 @@ async def test_a_session_that_is_being_changed_is_not_accused():
         busy = False
         await changing
     assert (await memory.check()).ok
-
-
-async def test_small_sessions_are_read_many_at_once(monkeypatch):
-    """Broken, each of many sessions costs a dozen turns of a store's threads."""
-    store, calls = MemoryStore(), []
-    memory = AsyncMemory(store=store, token_counter=Words())
-    for number in range(100):
-        await memory.session(f"s{number}").append(conversation(3))
-
-    class Counting(Lying):
-        def __getattr__(self, name):
-            calls.append(name)
-            return super().__getattr__(name)
-
-        async def read(self, needs):
-            calls.append("read")
-            return await self._inner.read(needs)
-
-    class CountingStore(LyingStore):
-        def tenant(self, name):
-            return Counting(self._inner.tenant(name), "none", None)
-
-    report = await found(CountingStore(store, "none", None))
-    assert report.ok
-    assert report.sessions == 100
-    assert {name: calls.count(name) for name in ("messages", "events", "session")} == {
-        "messages": 0, "events": 0, "session": 0,
-    }  # fmt: skip
-    assert calls.count("read") + calls.count("transact") <= 10
-    assert calls.count("mutate") == 100, "only their keys are asked for one by one"

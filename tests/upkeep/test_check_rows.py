@@ -10,68 +10,52 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from logbook import CONFIGS, START, Words, text
+from logbook import CONFIGS, Words, text
+from stand_ins import talk
 
-from hiermem import AsyncMemory, HiermemError, Message
+from hiermem import AsyncMemory, HiermemError
+from hiermem.records import tables
 
 #: What may be anything, as far as the promises go.
 FREE = {
-    "sessions.title": "told to the model only",
-    "sessions.participants": "told to the model only",
+    "sessions.title": "told to the model only", "sessions.participants": "told to the model only",
     "sessions.created_at": "when it was begun",
     "sessions.forked_at": "lineage: it only widens or narrows what an erasure reaches",
     "sessions.forked_from": "lineage: as above",
     "heads.version": "a count of writes, compared only with itself",
-    "heads.epoch": "a count of withdrawals, compared only with itself",
-    "heads.tenant": "asked for only of lists by last activity",
+    "sessions.epoch": "a count of withdrawals, compared only with itself",
+    "sessions.guard": "compared only with itself", "heads.guard": "as above",
+    "nodes.guard": "as above", "sessions.created": "the order of a list",
+    "heads.created": "as above", "heads.session": "the number that the session's row has, too",
     "heads.last_activity": "the order of such a list",
-    "heads.indexed": "how much of a session is in the index over all sessions, which is derived",
+    "heads.unindexed": "whether messages are missing in the index, which is derived",
     "sessions.config": "what is sealed next is sealed under it",
-    "messages.size": "what sealing weighed",
-    "messages.zone": "the same instant in another zone",
+    "messages.size": "what sealing weighed", "messages.zone": "the same instant in another zone",
     "messages.flags": "what is odd about a message, told to callers",
-    "versions.edit": "the order of versions",
-    "versions.tokens": "what an earlier version weighed",
-    "versions.size": "as above",
-    "versions.flags": "as above",
-    "versions.zone": "as above",
-    "events.event": "a row's number",
-    "events.session": "the log is not folded again",
-    "events.kind": "as above",
-    "events.at": "as above",
-    "events.detail": "as above",
-    "events.happened_at": "when it was noted",
-    "nodes.node": "a row's number",
-    "nodes.input_size": "what sealing weighed",
-    "nodes.input_tokens": "as above",
+    "versions.edit": "the order of versions", "versions.tokens": "what an earlier version weighed",
+    "versions.size": "as above", "versions.flags": "as above", "versions.zone": "as above",
+    "events.event": "a row's number", "events.session": "the log is not folded again",
+    "events.kind": "as above", "events.at": "as above", "events.detail": "as above",
+    "events.happened_at": "when it was noted", "events.tenant": "as events.session",
+    "nodes.input_size": "what sealing weighed", "nodes.input_tokens": "as above",
     "nodes.allotted": "how long a text may be, as long as it is less than its inputs",
-    "nodes.allotted_tokens": "as above",
-    "nodes.verbatim": "as above",
-    "nodes.first_at": "told beside the text",
-    "nodes.last_at": "as above",
-    "nodes.linked": "how a window came about",
-    "nodes.version": "compared only with itself",
-    "nodes.attempts": "how often a failed one was tried",
-    "nodes.error": "what went wrong",
+    "nodes.allotted_tokens": "as above", "nodes.verbatim": "as above",
+    "nodes.first_at": "told beside the text", "nodes.last_at": "as above",
+    "nodes.linked": "how a window came about", "nodes.version": "compared only with itself",
+    "nodes.attempts": "how often a failed one was tried", "nodes.error": "what went wrong",
     "nodes.since": "since when it waits",
-    "nodes.tenant": "asked for only of what is to be made",
-    "nodes.dirty": "marked for nothing, it is looked at for nothing",
-    "nodes.forced": "as above",
-    "revisions.written": "a row's number",
-    "revisions.style": "how it was asked for",
-    "revisions.model": "who made it",
-    "revisions.created_at": "when it was made",
-    "revisions.fidelity": "a measurement",
-    "revisions.unsupported": "a measurement",
-    "revisions.trust": "shown beside the text",
-    "revisions.reused": "how it came about",
-    "revisions.tokens_in": "what it cost",
-    "revisions.tokens_out": "what it cost",
-    "revisions.calls": "what it cost",
-    "revisions.duration_ms": "what it took",
-    "revisions.tenant": "asked for only where a text is looked for to be used again",
+    "nodes.unfinished": "derived: what an update looks at", "nodes.window": "derived",
+    "nodes.made": "figures of the text, added up for reports",
+    "nodes.dirty": "marked for nothing, it is looked at for nothing", "nodes.forced": "as above",
+    "revisions.written": "a row's number", "revisions.style": "how it was asked for",
+    "revisions.model": "who made it", "revisions.created_at": "when it was made",
+    "revisions.fidelity": "a measurement", "revisions.unsupported": "a measurement",
+    "revisions.trust": "shown beside the text", "revisions.reused": "how it came about",
+    "revisions.tokens_in": "what it cost", "revisions.tokens_out": "what it cost",
+    "revisions.calls": "what it cost", "revisions.duration_ms": "what it took",
+    "revisions.reuse": "asked for only where a text is looked for to be used again",
     "revisions.extras": "where provenance is counted from, when it is moved",
-}
+}  # fmt: skip
 TABLES = ("sessions", "heads", "messages", "versions", "keys", "events", "nodes", "revisions")
 
 
@@ -86,15 +70,11 @@ def file(tmp_path_factory):
         ) as memory:
             session = memory.session("s", title="Ferries", participants=["Ada"])
             await session.append(
-                Message(
-                    "user" if n % 2 == 0 else "assistant",
-                    text(n, 300 if n == 11 else 25),
-                    created_at=START.replace(minute=n),
-                    key=f"k{n}",
-                    name="Ada" if n % 3 else None,
+                talk(
+                    45, lambda n: text(n, 300 if n == 11 else 25), key="k{n}", seconds=60,
+                    name=lambda n: "Ada" if n % 3 else None,
                 )
-                for n in range(45)
-            )
+            )  # fmt: skip
             await session.edit(20, text(99, 20))
             await session.erase([4])
             await session.flush()
@@ -108,16 +88,8 @@ def file(tmp_path_factory):
 
 
 def columns():
-    """Name all columns of the tables, from a schema made for the purpose."""
-    from hiermem.stores.sqlite import schema
-
-    with closing(sqlite3.connect(":memory:")) as rows, rows:
-        rows.executescript(schema.current().script)
-        return [
-            f"{table}.{row[1]}"
-            for table in TABLES
-            for row in rows.execute(f"PRAGMA table_info({table})")
-        ]
+    """Name all columns of the tables."""
+    return [f"{name}.{column}" for name in TABLES for column in tables.TABLES[name].columns]
 
 
 async def found(path):
@@ -134,10 +106,10 @@ def alter(path, column):
     """Change one value of that column in the middle of its table; say whether there was any."""
     table, name = column.split(".")
     with closing(sqlite3.connect(path)) as rows, rows:
-        keys = [row[1] for row in rows.execute(f"PRAGMA table_info({table})") if row[5]]
+        keys = tables.TABLES[table].key
         known = rows.execute(
-            f"SELECT {', '.join(keys)}, {name}, typeof({name}) FROM {table} "
-            f"ORDER BY {name} IS NULL, {', '.join(keys)}"
+            f'SELECT {", ".join(keys)}, "{name}", typeof("{name}") FROM {table} '
+            f'ORDER BY "{name}" IS NULL, {", ".join(keys)}'
         ).fetchall()
         if not known:
             return False
@@ -148,7 +120,7 @@ def alter(path, column):
             value = "x" if value is None else value + (10**6 if name in keys else 1)
         where = " AND ".join(f"{key} = ?" for key in keys)
         rows.execute("PRAGMA ignore_check_constraints = ON")
-        rows.execute(f"UPDATE {table} SET {name} = ? WHERE {where}", (value, *place))
+        rows.execute(f'UPDATE {table} SET "{name}" = ? WHERE {where}', (value, *place))
         return True
 
 
@@ -174,10 +146,7 @@ async def test_a_row_that_is_gone_is_found(file, tmp_path, table):
     path = tmp_path / "memory.db"
     shutil.copy(file, path)
     with closing(sqlite3.connect(path)) as rows, rows:
-        rows.execute(
-            f"DELETE FROM {table} WHERE {'session' if table == 'heads' else 'rowid'} = "
-            f"(SELECT max({'session' if table == 'heads' else 'rowid'}) FROM {table})"
-            if table != "keys"
-            else "DELETE FROM keys WHERE key = 'k7'"
-        )
+        key = ", ".join(tables.TABLES[table].key)
+        last = f"SELECT {key} FROM {table} ORDER BY {key} DESC LIMIT 1"
+        rows.execute(f"DELETE FROM {table} WHERE ({key}) = ({last})")
     assert await found(path)

@@ -6,27 +6,22 @@ from datetime import timedelta
 
 import pytest
 from editing import regenerating
-from logbook import CONFIGS, QUICK, START, Words, text
+from logbook import CONFIGS, QUICK, Words, text
+from stand_ins import talk
 
-from hiermem import AsyncMemory, HierarchyConfig, Message, NotFoundError, Prices, UsageError
+from hiermem import AsyncMemory, HierarchyConfig, NotFoundError, Prices, UsageError
+from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 
 
 def messages(count=60, first=0):
-    return [
-        Message(
-            "user" if n % 2 == 0 else "assistant",
-            text(n, 30),
-            created_at=START + timedelta(seconds=20 * n),
-        )
-        for n in range(first, first + count)
-    ]
+    return talk(count, lambda n: text(n, 30), begin=first)
 
 
 def memory(**parts):
     parts = {"config": CONFIGS["tokens"], "token_counter": Words(), **parts}
-    return AsyncMemory(store=parts.pop("store", None) or MemoryStore(), **parts)
+    return AsyncMemory(store=parts.pop("store", None) or RecordStore(MemoryStore()), **parts)
 
 
 async def test_the_cover_is_what_stands_for_the_sealed_messages():
@@ -102,7 +97,7 @@ async def test_feedback_is_added_up():
 async def test_feedback_stays_with_the_summary_that_was_judged():
     """Broken, a re-pack moves what was said of one summary to another that bears its id."""
     settings = [HierarchyConfig.by_tokens(max_messages=count) for count in (10, 4)]
-    store, session_of = MemoryStore(), {}
+    store, session_of = RecordStore(MemoryStore()), {}
     for config in settings:
         session_of[config.max_messages] = memory(store=store, config=config).session("s")
     session = session_of[10]

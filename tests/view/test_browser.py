@@ -11,6 +11,7 @@ from pathlib import Path
 
 import browser
 import pytest
+from stand_ins import talk as turns
 
 import hiermem.data
 from hiermem import HierarchyConfig, Memory, Message, ToolCall
@@ -33,17 +34,12 @@ OWN = set(
 
 
 def talk(count, **more):
-    return [
-        Message(
-            role="user" if n % 2 == 0 else "assistant",
-            name="Ann" if n % 2 == 0 else None,
-            content=f"The order number {n} cost {n * 7}.50 EUR. Dr. Weber asked about it on "
-            "Monday, because the shop closes at six.",
-            created_at=START + timedelta(hours=3 * n),
-            **more,
-        )
-        for n in range(count)
-    ]
+    return turns(
+        count,
+        lambda n: f"The order number {n} cost {n * 7}.50 EUR. Dr. Weber asked about it on Monday, "
+        "because the shop closes at six.",
+        name=lambda n: None if n % 2 else "Ann", seconds=3 * 3_600, **more,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -294,12 +290,9 @@ def test_what_the_command_finds_is_found(page, tmp_path):
     """Broken, a word in another form, a question or an accent finds nothing on the page."""
     said = ["My passport expires on 4 May.", "The cities of Málaga", "We hoped to adopt a dog."]
     asked = {
-        "passports expire": 0,
-        "When does my passport expire?": 0,
-        "city malaga": 1,
-        "hoping for an adoption": 2,
-        "passport renewal": 0,
-    }
+        "passports expire": 0, "When does my passport expire?": 0, "city malaga": 1,
+        "hoping for an adoption": 2, "passport renewal": 0,
+    }  # fmt: skip
     with Memory.open(":memory:") as memory:
         session = memory.session("trip")
         session.append(Message.user(text) for text in [*said, "Nothing of the kind."])

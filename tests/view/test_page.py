@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stand_ins import talk as turns
 
 from hiermem import AsyncMemory, BudgetTooSmallError, Memory, Message, ModelError, UsageError
 from hiermem.view.data import Lines, Wording
@@ -29,16 +30,11 @@ def talk(count=120, word=SECRET):
         "The {word} number {n} cost {p}.50 EUR. Ask Dr. {word} about it on Monday, because the "
         "shop closes at six."
     )
-    return [
-        Message(
-            role="user" if n % 2 == 0 else "assistant",
-            name=f"Ann {word}" if n % 2 == 0 else None,
-            content=said.format(word=word, n=n, p=n * 7),
-            created_at=START + timedelta(hours=3 * n),
-            thread=f"side {word}" if n % 10 == 9 else "main",
-        )
-        for n in range(count)
-    ]
+    return turns(
+        count, lambda n: said.format(word=word, n=n, p=n * 7), seconds=3 * 3_600,
+        name=lambda n: None if n % 2 else f"Ann {word}",
+        thread=lambda n: f"side {word}" if n % 10 == 9 else "main",
+    )  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -303,14 +299,10 @@ def test_an_empty_session_and_an_empty_memory_have_a_page(tmp_path):
 
 words = st.sampled_from(
     [
-        "One of us went home. ",
-        "It was late; ",
-        "a🙂b is odd. ",
-        "Six euros and 40 cents: ",
-        "no\n",
-        "… ",
+        "One of us went home. ", "It was late; ", "a🙂b is odd. ", "Six euros and 40 cents: ",
+        "no\n", "… ",
     ]
-)
+)  # fmt: skip
 bodies = st.lists(st.lists(words, min_size=1, max_size=9).map("".join), min_size=1, max_size=5)
 
 

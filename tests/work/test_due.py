@@ -1,7 +1,6 @@
 """A fleet: what is to be made is in the store's list, whoever left it, and workers find it."""
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,9 +9,11 @@ from sampling import params
 from session_fixture import COUNTER, START, messages, until
 from stand_ins import Clock
 
-from hiermem import AsyncMemory, HierarchyConfig, Message, UpdatePolicy
+from hiermem import AsyncMemory, HierarchyConfig, Limits, Message, UpdatePolicy
 from hiermem.errors import UsageError
 from hiermem.fleet import update_one
+from hiermem.records.run import RecordStore
+from hiermem.records.tables import TABLES, Commit, Key
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
@@ -109,7 +110,7 @@ WRITERS = (seal, edit, erase, fork, reconfigure, failure, silence)
 async def test_every_writer_enters_the_session_and_a_check_does_without(writer):
     """Without its entry, what a session lacks would wait for somebody who looks at everything."""
     clock = a_day_later()
-    store = MemoryStore(clock=clock)
+    store = RecordStore(MemoryStore(clock=clock))
     memory = memory_over(store, clock)
     await writer(memory)
     assert ("default", "s") in await listed(store)
@@ -123,7 +124,7 @@ async def test_every_writer_enters_the_session_and_a_check_does_without(writer):
 @pytest.mark.parametrize("way", ["job", "worker"])
 async def test_whoever_is_cut_off_leaves_no_claim(way):
     """Broken, nobody may work on the session until the claim ends, or as long as the loop lives."""
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memory = memory_over(store, a_day_later(), ScriptedLLM(remote=True, latency=60))
     await seal(memory)
     for steps in range(40):
@@ -147,7 +148,7 @@ async def test_whoever_is_cut_off_leaves_no_claim(way):
 
 async def test_a_job_with_nothing_to_make_ends_the_entry():
     """Broken, a queue is asked for a job on the same session for ever."""
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     memory = memory_over(store, a_day_later())
     await made(memory)
     await store.tenant("default").put_due(["s"])
@@ -159,7 +160,7 @@ async def test_a_job_with_nothing_to_make_ends_the_entry():
 async def test_update_one_makes_what_is_left_and_writes_its_claim_alone_where_nothing_is():
     """It is run twice for each job that an engine repeats: the second time must cost a look."""
     clock, plan = a_day_later(), FaultPlan()
-    store = MemoryStore(clock=clock)
+    store = RecordStore(MemoryStore(clock=clock))
     memory = memory_over(FaultyStore(store, plan), clock)
     await memory.for_tenant("a").session("s").append(*messages(60))
     await memory.for_tenant("a").session("s").flush()
@@ -180,11 +181,11 @@ async def test_update_one_makes_what_is_left_and_writes_its_claim_alone_where_no
 async def test_update_one_says_where_there_is_more():
     """An engine that did not learn of it would leave the rest to the next dispatch."""
     clock = a_day_later()
-    store = MemoryStore(clock=clock)
+    store = RecordStore(MemoryStore(clock=clock))
     memory = memory_over(store, clock)
     await memory.session("s").append(*messages(200))
     await memory.session("s").flush()
-    report = await update_one(memory.for_tenant, "default", "s", deadline=0.0)
+    report = await update_one(memory.for_tenant, "default", "s", limits=Limits(deadline=0.0))
     assert report.stopped == "deadline"
     assert report.more
     assert await listed(store) == {("default", "s")}
@@ -195,7 +196,11 @@ async def test_update_one_says_where_there_is_more():
 @pytest.mark.parametrize("kind", params(["sqlite", "memory"], 1))
 async def test_workers_make_everything_of_all_tenants(kind, tmp_path):
     """Two of them over one store, with sessions of tenants that neither was asked for."""
-    store = MemoryStore() if kind == "memory" else await SQLiteStore.open(tmp_path / "m.db")
+    store = (
+        RecordStore(MemoryStore())
+        if kind == "memory"
+        else RecordStore(await SQLiteStore.open(tmp_path / "m.db"))
+    )
     memory = AsyncMemory(store=store, token_counter=COUNTER, llm=ScriptedLLM(), config=LEVELS,
                          update_policy=POLICY)  # fmt: skip
     names = [(f"t{place % 7}", f"s{place}") for place in range(20)]
@@ -230,7 +235,7 @@ async def test_a_worker_that_is_stopped_gives_back_what_it_claimed():
             await asyncio.sleep(60)
             raise AssertionError
 
-    store = MemoryStore(clock=clock)
+    store = RecordStore(MemoryStore(clock=clock))
     memory = memory_over(store, clock, llm=Slow())
     names = {("default", f"s{place}") for place in range(9)}
     for _, name in names:
@@ -258,7 +263,7 @@ async def test_an_idle_worker_costs_the_same_for_any_number_of_tenants():
                 return await super().claim_due(limit, **how)
 
         clock = a_day_later()
-        memory = memory_over(Counting(MemoryStore(clock=clock), plan), clock)
+        memory = memory_over(Counting(RecordStore(MemoryStore(clock=clock)), plan), clock)
         for place in range(count):
             await memory.for_tenant(f"t{place}").session("s").append(Message.user("quiet"))
         plan.visits.clear()
@@ -271,7 +276,7 @@ async def test_an_idle_worker_costs_the_same_for_any_number_of_tenants():
 
 async def test_waiting_for_another_run_costs_as_little_as_looking_for_work():
     """Broken once: ``drain`` asked the store fifty times a second how far the other one was."""
-    store, clock, calls = MemoryStore(), a_day_later(), []
+    store, clock, calls = RecordStore(MemoryStore()), a_day_later(), []
 
     class Counting(FaultyStore):
         async def claim_due(self, limit, **how):
@@ -299,7 +304,7 @@ async def test_a_worker_keeps_nothing_of_a_session_that_has_nothing_to_make():
     """A fleet's workers run for months: what they kept of each such session would fill them, and
     ``drain`` would wait for a session that nobody works on."""
     clock = a_day_later()
-    store = MemoryStore(clock=clock)
+    store = RecordStore(MemoryStore(clock=clock))
     memory = memory_over(store, clock)
     for place in range(3):
         one = memory.session(f"s{place}")
@@ -311,7 +316,7 @@ async def test_a_worker_keeps_nothing_of_a_session_that_has_nothing_to_make():
     async with memory.worker(all_tenants=True, poll=0.02) as worker:
         assert await worker.drain(120)
         assert worker.status.made == 0
-        assert not worker._in_row
+        assert not worker._turns.failed
     assert await listed(store) == set()
     await memory.close()
 
@@ -319,7 +324,7 @@ async def test_a_worker_keeps_nothing_of_a_session_that_has_nothing_to_make():
 async def test_a_session_that_fails_again_and_again_waits_longer_each_time():
     """Otherwise one broken session would be tried every two seconds by every worker, for ever."""
     clock = a_day_later()
-    store = MemoryStore(clock=clock)
+    store = RecordStore(MemoryStore(clock=clock))
     memory = memory_over(store, clock)
     foreign = AsyncMemory(store=store, token_counter=FunctionCounter(len, name="other"),
                           llm=ScriptedLLM(), config=LEVELS, clock=clock)  # fmt: skip
@@ -339,7 +344,7 @@ async def test_a_turn_that_fails_loses_no_session():
         a_day_later(),
         FaultPlan({0: "fail"}, only=frozenset({"session.before"})),
     )
-    store = MemoryStore(clock=clock)
+    store = RecordStore(MemoryStore(clock=clock))
     names = [f"s{place}" for place in range(9)]
     await ready(memory_over(store, clock), clock, *names)
     memory = memory_over(FaultyStore(store, plan), clock)
@@ -356,12 +361,14 @@ async def test_a_turn_that_fails_loses_no_session():
 async def test_a_session_that_cannot_be_read_stops_no_other():
     """It is claimed again and again: whatever was claimed with it would wait for ever."""
     clock = a_day_later()
-    store = MemoryStore(clock=clock)
+    store = RecordStore(MemoryStore(clock=clock))
     memory = memory_over(store, clock)
     names = [f"s{place}" for place in range(9)]
     await ready(memory, clock, *names)
-    held = store._tenants["default"].sessions["s0"]
-    held.record = replace(held.record, config="{")
+    (row,) = (await store.store.read([Key("sessions", ("default", "s0"))], [])).rows
+    columns = TABLES["sessions"].columns
+    changed = dict(zip(columns, row, strict=True)) | {"guard": row[2] + 1, "config": "{"}
+    await store.store.commit(Commit(puts={"sessions": [tuple(changed.values())]}))
     async with memory.worker(all_tenants=True, poll=0.02) as worker:
         await worker.drain(5)
         assert worker.status.last_error == "StoreCorruptError"
@@ -374,7 +381,7 @@ async def test_a_session_that_cannot_be_read_stops_no_other():
 async def test_a_limit_of_time_closes_a_window_at_its_time():
     """Broken once: a limit of two seconds took effect a minute later."""
     clock = a_day_later()
-    store = MemoryStore(clock=clock)
+    store = RecordStore(MemoryStore(clock=clock))
     limits = HierarchyConfig.by_tokens(max_age=timedelta(seconds=2))
     memory = memory_over(store, clock, config=limits)
     said = ("When does the pump run? " * 9, "It runs at noon. " * 9)
@@ -391,7 +398,7 @@ async def test_a_limit_of_time_closes_a_window_at_its_time():
 
 async def test_an_update_waits_for_another_run_until_what_waited_is_made():
     """Broken, it pays for what another run makes, or waits for what came later too."""
-    store = MemoryStore()
+    store = RecordStore(MemoryStore())
     gate, asked = asyncio.Event(), asyncio.Event()
 
     class Gated(ScriptedLLM):
@@ -409,7 +416,7 @@ async def test_an_update_waits_for_another_run_until_what_waited_is_made():
     await first.session("s").flush()
     running = asyncio.create_task(first.session("s").update())
     await asked.wait()
-    late = await second.session("s").update(deadline=0.3)
+    late = await second.session("s").update(limits=Limits(deadline=0.3))
     assert (late.stopped, late.calls, late.made) == ("deadline", 0, 0)
     waiting = asyncio.create_task(second.session("s").update())
     await asyncio.sleep(0.1)

@@ -9,19 +9,10 @@ from sampling import params
 from session_fixture import COUNTER, messages
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
-from hiermem.stores.memory import MemoryStore
-from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.llms import ScriptedLLM
 
 CANARY = "quetzal-9917-canary"
 POLICY = UpdatePolicy(batch_delay=0, concurrency=3)
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request, tmp_path):
-    opened = MemoryStore() if request.param == "memory" else await SQLiteStore.open(tmp_path / "x")
-    yield opened
-    await opened.close()
 
 
 @pytest.mark.parametrize("seed", params(range(3), 1))

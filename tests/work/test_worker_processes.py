@@ -16,11 +16,9 @@ from pathlib import Path
 
 import pytest
 from session_fixture import messages
+from worker_process import CONCURRENCY, opened
 
 from hiermem.handle import every_session
-
-sys.path.insert(0, str(Path(__file__).parent))
-from worker_process import CONCURRENCY, opened
 
 SCRIPT = Path(__file__).parent / "worker_process.py"
 SESSIONS, KILLS = 200, 3

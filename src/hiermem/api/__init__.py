@@ -18,6 +18,7 @@ from hiermem.config import ContextPolicy as ContextPolicy
 from hiermem.config import ExtractionOptions as ExtractionOptions
 from hiermem.config import HierarchyConfig as HierarchyConfig
 from hiermem.config import LevelConfig as LevelConfig
+from hiermem.config import Limits as Limits
 from hiermem.config import SearchPolicy as SearchPolicy
 from hiermem.config import UpdatePolicy as UpdatePolicy
 from hiermem.context.profile import ContextProfile as ContextProfile
@@ -43,9 +44,9 @@ from hiermem.protocols import LLM as LLM
 from hiermem.protocols import Embedder as Embedder
 from hiermem.protocols import LLMRequest as LLMRequest
 from hiermem.protocols import LLMResponse as LLMResponse
-from hiermem.protocols import Store as Store
 from hiermem.protocols import TokenCounter as TokenCounter
 from hiermem.protocols import Usage as Usage
+from hiermem.records.store import Store as Store
 from hiermem.search.results import Hit as Hit
 from hiermem.text.fence import escape as escape
 from hiermem.tree.trigger import CompressionTrigger as CompressionTrigger

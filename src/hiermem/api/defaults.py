@@ -18,10 +18,14 @@ from hiermem.calls.limits import Prices
 from hiermem.calls.retry import shielded
 from hiermem.config import HierarchyConfig
 from hiermem.errors import ConfigError, UsageError
+from hiermem.handle import Handle
 from hiermem.prompts import load
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLM, LLMRequest, Store, offers, refused
+from hiermem.records.run import records_of
+from hiermem.records.store import StoreLike
 from hiermem.text import policy
+from hiermem.tokens import as_counter
 
 #: How the URL of a database in PostgreSQL begins.
 _POSTGRES = ("postgresql://", "postgres://")
@@ -84,21 +88,12 @@ def as_prompts(given: Any, config: HierarchyConfig) -> dict[str, PromptTemplate 
     update, that would be an error after hours.
     """
     prompts = named_prompts(given)
-    entries = len(config.levels)
-    for number in range(1, max(_LEVELS, entries) + 1):
+    for number in range(1, max(_LEVELS, len(config.levels)) + 1):
         style = config.level(number).style
         try:
             load(number, style, prompts)
         except ConfigError as error:
-            hint = ""
-            if number > entries:
-                hint = (
-                    f"; levels has no entry for level {number}, so that its last one (for level "
-                    f"{entries}) serves it too: add an entry for level {number}"
-                )
-            raise ConfigError(
-                f"level {number} has the style {style!r}, but {error}{hint}"
-            ) from None
+            raise ConfigError(f"level {number} has the style {style!r}, but {error}") from None
     return prompts
 
 
@@ -124,13 +119,21 @@ def named_prompts(given: Any) -> dict[str, PromptTemplate | str]:
     return found
 
 
+def handle_over(
+    store: Any, tenant: Any, *, token_counter: Any, config: Any = None, **more: Any
+) -> Handle:
+    """Return the handle of a tenant of a store. Raises UsageError for arguments of a wrong kind."""
+    return Handle(
+        store=records_of(store).tenant(policy.check_name(tenant, what="tenant")),
+        counter=as_counter(token_counter),
+        config=arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens),
+        configured=config is not None,
+        **more,
+    )
+
+
 async def store_at(
-    path: str | PathLike[str],
-    *,
-    create: bool,
-    read_only: bool,
-    migrate: bool,
-    clock: Callable[[], datetime],
+    path: str | PathLike[str], *, create: bool, read_only: bool, clock: Callable[[], datetime]
 ) -> Store:
     """Open the SQLite store at ``path``, or the store in PostgreSQL that it names as a URL.
 
@@ -138,7 +141,6 @@ async def store_at(
     """
     arguments.switch(create, "create")
     arguments.switch(read_only, "read_only")
-    arguments.switch(migrate, "migrate")
     if not isinstance(path, (str, PathLike)):
         raise UsageError(f"path is {type(path).__name__}; it must be a text or a path")
     place = os.fspath(path)
@@ -161,29 +163,29 @@ async def store_at(
     if place.startswith(_POSTGRES):
         from hiermem.remote.object_storage import require
 
-        require("psycopg_pool", extra="postgres", what="a store in PostgreSQL")
+        require("psycopg", extra="postgres", what="a store in PostgreSQL")
         from hiermem.stores.postgres import PostgresStore
 
-        return await PostgresStore.open(place, create=create, read_only=read_only, migrate=migrate)
+        return records_of(await PostgresStore.open(place, create=create, read_only=read_only))
     from hiermem.stores.sqlite import SQLiteStore
 
-    return await SQLiteStore.open(path, create=create, read_only=read_only, clock=clock)
+    return records_of(await SQLiteStore.open(path, create=create, read_only=read_only, clock=clock))
 
 
 @asynccontextmanager
 async def opened_store(
-    target: str | PathLike[str] | Store, *, clock: Callable[[], datetime]
+    target: str | PathLike[str] | StoreLike, *, clock: Callable[[], datetime]
 ) -> AsyncGenerator[Store]:
     """Lend the store at a place, closed at the end; or a store that is open already.
 
     Raises UsageError for what is neither.
     """
     if not isinstance(target, (str, PathLike)):
-        yield arguments.store_of(target)
+        yield records_of(target)
         return
     if os.fspath(target) == ":memory:":
         raise UsageError('":memory:" would vanish after this call; pass a MemoryStore')
-    store = await store_at(target, create=True, read_only=False, migrate=False, clock=clock)
+    store = await store_at(target, create=True, read_only=False, clock=clock)
     try:
         yield store
     finally:

@@ -13,9 +13,9 @@ from hiermem.context import read, select, selection
 from hiermem.context.profile import ContextProfile
 from hiermem.errors import UsageError
 from hiermem.handle import Handle
+from hiermem.records.store import StoreLike
 from hiermem.search.results import Hit, SearchFilters
 from hiermem.text.policy import check_name
-from hiermem.tokens import as_counter
 from hiermem.types import StoredMessage, Summary
 
 
@@ -28,7 +28,7 @@ class ContextWindowManager:
 
     def __init__(
         self,
-        store: protocols.Store,
+        store: StoreLike,
         *,
         tenant: str = "default",
         config: HierarchyConfig | None = None,
@@ -36,13 +36,13 @@ class ContextWindowManager:
         embedder: protocols.Embedder | None = None,
         search_policy: SearchPolicy | None = None,
     ) -> None:
-        from hiermem.handle import Handle
+        from hiermem.api.defaults import handle_over
 
-        self._handle = Handle(
-            store=arguments.store_of(store).tenant(check_name(tenant, what="tenant")),
-            counter=as_counter(token_counter),
-            config=arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens),
-            configured=config is not None,
+        self._handle = handle_over(
+            store,
+            tenant,
+            token_counter=token_counter,
+            config=config,
             embedder=arguments.embedder_of(embedder),
             search_policy=arguments.optional(search_policy, "search_policy", SearchPolicy),
         )

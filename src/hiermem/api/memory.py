@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from hiermem import arguments, protocols, types
 from hiermem import handle as handles
+from hiermem.api import find
 from hiermem.api.manager import ContextWindowManager, manager_over
 from hiermem.api.resources import Resources
 from hiermem.api.session import AsyncSession
@@ -25,6 +26,7 @@ from hiermem.config import (
     BankPolicy,
     ContextPolicy,
     HierarchyConfig,
+    Limits,
     SearchPolicy,
     UpdatePolicy,
     UpdateStrategy,
@@ -37,9 +39,9 @@ from hiermem.log import append as ingest
 from hiermem.log.alignment import ImportReport
 from hiermem.process import utc_now
 from hiermem.prompts import template as prompt
+from hiermem.records.store import StoreLike
 from hiermem.search.results import Evidence, Hit, TenantFilters
 from hiermem.text.policy import MAX_NAME, check, check_name
-from hiermem.tokens import as_counter
 from hiermem.types import SessionRecord, transaction
 from hiermem.types.brief import Brief
 from hiermem.types.message import Conversation
@@ -68,7 +70,7 @@ class AsyncMemory(Brief):
     def __init__(
         self,
         *,
-        store: protocols.Store,
+        store: StoreLike,
         tenant: str = "default",
         llm: protocols.ModelLike | None = None,
         embedder: protocols.Embedder | None = None,
@@ -81,22 +83,21 @@ class AsyncMemory(Brief):
         prompts: Mapping[str, prompt.PromptTemplate | str] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        from hiermem.api.defaults import as_llm, as_prompts
+        from hiermem.api.defaults import as_llm, as_prompts, handle_over
+        from hiermem.records.run import records_of
 
-        store = arguments.store_of(store)
         model = as_llm(llm)
-        settled = arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens)
-        templates = as_prompts(prompts, settled)
-        handle = handles.Handle(
-            store=store.tenant(check_name(tenant, what="tenant")),
-            counter=as_counter(token_counter),
-            config=settled,
+        store = records_of(store)
+        handle = handle_over(
+            store,
+            tenant,
+            token_counter=token_counter,
+            config=config,
             update_policy=for_model(
                 arguments.optional(update_policy, "update_policy", UpdatePolicy), model
             ),
             context_policy=arguments.optional(context_policy, "context_policy", ContextPolicy),
             clock=arguments.function(clock, "clock"),
-            configured=config is not None,
             embedder=arguments.embedder_of(embedder),
             search_policy=arguments.optional(search_policy, "search_policy", SearchPolicy),
         )
@@ -105,7 +106,7 @@ class AsyncMemory(Brief):
             handle=handle,
             llm=model,
             fallback=as_llm(None),
-            prompts=templates,
+            prompts=as_prompts(prompts, handle.config),
             bank_policy=arguments.optional(bank_policy, "bank_policy", BankPolicy),
         )
 
@@ -121,19 +122,16 @@ class AsyncMemory(Brief):
         config: HierarchyConfig | None = None,
         create: bool = True,
         read_only: bool = False,
-        migrate: bool = False,
         **settings: Any,
     ) -> _Opening:
         """Open the store at ``path``: a file, or a database as a ``postgresql://`` URL.
 
         ":memory:" is a store that is gone after ``close``. A URL needs the extra ``postgres``.
-        A database of an older version is refused unless ``migrate`` is True; a file is always
-        migrated, after it was copied.
         The result of the asynchronous call serves ``await`` and ``async with``. With ``read_only``,
         nothing is created and every write raises ReadOnlyError; the file and its file system may be
         read-only. ``settings`` are further arguments of ``AsyncMemory``.
 
-        Raises StoreError where the file is not a hiermem store, is of a newer version or damaged,
+        Raises StoreError where the file is no hiermem store, is of another version or damaged,
         and NotFoundError where it does not exist and ``create`` is False.
         """
 
@@ -141,9 +139,7 @@ class AsyncMemory(Brief):
             from hiermem.api.defaults import store_at
 
             clock = arguments.function(settings.get("clock", utc_now), "clock")
-            store = await store_at(
-                path, create=create, read_only=read_only, migrate=migrate, clock=clock
-            )
+            store = await store_at(path, create=create, read_only=read_only, clock=clock)
             try:
                 return AsyncMemory(
                     store=store, tenant=tenant, llm=llm, embedder=embedder,
@@ -297,12 +293,9 @@ class AsyncMemory(Brief):
         arguments.one_of(order_by, "order_by", ("created", "last_activity"))
         store, chosen = self._resources.opened().store, arguments.sessions(space, metadata)
         after = None if after is None else check_name(after, what="after")
-        if not chosen.alone:
-            labels = dict(chosen.labels) or None
-            return await store.sessions(
-                after=after, limit=limit, metadata=labels, order_by=order_by
-            )
-        records = handles.every_session(store, chosen, after=after, order_by=order_by)
+        records = handles.every_session(
+            store, chosen, after=after, order_by=order_by, at_once=limit
+        )
         page: list[SessionRecord] = []
         async for record in records:
             page.append(record)
@@ -324,6 +317,48 @@ class AsyncMemory(Brief):
             return number
         return number - await store.count_sessions(metadata=labels | MEMBER)
 
+    async def find(self, name: str, *, space: Scope = ALL, whole: bool = False) -> AsyncSession:
+        """Return the session that people call so: its id, its title, or the beginning of either.
+
+        Upper and lower case are the same. Of a session and its forks it is the session.
+        ``@last`` is the session with the newest message. ``space`` selects sessions as in
+        ``sessions``, save one that is named by its id. With ``whole``, as for what cannot be
+        undone, the name must be a whole id or title.
+
+        Raises NotFoundError, which names the sessions that are most like it, and UsageError where
+        several are called so.
+        """
+        arguments.switch(whole, "whole")
+        if not isinstance(name, str):
+            raise UsageError(f"name is {type(name).__name__}; it must be text")
+        store, which = self._resources.opened().store, arguments.sessions(space, None)
+        return self.session(await find.find_session(store, name, which, whole=whole))
+
+    async def families(
+        self,
+        words: Iterable[str] = (),
+        *,
+        metadata: Mapping[str, str] | None = None,
+        space: Scope = ALL,
+        apart: bool = False,
+        limit: int | None = None,
+    ) -> list[types.Family]:
+        """Return up to ``limit`` sessions, each with its forks, that with the newest message first.
+
+        ``words`` selects those whose titles hold all of them, or whose ids begin with them;
+        ``metadata`` and ``space`` select as in ``sessions``. With ``apart``, each fork stands by
+        itself.
+        """
+        arguments.switch(apart, "apart")
+        most = None if limit is None else arguments.whole(limit, "limit", least=1)
+        store, which = self._resources.opened().store, arguments.sessions(space, metadata)
+        named, listed = arguments.names(words, "words"), list[types.Family]()
+        async for family in find.list_families(store, named, which, apart=apart):
+            listed.append(family)
+            if len(listed) == most:
+                break
+        return listed
+
     async def import_chats(
         self,
         conversations: Iterable[Conversation],
@@ -338,8 +373,8 @@ class AsyncMemory(Brief):
 
         ``on_progress`` is called after every conversation, on the event loop's thread.
 
-        Raises what reading raises, ClosedError, and what ``append`` raises. Conversations
-        before that are imported then; the same call can be repeated.
+        Raises what reading the file raises, ClosedError, and what ``append`` raises. The
+        conversations before the failed one stay imported; repeat the call to import the rest.
         """
         from hiermem.changes.change import edit
         from hiermem.log.import_chats import import_chats
@@ -373,9 +408,7 @@ class AsyncMemory(Brief):
         *,
         strategy: UpdateStrategy = "incremental",
         on_progress: Callable[[types.BatchProgress], object] | None = None,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
+        limits: Limits | None = None,
         search_index: bool = False,
         dry_run: Literal[False] = False,
     ) -> types.BatchReport: ...
@@ -386,9 +419,7 @@ class AsyncMemory(Brief):
         *,
         strategy: UpdateStrategy = "incremental",
         on_progress: Callable[[types.BatchProgress], object] | None = None,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
+        limits: Limits | None = None,
         search_index: bool = False,
         dry_run: Literal[True],
     ) -> types.UpdatePlan: ...
@@ -398,16 +429,14 @@ class AsyncMemory(Brief):
         *,
         strategy: UpdateStrategy = "incremental",
         on_progress: Callable[[types.BatchProgress], object] | None = None,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
+        limits: Limits | None = None,
         search_index: bool = False,
         dry_run: bool = False,
     ) -> types.BatchReport | types.UpdatePlan:
         """Update every session that needs it; with ``strategy="full"`` re-pack every session.
 
-        Several sessions are updated at once, the longest due first. ``max_calls``, ``max_tokens``
-        and ``deadline`` (seconds) are caps on all sessions together. What a call that was killed,
+        Several sessions are updated at once, the longest due first. ``limits`` are those of all
+        sessions together. What a call that was killed,
         or met a cap, has left is made by the next. An error that ends one session's update is
         listed in the report and does not end the others. With ``search_index`` the index over all
         sessions is made ready too, which the first search over them would do. With ``dry_run`` the
@@ -420,9 +449,7 @@ class AsyncMemory(Brief):
         from hiermem.work.turns import update_all
 
         arguments.one_of(strategy, "strategy", ("incremental", "full"))
-        arguments.run(
-            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, on_progress=on_progress
-        )
+        limits = arguments.run(limits, on_progress=on_progress)
         arguments.switch(search_index, "search_index")
         arguments.switch(dry_run, "dry_run")
         resources = self._resources
@@ -432,9 +459,7 @@ class AsyncMemory(Brief):
             resources.store,
             strategy=strategy,
             on_progress=on_progress,
-            max_calls=max_calls,
-            max_tokens=max_tokens,
-            deadline=deadline,
+            limits=limits,
             search_index=search_index,
             dry_run=dry_run,
         )
@@ -442,9 +467,7 @@ class AsyncMemory(Brief):
     def worker(
         self,
         *,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
+        limits: Limits | None = None,
         poll: float = 1.0,
         all_tenants: bool = False,
     ) -> AsyncWorker:
@@ -458,13 +481,12 @@ class AsyncMemory(Brief):
         takes a memory that opened its store, and raises UsageError otherwise.
 
         ``async with`` (or ``with``) or ``start()`` starts the worker; it stops with this memory at
-        the latest. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after the start) are
-        caps on all its work. ``poll`` is the time between two looks for work, in seconds. Several
-        workers, in one process or in many, share the work.
+        the latest. ``limits`` are those of all its work. ``poll`` is the time between two looks for
+        work, in seconds. Several workers, in one process or in many, share the work.
 
         Raises ClosedError.
         """
-        arguments.run(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
+        limits = arguments.run(limits)
         resources = self._resources
         if arguments.switch(all_tenants, "all_tenants"):
             self._whole_store("has a worker for all tenants")
@@ -474,9 +496,7 @@ class AsyncMemory(Brief):
             resources.store,
             handles=None if resources.parent is not None else resources.handles,
             all_tenants=resources.handles if all_tenants else None,
-            max_calls=max_calls,
-            max_tokens=max_tokens,
-            deadline=deadline,
+            limits=limits,
             poll=arguments.seconds(poll, "poll"),
             opened=resources.opened,
         )
@@ -616,7 +636,7 @@ class AsyncMemory(Brief):
 
     async def copy_to(
         self,
-        target: str | PathLike[str] | protocols.Store,
+        target: str | PathLike[str] | StoreLike,
         *,
         session: str | None = None,
         space: str | None = None,

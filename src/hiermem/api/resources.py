@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hiermem.handle import Handle, Handles
     from hiermem.prompts.template import PromptTemplate
     from hiermem.protocols import LLM, Store
-    from hiermem.summaries.run import Shared
+    from hiermem.summaries.node import Shared
 
 _log = logging.getLogger("hiermem.memory")
 
@@ -84,7 +84,7 @@ class Resources:
     @property
     def shared(self) -> Shared:
         """The models and prompts of an update."""
-        from hiermem.summaries.run import Shared
+        from hiermem.summaries.node import Shared
 
         return Shared(self.llm, self.fallback, self.prompts, bank_policy=self.bank_policy)
 

@@ -1,5 +1,6 @@
 """The values that calls return and that callbacks receive: further names of ``hiermem.types``."""
 
+from hiermem.api.find import Family as Family
 from hiermem.api.sync import Graph as Graph
 from hiermem.api.sync import Manager as Manager
 from hiermem.api.sync import Worker as Worker

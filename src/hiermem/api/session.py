@@ -17,7 +17,7 @@ from hiermem import arguments, types
 from hiermem.api.resources import Resources
 from hiermem.calls.limits import Prices
 from hiermem.changes.receipts import EditReport, ForkHandling, Receipt
-from hiermem.config import ExtractionOptions, HierarchyConfig, UpdateStrategy, replaced
+from hiermem.config import ExtractionOptions, HierarchyConfig, Limits, UpdateStrategy, replaced
 from hiermem.context import read, select, selection
 from hiermem.context.profile import ContextProfile
 from hiermem.errors import UsageError
@@ -214,9 +214,7 @@ class AsyncSession(Brief):
         strategy: UpdateStrategy = "incremental",
         wait: bool = True,
         on_progress: Callable[[types.UpdateProgress], object] | None = None,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
+        limits: Limits | None = None,
         concurrency: int | None = None,
         batch_delay: float | None = None,
         config: HierarchyConfig | None = None,
@@ -231,9 +229,7 @@ class AsyncSession(Brief):
         strategy: UpdateStrategy = "incremental",
         wait: bool = True,
         on_progress: Callable[[types.UpdateProgress], object] | None = None,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
+        limits: Limits | None = None,
         concurrency: int | None = None,
         batch_delay: float | None = None,
         config: HierarchyConfig | None = None,
@@ -247,9 +243,7 @@ class AsyncSession(Brief):
         strategy: UpdateStrategy = "incremental",
         wait: bool = True,
         on_progress: Callable[[types.UpdateProgress], object] | None = None,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
+        limits: Limits | None = None,
         concurrency: int | None = None,
         batch_delay: float | None = None,
         config: HierarchyConfig | None = None,
@@ -264,11 +258,9 @@ class AsyncSession(Brief):
         With ``config`` it is built under that configuration, which is then the session's.
 
         With ``wait=False`` the call returns when level 1 is made, or at once and with an empty
-        report if the model is remote; the rest follows in the background. ``max_calls``,
-        ``max_tokens`` and ``deadline`` (seconds) end the run before they are exceeded; what is not
-        made stays pending. ``concurrency`` and ``batch_delay`` (seconds) replace those of the
-        memory's UpdatePolicy in this update. With ``dry_run`` the call returns the plan of an
-        update: it asks no model and writes nothing.
+        report if the model is remote; the rest follows in the background. ``concurrency`` and
+        ``batch_delay`` (seconds) replace those of the memory's UpdatePolicy in this update. With
+        ``dry_run`` the call returns the plan of an update: it asks no model and writes nothing.
 
         ``on_progress`` is called after every commit, on the event loop's thread. It must return
         soon. In the blocking API that is a thread of the memory's own, from which any call of the
@@ -279,9 +271,7 @@ class AsyncSession(Brief):
 
         if level is not None:
             arguments.whole(level, "level", least=1)
-        arguments.run(
-            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, on_progress=on_progress
-        )
+        limits = arguments.run(limits, on_progress=on_progress)
         arguments.one_of(strategy, "strategy", ("incremental", "full"))
         arguments.switch(wait, "wait")
         arguments.switch(dry_run, "dry_run")
@@ -301,39 +291,30 @@ class AsyncSession(Brief):
         if dry_run:
             return await run(resources.shared, level=level, dry_run=True)
 
-        async def made(level: int | None, **caps: Any) -> types.UpdateReport:
-            updated = run(resources.shared, level=level, on_progress=on_progress, **caps)
+        async def made(level: int | None, limits: Limits) -> types.UpdateReport:
+            updated = run(resources.shared, level=level, on_progress=on_progress, limits=limits)
             report = cast("Awaitable[types.UpdateReport]", updated)
-            return await ahead.with_index(handle, self.id, report, within=caps.get("deadline"))
+            return await ahead.with_index(handle, self.id, report, within=limits.deadline)
 
-        async def made_and_embedded(**caps: Any) -> None:
-            await made(level, **caps)
+        async def made_and_embedded(limits: Limits) -> None:
+            await made(level, limits)
             resources.embed_behind(self.id)
 
         if resources.shared.llm.remote and not wait:
-            caps = {"max_calls": max_calls, "max_tokens": max_tokens, "deadline": deadline}
-            resources.behind(made_and_embedded(**caps))
+            resources.behind(made_and_embedded(limits))
             from hiermem.summaries.reports import UpdateReport
 
             return UpdateReport()
         began = time.monotonic()
-        report = await made(
-            level if wait else 1, max_calls=max_calls, max_tokens=max_tokens, deadline=deadline
-        )
+        report = await made(level if wait else 1, limits)
         if wait:
             resources.embed_behind(self.id)
         elif (level is None or level > 1) and report.stopped is None:
-            # Both parts together are one update: the second gets what the first left of the caps.
-            spent = {
-                "max_calls": (max_calls, report.calls),
-                "max_tokens": (max_tokens, report.tokens),
-                "deadline": (deadline, time.monotonic() - began),
-            }
-            left = {
-                name: max(0, cap - used) for name, (cap, used) in spent.items() if cap is not None
-            }
+            # Both parts together are one update: the second gets what the first left.
+            seconds = time.monotonic() - began
+            left = limits.after(calls=report.calls, tokens=report.tokens, seconds=seconds)
             resources.opened()  # it may have been closed meanwhile
-            resources.behind(made_and_embedded(**left))
+            resources.behind(made_and_embedded(left))
         return report
 
     async def recompress(
@@ -533,9 +514,7 @@ class AsyncSession(Brief):
         options: ExtractionOptions | None = None,
         *,
         on_progress: Callable[[types.ExtractionProgress], object] | None = None,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
+        limits: Limits | None = None,
     ) -> types.ExtractionReport:
         """Extract one TriVector from the session: its graph, its open points and its direction.
 
@@ -543,17 +522,16 @@ class AsyncSession(Brief):
         In the blocking API, ``on_progress`` is called on a thread of the memory's own, from which
         any call of the memory raises UsageError.
         """
-        from hiermem.api.extractor import SemanticGraphExtractor
+        from hiermem.extraction.extract import extract
 
-        resources = self._resources
-        extractor = SemanticGraphExtractor.over(self._handle, resources.llm, resources.prompts)
-        return await extractor.execute_tri_vector_extraction(
+        return await extract(
+            self._handle,
             self.id,
-            options,
+            llm=self._resources.llm,
+            options=arguments.optional(options, "options", ExtractionOptions),
+            prompts=self._resources.prompts,
             on_progress=on_progress,
-            max_calls=max_calls,
-            max_tokens=max_tokens,
-            deadline=deadline,
+            limits=arguments.run(limits, on_progress=on_progress),
         )
 
     async def tri_vector(self) -> types.TriVector | None:
@@ -655,17 +633,13 @@ class AsyncSession(Brief):
 
         Raises ConflictError, and NotFoundError where ``at`` lies beyond the last message.
         """
-        from hiermem.search import ahead
-
         if at is not None:
             arguments.whole(at, "at")
         about = self._about.of_fork(check_name(new_id, what="new_id"))
         if title is not None:
             title = check(title, what="title", cap=MAX_NAME)
         about = replace(about, title=title, participants=())
-        source = await self._handle.record(self.id)
         await ingest.fork(self._handle, self.id, about.id, at=at, title=about.title)
-        await ahead.share_index(self._handle, source, about.id)
         return AsyncSession(self._resources, about)
 
     # -- Reading

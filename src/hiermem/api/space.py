@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from hiermem import arguments, types
 from hiermem.api.resources import Resources
 from hiermem.changes.receipts import Receipt
+from hiermem.config import Limits
 from hiermem.text.policy import MAX_CONTENT, check
 from hiermem.types.brief import Brief
 
@@ -82,9 +83,7 @@ class AsyncSpace(Brief):
         self,
         *,
         dry_run: bool = False,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
+        limits: Limits | None = None,
     ) -> types.ConsolidationResult:
         """Have the model write the live notes into the bank, oldest first; return what was done.
 
@@ -92,24 +91,21 @@ class AsyncSpace(Brief):
         model is one atomic change: its files, its synthesis and the notes it consumed. The result
         lists the changes that were refused, and the notes that the model placed in no file; those
         notes stay live. With ``dry_run`` the model is
-        asked, but neither the bank nor the notes change. ``max_calls``, ``max_tokens`` and
-        ``deadline`` (seconds) end the run before they are exceeded.
+        asked, but neither the bank nor the notes change.
 
         Raises NotFoundError and ConflictError for the space, and what the store raises.
         """
         from hiermem.bank.consolidate import consolidate
 
         arguments.switch(dry_run, "dry_run")
-        arguments.run(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
+        limits = arguments.run(limits)
         resources = self._resources
         return await consolidate(
             self._context,
             llm=resources.llm,
             prompts=resources.prompts,
             dry_run=dry_run,
-            max_calls=max_calls,
-            max_tokens=max_tokens,
-            deadline=deadline,
+            limits=limits,
         )
 
     async def rules(self) -> str:

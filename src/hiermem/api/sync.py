@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial, wraps
 from inspect import signature
 from types import FunctionType, MethodType
@@ -32,7 +32,9 @@ from hiermem.errors import ClosedError, ForkedProcessError, StoreError, UsageErr
 from hiermem.extraction.tenant_graph import AsyncGraph
 from hiermem.log import append as ingest
 from hiermem.process import HomeProcess, new_event_loop
+from hiermem.records.store import StoreLike
 from hiermem.types.brief import Brief
+from hiermem.types.tree import ALL, Scope
 from hiermem.work.worker import AsyncWorker
 
 T = TypeVar("T")
@@ -204,9 +206,7 @@ def blocking(
 
     @wraps(method)
     def call(self: BlockingFacade[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with _named(method, call):
-            waiting = method(self._inner, *args, **kwargs)
-        return self._thread.call(waiting)
+        return self._thread.call(method(self._inner, *args, **kwargs))
 
     return call
 
@@ -221,9 +221,7 @@ def blocking_as(
 
     @wraps(method)
     def call(self: BlockingFacade[A], /, *args: P.args, **kwargs: P.kwargs) -> B:
-        with _named(method, call):
-            made = method(self._inner, *args, **kwargs)
-        return answer(self._thread, made)
+        return answer(self._thread, method(self._inner, *args, **kwargs))
 
     _returns(call, answer)
     return call
@@ -235,12 +233,10 @@ def opening(method: Callable[P, Awaitable[AsyncMemory]]) -> classmethod[Memory, 
     @wraps(cast("MethodType", method).__func__)
     def call(cls: type[Memory], /, *args: P.args, **kwargs: P.kwargs) -> Memory:
         async def opened() -> AsyncMemory:
-            return await waiting
+            return await method(*args, **kwargs)
 
-        with _named(AsyncMemory, Memory):
-            waiting = method(*args, **kwargs)
-            memory = cls.__new__(cls)
-            memory._start(opened())  # noqa: SLF001 - a constructor of this very class
+        memory = cls.__new__(cls)
+        memory._start(opened())  # noqa: SLF001 - a constructor of this very class
         return memory
 
     _returns(call, Self)
@@ -251,18 +247,6 @@ def _returns(call: Callable[..., Any], kind: Any) -> None:
     """Let ``help`` and ``get_type_hints`` show what a derived method returns."""
     call.__annotations__ = {**call.__annotations__, "return": kind}
     call.__dict__["__signature__"] = signature(call).replace(return_annotation=kind)
-
-
-@contextmanager
-def _named(method: Callable[..., Any], call: Callable[..., Any]) -> Iterator[None]:
-    """Let the error of a wrong argument name the call that was made, not the asynchronous one."""
-    try:
-        yield
-    except TypeError as error:
-        said = str(error).replace(method.__qualname__, call.__qualname__)
-        if said == str(error):
-            raise
-        raise TypeError(said) from None
 
 
 async def _called(function: Callable[[], T]) -> T:
@@ -458,7 +442,7 @@ class Memory(BlockingFacade[AsyncMemory]):
     def __init__(
         self,
         *,
-        store: protocols.Store,
+        store: StoreLike,
         tenant: str = "default",
         llm: protocols.ModelLike | None = None,
         embedder: protocols.Embedder | None = None,
@@ -476,8 +460,7 @@ class Memory(BlockingFacade[AsyncMemory]):
             config=config,
             **settings,
         )
-        with _named(AsyncMemory, Memory):
-            self._start(_called(build))
+        self._start(_called(build))
 
     open = opening(AsyncMemory.open)
 
@@ -526,6 +509,12 @@ class Memory(BlockingFacade[AsyncMemory]):
         """The graph of everything that was extracted for this tenant."""
         return Graph(self._thread, self._inner.graph)
 
+    def find(self, name: str, *, space: Scope = ALL, whole: bool = False) -> Session:
+        """Return the session that people call so; see ``AsyncMemory.find``."""
+        return Session(
+            self._thread, self._thread.call(self._inner.find(name, space=space, whole=whole))
+        )
+
     session = blocking_as(AsyncMemory.session, Session)
     space = blocking_as(AsyncMemory.space, Space)
     spaces = blocking(AsyncMemory.spaces)
@@ -533,6 +522,7 @@ class Memory(BlockingFacade[AsyncMemory]):
     join = blocking(AsyncMemory.join)
     sessions = blocking(AsyncMemory.sessions)
     count_sessions = blocking(AsyncMemory.count_sessions)
+    families = blocking(AsyncMemory.families)
     search = blocking(AsyncMemory.search)
     recall = blocking(AsyncMemory.recall)
     import_chats = blocking(AsyncMemory.import_chats)

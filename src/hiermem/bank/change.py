@@ -32,7 +32,7 @@ and no other note failed alone since. Otherwise the model may be at fault.
 One change is one tuple of writes, which the store applies together or not at all. Each write names
 the version that it expects, the figures' version included, so of two changes worked out from one
 state the second writes nothing. A consumed note leaves the live list in the
-same change that adds its texts, its revision and its journal entry: at no moment is a note in both
+same change that adds its texts and its revision: at no moment is a note in both
 or in neither.
 
 Notes are asked about oldest first (``in_order``). A note that answers left out, or that failed
@@ -52,7 +52,7 @@ from hiermem.bank import lines, records, said
 from hiermem.bank.files import Applied
 from hiermem.bank.records import BankState, write_of
 from hiermem.types.bank import BankRevision, BlockedNote, Note, RevisionKind, Source
-from hiermem.types.transaction import NO_COST, Cost, Record, RecordWrite
+from hiermem.types.transaction import Record, RecordWrite
 
 #: How often a note is left out before it waits behind the others.
 LEFT_OUT: Final = 2
@@ -74,26 +74,18 @@ def in_order(notes: Iterable[Note]) -> list[Note]:
     return sorted(notes, key=lambda note: (note.unplaced if waits_behind(note) else 0, note.key))
 
 
-def leading(notes: Sequence[Note], *, behind: int) -> Sequence[Note]:
-    """Return the first notes that may share a request; ``behind`` bounds those that wait behind."""
-    first = list(takewhile(lambda note: not waits_behind(note), notes))
-    return first or notes[:behind]
+def leading(notes: Sequence[Note]) -> Sequence[Note]:
+    """Return the first notes that may share a request; one that waits behind others is alone."""
+    return list(takewhile(lambda note: not waits_behind(note), notes)) or notes[:1]
 
 
 def commit(
-    state: BankState,
-    applied: Applied,
-    *,
-    now: datetime,
-    run_id: str,
-    model: str,
-    llm: str = "",
-    spent: Cost = NO_COST,
+    state: BankState, applied: Applied, *, now: datetime, run_id: str, model: str, llm: str = ""
 ) -> Change:
-    """Return the change that adds an answer to the bank, with its notes, journal and figures.
+    """Return the change that adds an answer to the bank, with its notes and figures.
 
-    ``model`` is the name in the answer, ``llm`` that of the configured model. The cost includes
-    repairs. A message that is left out too often is set aside.
+    ``model`` is the name in the answer, ``llm`` that of the configured model. A message that is
+    left out too often is set aside.
     """
     meta, space, consumed = state.meta, state.space, applied.consumed
     number, most = meta.revision + 1, meta.batch_notes
@@ -110,28 +102,13 @@ def commit(
         failed_alone="",
     )
     keys = tuple(note.key for note in consumed)
-    entry = records.JournalEntry(
-        meta.consolidations,
-        run_id,
-        now,
-        notes=keys,
-        created=applied.created,
-        updated=applied.updated,
-        model=model,
-        calls=spent.calls,
-        tokens_in=spent.tokens_in,
-        tokens_out=spent.tokens_out,
-    )
     after, revised = _revise(
-        replace(state, meta=meta),
+        replace(state, meta=meta, origins={**state.origins, **applied.origins}),
         BankRevision(number, "consolidation", now, run_id=run_id, model=model, notes=keys),
         texts=applied.texts,
         synthesis=applied.synthesis,
     )
-    key = records.number_key(entry.number)
-    writes = [write_of(records.CONSOLIDATION, space, key, records.journal_body(entry), expected=0)]
-    for line, origin in applied.origins.items():
-        writes.append(records.origin_write(space, line, origin))
+    writes = [records.origin_write(space, *each) for each in applied.origins.items()]
     for note in consumed:
         if note.failures or note.unplaced:
             writes.append(write_of(records.BLOCKED, space, note.key))
@@ -229,10 +206,7 @@ def forget_lines(
 
 
 def failed(
-    state: BankState,
-    notes: Sequence[Note],
-    *,
-    llm: str,
+    state: BankState, notes: Sequence[Note], *, llm: str
 ) -> tuple[BlockedNote | None, tuple[RecordWrite, ...]]:
     """Return the writes for notes whose answers were all refused, and the note that they block.
 
@@ -242,8 +216,6 @@ def failed(
     """
     space, meta = state.space, state.meta
     if len(notes) > 1:
-        if waits_behind(notes[0]):
-            return None, ()
         meta = replace(meta, batch_notes=len(notes) // 2)
         return None, (_meta_write(replace(state, meta=meta)),)
     (note,) = notes

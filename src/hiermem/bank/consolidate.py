@@ -2,7 +2,7 @@
 
 ::
 
-    notes -> batch -> answer -> judged -> committed: texts, notes, revision, journal, figures
+    notes -> batch -> answer -> judged -> committed: texts, notes, revision, figures
       ^________________________________________|            all at once, under the claim
 
 A note leaves the live list in the same write that stores its result. If a failure, a cap, a
@@ -30,16 +30,16 @@ from hiermem.bank.records import subject_of
 from hiermem.bank.result import ConsolidationTally
 from hiermem.bank.space import clean
 from hiermem.bank.store import SpaceContext, bank_claim
-from hiermem.calls import limits
 from hiermem.calls.answers import Accepted
 from hiermem.calls.budget import Budget
 from hiermem.calls.call import ask_until_fit
 from hiermem.calls.claim import ClaimLostError
 from hiermem.calls.failures import cause_of
+from hiermem.calls.limits import answer_tokens, threshold
 from hiermem.calls.rate_limit import rate_limiter
 from hiermem.calls.retry import retry_store, shielded
 from hiermem.calls.run import CallState, RecordClaim, Run
-from hiermem.config import BankPolicy
+from hiermem.config import BankPolicy, Limits
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLM
 from hiermem.summaries.reports import UpdatePlan
@@ -48,10 +48,10 @@ from hiermem.types.transaction import Attempt, Cost, RecordWrite, RunRecord
 
 #: The name of the prompt of a batches.
 TEMPLATE: Final = "consolidate"
-#: Tokens reserved for the answer of a remote model (six files of a page each), and the most if the
-#: notes of one request need more.
+#: Tokens reserved for the answer of a remote model: six files of a page each.
 _ANSWER: Final = 8_192
-_LONGEST_ANSWER: Final = 16_384
+#: How many messages of a conversation a run takes for each note.
+_MESSAGES: Final = 2
 #: Tokens of a synthesis, as a plan counts them.
 _SYNTHESIS: Final = 200
 _LOST: Final = "its claim ran out and another run took over; what was not committed is not kept"
@@ -64,9 +64,7 @@ async def consolidate(
     llm: LLM,
     prompts: Mapping[str, PromptTemplate | str] | None = None,
     dry_run: bool = False,
-    max_calls: int | None = None,
-    max_tokens: int | None = None,
-    deadline: float | None = None,
+    limits: Limits | None = None,
     parents: tuple[Budget, ...] = (),
 ) -> ConsolidationResult:
     """Consolidate the oldest notes of a space; return the result.
@@ -74,13 +72,13 @@ async def consolidate(
     In a space that learns, what its people said is among them.
 
     A dry run asks the model too, since nothing else shows the difference, and journals the calls;
-    it writes nothing else. The caps (``deadline`` in seconds from now) end the run before they are
-    exceeded; earlier commits stay. Without waiting notes nothing is asked and nothing is written.
+    it writes nothing else. Earlier commits stay if the ``limits`` end the run. Without waiting
+    notes nothing is asked and nothing is written.
 
     Raises NotFoundError and ConflictError for the space, ConfigError for an
     impossible limit, and the store's errors. A model's failure is in the result.
     """
-    await space.rules()
+    learns = (await space.rules()).learn
     handle, policy, subject = space.handle, space.policy, subject_of(space.name)
     run_id = uuid.uuid4().hex
     run = _Consolidation(
@@ -94,17 +92,12 @@ async def consolidate(
         compare_clocks=partial(handle.compare_clocks, lease=handle.update_policy.lease),
         llm=llm,
         counter=handle.counter,
-        budget=Budget(
-            max_calls=max_calls,
-            max_tokens=max_tokens,
-            deadline=deadline,
-            parents=(*parents, *handle.caps(subject)),
-        ),
+        budget=Budget(limits=limits, parents=(*parents, *handle.caps(subject))),
         rate_limiter=rate_limiter(llm, handle.update_policy),
         call_timeout=policy.call_timeout,
         retries=handle.update_policy.retries,
         policy=policy,
-        settings=_settings(space, llm, prompts),
+        settings=_settings(space, llm, prompts, learns=learns),
         claim=None if dry_run else bank_claim(space, run_id),
         space=space,
     )
@@ -116,7 +109,8 @@ async def plan(space: SpaceContext, *, llm: LLM) -> UpdatePlan:
     state, unlearnt = await space.state(), await space.unlearnt()
     waiting = [*await space.live_notes(), *unlearnt.notes]
     queue = change.in_order(note for note in waiting if note.state == "live")
-    settings, total = _settings(space, llm, None), UpdatePlan()
+    settings = _settings(space, llm, None, learns=state.rules.learn)
+    total = UpdatePlan()
     while queue:
         batch = await asyncio.to_thread(batches.next_batch, state, queue, settings)
         if not isinstance(batch, NoteBatch):
@@ -129,17 +123,21 @@ async def plan(space: SpaceContext, *, llm: LLM) -> UpdatePlan:
 
 
 def _settings(
-    space: SpaceContext, llm: LLM, prompts: Mapping[str, PromptTemplate | str] | None
+    space: SpaceContext,
+    llm: LLM,
+    prompts: Mapping[str, PromptTemplate | str] | None,
+    *,
+    learns: bool,
 ) -> batches.BatchSettings:
     policy, window = space.policy, llm.context_window
-    answer = partial(limits.answer_tokens, policy, window=window, live=llm.remote)
     return batches.BatchSettings(
         shipped.load_named(TEMPLATE, prompts),
         space.handle.counter,
-        answer=answer(remote=_ANSWER),
-        tokens=limits.threshold(policy, window),
-        notes=policy.max_notes,
-        longest_answer=answer(remote=_LONGEST_ANSWER),
+        answer=answer_tokens(policy, window=window, live=llm.remote, remote=_ANSWER),
+        tokens=threshold(policy, window),
+        # Messages are short.
+        notes=policy.max_notes * (_MESSAGES if learns else 1),
+        is_local=not llm.remote,
         temperature=policy.temperature,
         file_tokens=policy.file_tokens,
         page_tokens=policy.page_tokens,
@@ -150,8 +148,7 @@ def _settings(
 class _Consolidation(Run[NoteBatch]):
     """One run. ``claim`` is its claim on the bank, None for a dry run, which changes nothing.
 
-    A lost claim is not taken again in the middle of a run. ``behind`` is the most notes of the next
-    request that wait behind others: one, and twice as many after each such request that succeeds.
+    A lost claim is not taken again in the middle of a run.
     """
 
     policy: BankPolicy
@@ -160,7 +157,6 @@ class _Consolidation(Run[NoteBatch]):
     space: SpaceContext
     tally: ConsolidationTally = field(init=False)
     live_notes: list[Note] = field(init=False, default_factory=list[Note])
-    behind: int = field(init=False, default=1)
     unlearnt: said.Unlearnt = field(init=False, default_factory=said.Unlearnt)
     report: ConsolidationResult | None = field(init=False, default=None)
     _opened: float = field(init=False, default_factory=time.monotonic)
@@ -227,7 +223,9 @@ class _Consolidation(Run[NoteBatch]):
                 # If the space was erased since the check, no other run holds it.
                 exists = await self.space.still_exists()
                 report = None if exists else await self._nothing_to_do()
-                return report or result.busy(self.tally, remaining=len(self.live_notes))
+                busy = "Another run is writing this bank; nothing was done"
+                waiting = len(self.live_notes)
+                return report or result.without_work(self.tally, "busy", busy, waiting)
             if self.claim is not None and (await self.space.rules()).learn:
                 await clean(self.space, self.claim)
             # Notes that were read before the claim was taken may have been consumed since.
@@ -248,18 +246,16 @@ class _Consolidation(Run[NoteBatch]):
         self.tally = ConsolidationTally(state, state)
         if self.live_notes:
             return None
-        return result.idle(self.tally, blocked=len(live), dry_run=self.dry)
+        aside = f"; {len(live)} set aside" if live else ""
+        message = f"No new notes to consolidate{aside}"
+        return replace(result.without_work(self.tally, "nothing_to_do", message), dry_run=self.dry)
 
     async def _consolidate_all(self) -> None:
         """Consolidate the notes in their order until all are done or something stops the run."""
-        queue = self.live_notes[: self.policy.max_notes]
+        queue = self.live_notes[: self.settings.notes]
         while queue and not self.tally.stopped:
             batch = await asyncio.to_thread(
-                batches.next_batch,
-                self.tally.state,
-                queue,
-                self.settings,
-                behind=self.behind,
+                batches.next_batch, self.tally.state, queue, self.settings
             )
             if isinstance(batch, str):
                 self.tally.stopped = batch
@@ -268,14 +264,11 @@ class _Consolidation(Run[NoteBatch]):
                     self.tally.blocked.append(BlockedNote(batch.key, batch.agent, "too_large"))
                 queue = queue[1:]
             else:
-                settings = self.settings
                 # A task of the run, so that an answer is still committed after a cancellation.
                 task = self.spawn(self._consolidate_batch(batch))
                 await asyncio.wait([task])
                 task.result()
-                # If the limits were lowered, the same notes are asked about again.
-                if self.settings is settings:
-                    queue = queue[len(batch.notes) :]
+                queue = queue[len(batch.notes) :]
 
     async def _consolidate_batch(self, batch: NoteBatch) -> None:
         """Consolidate one batch: ask, and commit the result."""
@@ -291,13 +284,7 @@ class _Consolidation(Run[NoteBatch]):
             tally.stopped = "what was said was changed meanwhile; run it again"
             return
         after, writes = change.commit(
-            tally.state,
-            applied,
-            now=self.now(),
-            run_id=self.run_id,
-            model=model,
-            llm=self.llm.name,
-            spent=state.spent,
+            tally.state, applied, now=self.now(), run_id=self.run_id, model=model, llm=self.llm.name
         )
         consumed = [note.key for each in (*tally.taken, applied) for note in each.consumed]
         writes = (*writes, *said.progress(self.space.name, self.unlearnt, consumed))
@@ -306,7 +293,6 @@ class _Consolidation(Run[NoteBatch]):
             tally.state = after
             tally.taken.append(applied)
             tally.unplaced += applied.unplaced
-            self.behind *= 2 if change.waits_behind(batch.notes[0]) else 1
 
     async def _still_said(self, batch: NoteBatch) -> bool:
         """Return whether the messages of a batch still say what they said."""
@@ -330,17 +316,9 @@ class _Consolidation(Run[NoteBatch]):
         except ClaimLostError:
             tally.stopped = await self._lost_reason()
         except errors.ModelError as error:
-            # An overflow or a refusal is about this request, so a smaller one may pass.
-            fitting, why = None, f"the model call failed: {cause_of(error)[1]}"
-            if error.kind == "overflow":
-                fitting = await asyncio.to_thread(
-                    batches.reduced_limits, tally.state, batch, self.settings
-                )
-            elif error.kind == "permanent":
-                fitting = batches.usual_answer(batch, self.settings)
-            if fitting is not None:
-                self.settings = fitting
-            elif error.kind in ("overflow", "refused"):
+            why = f"the model call failed: {cause_of(error)[1]}"
+            # It is about this request: one with fewer notes may pass.
+            if error.kind in ("overflow", "refused"):
                 await self._failed(batch, why)
             else:
                 tally.stopped = why

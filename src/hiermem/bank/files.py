@@ -12,20 +12,20 @@ could say what it took in. If an answer names no note at all, the accepted files
 if no file was meant to change, the synthesis does. If every intended change is refused, no note is
 consumed.
 
-A file too long to be written anew is only added to: the answer's text is put at its end.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from hiermem.bank import lines, sections
 from hiermem.bank.prompt import BankAnswer, FileAnswer, NoteBatch
-from hiermem.bank.rules import check_file_name
+from hiermem.bank.rules import PAST, check_file_name
+from hiermem.bank.said import is_said
 from hiermem.bank.sections import MAX_FILE, lines_of, lost_lines, tidy, visible
 from hiermem.calls.answers import blank
 from hiermem.types.bank import LineOrigin, Note, Origins
@@ -36,11 +36,6 @@ AnswerFault: TypeAlias = Literal["form", "names", "notes", "content", "loss", "s
 MAX_SYNTHESIS: Final = 65_536
 #: The name of a missing file in a diff.
 _NONE: Final = "/dev/null"
-#: A page is asked for again only if it is so many times too long; else its oldest lines move.
-_OVER: Final = 1.25
-#: Up to this product of their line counts, two texts are compared line by line.
-_MOST_COMPARED: Final = 4_000_000
-_CONTEXT: Final = 3
 #: The lines, and the share of a file's lines, of which no more may disappear at once.
 _LOST_LINES: Final = 5
 _LOST_SHARE: Final = 0.5
@@ -50,6 +45,8 @@ _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _WRAPPERS: Final = frozenset({"```markdown", "```md"})
 #: Why a note goes into no file if an answer that names no notes changes none.
 IN_SYNTHESIS: Final = "in the synthesis"
+#: Why a message goes into no file if an answer does not name it.
+NOTHING: Final = "nothing lasting"
 #: The name and the position of a problem that concerns no single file.
 _ANSWER: Final = "the answer"
 _WHOLE_ANSWER: Final = -1
@@ -60,16 +57,18 @@ class AnswerError(Exception):
     """A problem with the file at ``position`` in an answer, or with the whole answer if -1.
 
     ``file`` is the file's name if it is one of the bank's, and otherwise a description. ``detail``
-    says what would be right and holds no text of the answer.
+    says what would be right and holds no text of the answer; ``lines`` are the answer's lines that
+    it is about, for the model alone.
     """
 
     fault: AnswerFault
     detail: str
     file: str = _ANSWER
     position: int = _WHOLE_ANSWER
+    lines: tuple[str, ...] = ()
 
 
-_UNNAMED: Final = AnswerError("notes", "it names no notes; list for each file those in it")
+_UNNAMED: Final = AnswerError("notes", "it names no notes; list those of each file, drop the rest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +116,11 @@ def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[
     problems += wrong_drops
     narrowing = lines.Narrowing(shown.texts, shown.origins, drafts.values())
     problems += _narrow(answer, shown, drafts, takes, narrowing)
-    asked = [_UNNAMED] if shown.rules.learn and drafts and not named else []
+    asked = [_UNNAMED] if shown.rules.learn and not named else []
     meant = _losses(answer, shown, drafts, narrowing, whole=True)
     for position, (lost, of) in meant.items():
-        if lost > _LOST_LINES and lost > _LOST_SHARE * of:
+        is_thinned = shown.rules.learn and answer.bank_files[position].filename == PAST
+        if lost > _LOST_LINES and lost > _LOST_SHARE * of and not is_thinned:
             detail = f"{lost} of its {of} lines are gone; keep what no note contradicts"
             problems.append(
                 AnswerError("loss", detail, answer.bank_files[position].filename, position)
@@ -136,9 +136,15 @@ def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[
             break
         bad |= moved
     if not named:
-        takes = _takes_of_all(answer, shown, accepted, numbers)
+        # A file that changes takes in all notes, any other none.
+        names = [file.filename for file in answer.bank_files]
+        takes = [
+            numbers if n in accepted and accepted[n] != shown.texts.get(name) else set()
+            for n, name in enumerate(names)
+        ]
         if not (any(takes) or bad):
-            drops = dict.fromkeys(numbers, IN_SYNTHESIS)
+            # A synthesis that says what no file says is not taken.
+            drops = dict.fromkeys(numbers, NOTHING if shown.rules.learn else IN_SYNTHESIS)
     placed: set[int] = set().union(*(takes[position] for position in accepted), drops)
     if not placed and not narrowing.refused:
         return None, (*problems, *asked)
@@ -180,25 +186,25 @@ def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[
 
 
 def _page(
-    shown: NoteBatch,
-    taken: Mapping[str, str],
-    synthesis: str,
-    origins: Origins,
+    shown: NoteBatch, taken: Mapping[str, str], synthesis: str, origins: Origins
 ) -> tuple[dict[str, str], str, list[AnswerError]]:
     """Return the changed texts of a page that fits, its synthesis, and whether it was too long."""
     page, count = {**shown.texts, **taken}, shown.request.counter.count
     file, most = shown.file_tokens, shown.page_tokens
     known = {**shown.origins, **origins}
     fitting = lines.bounded(page, known, file=file, page=most, count=count)
-    sizes = [*map(count, page.values())]
-    is_over = max(sizes, default=0) > _OVER * file or sum(sizes) > _OVER * most
+    sizes = {name: count(text) for name, text in page.items()}
+    total = sum(sizes.values())
+    long = [f"{name} has {size:,}" for name, size in sizes.items() if size > lines.OVER * file]
+    if total > lines.OVER * most:
+        long.append(f"all files have {total:,}")
     changed = {name: text for name, text in fitting.items() if text != shown.texts.get(name)}
-    limits = f"at most {file:,} tokens a file and {most:,} in all"
-    too_long = AnswerError("size", f"too long: {limits}; move older lines to past.md")
+    limits = f"{' and '.join(long)} tokens, of at most {file:,} a file and {most:,} in all"
+    too_long = AnswerError("size", f"{limits}; move older lines to past.md, and cut there")
     return (
         changed,
         lines.supported(synthesis, fitting.values()),
-        [too_long] if is_over and fitting != page else [],
+        [too_long] if long and fitting != page else [],
     )
 
 
@@ -217,18 +223,21 @@ def _narrow(
     problems: list[AnswerError] = []
     if not shown.rules.learn:
         return problems
-    refused: list[int] = []
+    refused: dict[int, list[tuple[str, str]]] = {}
     notes = dict(enumerate(shown.notes, 1))
     for position, text in drafts.items():
         name, before = answer.bank_files[position].filename, len(narrowing.refused)
-        support = [notes[number] for number in sorted(takes[position])] or shown.notes
-        drafts[position] = narrowing.narrow(name, text, shown.texts.get(name, ""), support)
-        if left_out := len(narrowing.refused) - before:
-            refused.append(position)
-            detail = f"{left_out} of its lines say a figure, date or name that its notes do not"
-            problems.append(AnswerError("support", detail, name))
+        drafts[position] = narrowing.narrow(name, text, shown.notes)
+        refused[position] = narrowing.refused[before:]
+    for position, text in drafts.items():
+        name, wrong = answer.bank_files[position].filename, refused[position]
+        drafts[position] = narrowing.with_kept(text, shown.texts.get(name, ""), wrong)
+        if wrong:
+            detail = f"{len(wrong)} of its lines say a figure, date or name as its notes do not"
+            quoted = tuple(f"{fact}, in: {line}" for line, fact in wrong)
+            problems.append(AnswerError("support", detail, name, lines=quoted))
     supporting = {key for origin in narrowing.origins.values() for _, _, key in origin.sources}
-    for position in refused:
+    for position in (position for position, wrong in refused.items() if wrong):
         takes[position].intersection_update(
             number for number in set(takes[position]) if notes[number].key in supporting
         )
@@ -250,42 +259,28 @@ def _drafts(answer: BankAnswer, shown: NoteBatch) -> tuple[dict[int, str], list[
     return drafts, problems
 
 
-def _takes_of_all(
-    answer: BankAnswer, shown: NoteBatch, accepted: Mapping[int, str], notes: set[int]
-) -> list[set[int]]:
-    """Return the notes that each file takes in, for an answer that names no notes.
-
-    A file that changes takes in all notes, any other none.
-    """
-    files = answer.bank_files
-    changed = {
-        position
-        for position, text in accepted.items()
-        if text != shown.texts.get(files[position].filename)
-    }
-    return [notes if position in changed else set() for position in range(len(files))]
-
-
 def _drops(
     answer: BankAnswer, shown: NoteBatch, named: Collection[int]
 ) -> tuple[dict[int, str], list[AnswerError]]:
     """Return the reason for each dropped note, and the problems with other drops.
 
-    A note that a file names is not dropped, even if that file is refused.
+    A note that a file names is not dropped, even if that file is refused. A message that no file
+    names says nothing to keep, as most do, so naming it would be a waste.
     """
-    drops: dict[int, str] = {}
+    messages = [number for number, note in enumerate(shown.notes, 1) if is_said(note)]
+    silent = set(messages).difference(named) if named else set()
+    drops = dict.fromkeys(silent, NOTHING)
     problems: list[AnswerError] = []
     for drop in answer.dropped:
         reason = visible(drop.reason).strip()
-        if drop.note > len(shown.notes):
-            wrong = "it drops a note by a number that was not shown"
-        elif blank(reason):
-            wrong = "it drops a note without a reason; say why it goes into no file"
-        else:
-            if drop.note not in named:
-                drops.setdefault(drop.note, reason)
+        known = [number for number in drop.notes if number <= len(shown.notes)]
+        if len(known) < len(drop.notes):
+            problems.append(AnswerError("notes", "it drops a note that was not shown"))
+        if blank(reason):
+            wrong = "it drops notes without a reason; say why they go into no file"
+            problems.append(AnswerError("notes", wrong))
             continue
-        problems.append(AnswerError("notes", wrong))
+        drops |= {number: reason for number in known if number not in named}
     return drops, problems
 
 
@@ -332,26 +327,19 @@ def _draft(file: FileAnswer, shown: NoteBatch, earlier: Collection[str], *, name
         raise AnswerError(
             "content", ("it would become empty; keep its text, as files are never emptied")
         )
-    if current and name in shown.append_only:
-        text = f"{current.rstrip()}\n\n{text}"
     _check_content(text, current or "")
-    if named and not file.notes and _says_more(text, current):
+    # Headings alone of a new file say nothing. Of a space that learns, each line is looked at.
+    is_silent = text == current if current else all(line[:1] == "#" for line in lines_of(text))
+    if named and not (file.notes or shown.rules.learn or is_silent):
         raise AnswerError("notes", "it names no notes; list the numbers of its notes")
     return text
-
-
-def _says_more(text: str, current: str | None) -> bool:
-    """Return whether a file says anything new; headings alone of a new file do not."""
-    if current is not None:
-        return text != current
-    return not all(line.startswith("#") for line in lines_of(text))
 
 
 def _check_content(text: str, current: str) -> None:
     """Refuse content that cannot be the text of a bank file. Raises AnswerError."""
     if len(text) > MAX_FILE:
         raise AnswerError("content", f"it has more than {MAX_FILE:,} characters; make it shorter")
-    if (front := sections.front_matter(text)) and front != sections.front_matter(current):
+    if text.startswith("---\n") > current.startswith("---\n"):
         raise AnswerError("content", "it has front matter; write plain Markdown without it")
     if sections.unclosed(text) and not sections.unclosed(current):
         raise AnswerError("content", "it leaves a code block or comment open; close it")
@@ -386,39 +374,9 @@ def _not_taken(takes: Sequence[set[int]], bad: set[int]) -> tuple[set[int], set[
 
 
 def diff(name: str, before: str, after: str) -> str:
-    """Return the unified diff of one file, "" if nothing changed.
-
-    In very long files the changed stretch is one block, because comparing line by line takes time
-    that grows with the product of their lengths.
-    """
-    old, new = _LINE.findall(before), _LINE.findall(after)
+    """Return the unified diff of one file, "" if nothing changed."""
     old_name, new_name = f"a/{name}" if before else _NONE, f"b/{name}" if after else _NONE
-    if len(old) * len(new) > _MOST_COMPARED:
-        return _one_stretch(old, new, old_name, new_name)
-    return _ended(difflib.unified_diff(old, new, old_name, new_name))
-
-
-def _ended(lines: Iterable[str]) -> str:
-    """Join the lines of a diff, marking a line without a line end."""
+    lines = difflib.unified_diff(_LINE.findall(before), _LINE.findall(after), old_name, new_name)
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
-
-
-def _one_stretch(old: Sequence[str], new: Sequence[str], old_name: str, new_name: str) -> str:
-    """Return a diff that replaces everything between the common beginning and end of two texts."""
-    if old == new:
-        return ""
-    shorter = min(len(old), len(new))
-    start = next((n for n in range(shorter) if old[n] != new[n]), shorter)
-    most = shorter - start
-    end = next((n for n in range(most) if old[-1 - n] != new[-1 - n]), most)
-    first = max(0, start - _CONTEXT)
-    tail = old[len(old) - end :][:_CONTEXT]
-    gone, come = old[start : len(old) - end], new[start : len(new) - end]
-    counts = [start - first + len(lines) + len(tail) for lines in (gone, come)]
-    hunk = f"@@ -{first + 1},{counts[0]} +{first + 1},{counts[1]} @@\n"
-    lines = [" " + line for line in old[first:start]]
-    lines += ["-" + line for line in gone] + ["+" + line for line in come]
-    lines += [" " + line for line in tail]
-    return _ended([f"--- {old_name}\n", f"+++ {new_name}\n", hunk, *lines])

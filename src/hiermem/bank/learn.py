@@ -62,25 +62,21 @@ async def _notes_of(
     before: StoredMessage | None = None
     for begin in range(max(0, start - 1), record.messages, _PAGE):
         end = min(begin + _PAGE, record.messages)
-        inherited: dict[int, StoredMessage] = {}
+        # What a parent still says is learnt there.
+        inherited = set[tuple[int, str]]()
         if parent is not None and begin < record.forked_at:
             shared = min(end, record.forked_at)
             page = await handle.store.messages(parent.id, begin, shared)
-            inherited = {stored.index: stored for stored in page}
+            inherited = {(stored.index, stored.hash) for stored in page if stored.state == "live"}
         for stored in await handle.store.messages(record.id, begin, end):
-            if stored.index >= start and not said.is_inherited(stored, inherited.get(stored.index)):
+            if stored.index >= start and (stored.index, stored.hash) not in inherited:
                 notes += filter(None, [note_of(record.id, stored, before)])
             before = stored
     return notes
 
 
 async def dead_sources(
-    handle: Handle,
-    space: str,
-    identity: str,
-    sources: Iterable[Source],
-    *,
-    for_good: bool = False,
+    handle: Handle, space: str, identity: str, sources: Iterable[Source], *, for_good: bool = False
 ) -> set[Source]:
     """Return the sources of lines that say no more what they said, or left the space.
 

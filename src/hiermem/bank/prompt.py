@@ -15,7 +15,7 @@ decide. The schema is closed, and every list and text has a bound. Nothing here 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from functools import cache
@@ -24,10 +24,11 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from hiermem.bank.rules import Rules
+from hiermem.bank.said import is_said
 from hiermem.calls.answers import MAX_ANSWER, read_object, validated
 from hiermem.calls.limits import request_tokens
 from hiermem.prompts.template import PromptTemplate, fill, marked
-from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
+from hiermem.protocols import ChatMessage, LLMRequest, TokenCounter
 from hiermem.summaries.inputs import Count
 from hiermem.text.measure import canonical_json, day
 from hiermem.types.bank import BankText, LineOrigin, Note, Origins
@@ -45,6 +46,8 @@ REPAIR_ROOM: Final = 320
 #: The longest agent, category or tag that is shown, and the most tags.
 _LONGEST: Final = 120
 _MOST_TAGS: Final = 16
+#: The most refused lines that the model is shown again.
+_MOST_LINES: Final = 6
 _ANONYMOUS: Final = "agent"
 
 
@@ -52,10 +55,9 @@ _ANONYMOUS: Final = "agent"
 class NoteBatch:
     """One request, its notes, and the bank that it shows.
 
-    ``id`` is the id of its journal entries. ``texts`` are the texts of all files; an answer can
-    only add to those of ``append_only``. ``limit`` is the most tokens of the prompt, a repair
-    included. ``origins`` say where the lines of a space that learns come from, whose files
-    have at most ``file_tokens`` each and ``page_tokens`` in all.
+    ``id`` is the id of its journal entries. ``texts`` are the texts of all files. ``limit`` is the
+    most tokens of the prompt, a repair included. ``origins`` say where the lines of a space that
+    learns come from, whose files have at most ``file_tokens`` each and ``page_tokens`` in all.
     """
 
     id: str
@@ -64,7 +66,6 @@ class NoteBatch:
     input_tokens: int
     rules: Rules
     texts: Mapping[str, str]
-    append_only: Collection[str]
     synthesis: str
     limit: int | None = None
     origins: Origins = field(default_factory=dict[str, LineOrigin])
@@ -85,27 +86,16 @@ def request(
     values = {
         "rules": "\n" + marked("rules", bank.rules) + (bank.learning and f"\n{bank.learning}"),
         "files": "".join(file_shown(name, text) for name, text in bank.files),
-        "append_only": "".join(append_only_shown(name, text) for name, text in bank.append_only),
         "missing": "".join(file_shown(name, text) for name, text in bank.missing),
         "synthesis": "\n" + marked("synthesis", bank.synthesis) if bank.synthesis else "",
         "count": f"{len(notes)} note{'' if len(notes) == 1 else 's'}",
         "period": _period(bank.notes),
-        "record": "\n"
-        + marked("notes", "".join(note_line(number, note) for number, note in notes)),
+        "record": "\n" + marked("notes", _notes_shown(notes)),
     }
     return LLMRequest(
         task="consolidate",
         messages=fill(template, values),
-        inputs=tuple(
-            SourceText(
-                index=number,
-                role="user",
-                speaker=_short(note.agent) or _ANONYMOUS,
-                date=day(note.timestamp.astimezone(UTC)),
-                text=note.text,
-            )
-            for number, note in notes
-        ),
+        inputs=(),
         target_tokens=max_tokens,
         max_tokens=max_tokens,
         counter=counter,
@@ -121,7 +111,7 @@ def repair(
 ) -> tuple[ChatMessage, ...]:
     """Return a prompt that asks again and names the faults, in at most ``limit`` tokens.
 
-    If not everything fits, the last faults are omitted. No text of the model is repeated.
+    If not everything fits, the last faults are omitted.
     """
     *before, last = messages
     named = [f"\n- {fault}" for fault in wrong]
@@ -137,31 +127,47 @@ def repair(
     return tuple(messages)
 
 
+def fault(complaint: str, lines: Sequence[str]) -> str:
+    """Write what is wrong with an answer and, as the model sees no earlier answer, which lines."""
+    named = "".join(f"\n  {_short(line)}" for line in lines[:_MOST_LINES])
+    return f"{complaint}:{named}" if named else complaint
+
+
 def tokens(messages: Sequence[ChatMessage], count: Count) -> int:
     """Count a request with its schema."""
     return request_tokens(messages, count) + count(canonical_json(answer_schema()))
 
 
+def _notes_shown(notes: Iterable[tuple[int, Note]]) -> str:
+    """Write the notes; of those that are messages, each day stands once, above them."""
+    shown, last = "", ""
+    for number, note in notes:
+        today = day(note.timestamp.astimezone(UTC)) if is_said(note) else ""
+        shown += f"[{today}]\n" * (today not in ("", last)) + note_line(number, note)
+        last = today
+    return shown
+
+
 def note_line(number: int, note: Note) -> str:
     """Write one note as its line; further lines of its text are indented."""
+    if is_said(note):
+        who = (_short(note.agent) or _ANONYMOUS) + f' after ("{note.context}")' * bool(note.context)
+        return f"#{number} {who}: {_indented(note.text)}\n"
     time = f"{note.timestamp.astimezone(UTC):%Y-%m-%d %H:%M}"
     category = f" [{_short(note.category)}]" if note.category.strip() else ""
     tags = ", ".join(_short(tag) for tag in note.tags[:_MOST_TAGS])
+    who = f"{_short(note.agent) or _ANONYMOUS}{category}{f' ({tags})' if tags else ''}"
+    return f"#{number} {time} {who}: {_indented(note.text)}\n"
+
+
+def _indented(text: str) -> str:
     # Every kind of line end counts; otherwise the next line could pass for another note.
-    text = "\n  ".join(note.text.splitlines())
-    who = _short(note.agent) or _ANONYMOUS
-    who += f' after ("{note.context}")' if note.context else ""
-    return f"#{number} {time} {who}{category}{f' ({tags})' if tags else ''}: {text}\n"
+    return "\n  ".join(text.splitlines())
 
 
 def file_shown(name: str, text: str) -> str:
     """Write a file that an answer may write anew."""
     return "\n" + marked("file", text.rstrip("\n"), name=name)
-
-
-def append_only_shown(name: str, text: str) -> str:
-    """Write a file that an answer can only add to; ``text`` is "" if only its name is shown."""
-    return "\n" + marked("append-only file", text.rstrip("\n"), name=name)
 
 
 class _AnswerPart(BaseModel):
@@ -178,9 +184,9 @@ class FileAnswer(_AnswerPart):
 
 
 class DropAnswer(_AnswerPart):
-    """A note that goes into no file, and the reason."""
+    """Notes that go into no file, and the reason."""
 
-    note: _Number
+    notes: Annotated[tuple[_Number, ...], Field(max_length=_MOST_NOTES)]
     reason: Annotated[str, Field(max_length=_LONGEST_REASON)]
 
 
@@ -216,9 +222,19 @@ def _read(value: dict[str, Any]) -> BankAnswer:
         if isinstance(file, dict):
             _leave_out(file, "content", "notes")
             file["action"] = "updated"
-            if isinstance(file.get("notes"), int):
-                file["notes"] = [file["notes"]]
+            _listed(file)
+    drops = value.get("dropped")
+    for drop in drops if isinstance(drops, list) else ():
+        if isinstance(drop, dict):
+            if "note" in drop:
+                drop.setdefault("notes", drop.pop("note"))
+            _listed(drop)
     return validated(value, BankAnswer)
+
+
+def _listed(item: dict[str, Any]) -> None:
+    if isinstance(item.get("notes"), int):
+        item["notes"] = [item["notes"]]
 
 
 def _leave_out(item: dict[str, Any], *names: str) -> None:

@@ -12,7 +12,6 @@
 | ``synthesis`` | | the synthesis |
 | ``meta`` | | the space's figures |
 | ``bank-revision`` | number | what changed in it, and the texts that it wrote |
-| ``consolidation`` | number | which notes went into which model answer, and its cost |
 | ``bank-claim`` | | who consolidates, until when |
 | ``bank-export`` | folder or URL | where the bank was exported to |
 
@@ -21,7 +20,7 @@ id is deleted with that session. All kinds but the first include the space's nam
 
 A record reads back as it was written, or reading raises StoreCorruptError. ``change`` decides which
 writes make one change. ``faults`` trusts nothing that can be worked out again: it compares the
-figures with the journal, the files with the history, and the consumed notes with the live ones.
+figures and the files with the history, and the consumed notes with the live ones.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -55,7 +55,6 @@ LINE: Final = "bank-line"
 SYNTHESIS: Final = "synthesis"
 META: Final = "meta"
 REVISION: Final = "bank-revision"
-CONSOLIDATION: Final = "consolidation"
 CLAIM: Final = "bank-claim"
 EXPORT: Final = "bank-export"
 #: Why a note is among the consumed ones that a space was told to forget.
@@ -63,14 +62,12 @@ FORGOTTEN: Final = "forgotten"
 _ARRIVAL: Final = re.compile(r"Z-(\d{10,19})-[0-9a-f]+\Z")
 #: All kinds that include the space's name.
 KINDS: Final = (
-    SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, LINE, SYNTHESIS, META, REVISION, CONSOLIDATION, CLAIM,
-    EXPORT,
+    SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, LINE, SYNTHESIS, META, REVISION, CLAIM, EXPORT,
 )  # fmt: skip
 #: The kinds of record that a check reads beside the figures, in this order, so that it misses no
 #: note that arrives meanwhile.
 CHECKED: Final = (
-    SEQUENCE, NOTE, BLOCKED, CONSUMED, BANK, SYNTHESIS,
-    REVISION, CONSOLIDATION,
+    SEQUENCE, NOTE, BLOCKED, CONSUMED, BANK, SYNTHESIS, REVISION,
 )  # fmt: skip
 
 
@@ -119,26 +116,6 @@ class BankState:
     origins: Origins = field(default_factory=dict[str, LineOrigin])
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """What one committed answer of a model took in, cost and changed.
-
-    It holds ids, names of files and counts, and no text of a note, a file or a model. ``model`` is
-    the name that the answer bears; ``calls`` and tokens include repairs.
-    """
-
-    number: int
-    run_id: str
-    at: datetime
-    notes: tuple[str, ...]
-    created: tuple[str, ...] = ()
-    updated: tuple[str, ...] = ()
-    model: str = ""
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-
-
 def read_space(record: Record) -> tuple[Rules, datetime]:
     """Return the rules of a space and when it was made."""
 
@@ -146,7 +123,7 @@ def read_space(record: Record) -> tuple[Rules, datetime]:
         rules = replace(read_rules(value["rules"]), person=value["person"], learn=value["learn"])
         return rules, datetime.fromisoformat(value["created"])
 
-    return _read(record, read)
+    return read_body(record, read)
 
 
 def identity(record: Record) -> str:
@@ -178,12 +155,12 @@ def read_state(space: str, rules: Rules, records: Mapping[str, Sequence[Record]]
 
 def read_origins(lines: Iterable[Record]) -> dict[str, LineOrigin]:
     """Return where the lines of a space that learns come from."""
-    return {line.key: _read(line, _origin) for line in lines}
+    return {line.key: read_body(line, _origin) for line in lines}
 
 
 def read_meta(record: Record | None) -> SpaceMeta:
     """Return a space's figures; ``record`` is the one of kind ``meta``, None before any change."""
-    return _read(record, _meta) if record else SpaceMeta()
+    return read_body(record, _meta) if record else SpaceMeta()
 
 
 def live_notes(notes: Iterable[Record], blocked: Iterable[Record]) -> list[Note]:
@@ -195,7 +172,9 @@ def with_trouble(notes: Iterable[Note], blocked: Iterable[Record]) -> list[Note]
     """Return live notes with how often each was left out and failed, and why it is blocked."""
     troubled = {each.key: each for each in blocked}
     return [
-        _read(troubled[note.key], partial(_with_trouble, note)) if note.key in troubled else note
+        read_body(troubled[note.key], partial(_with_trouble, note))
+        if note.key in troubled
+        else note
         for note in notes
     ]
 
@@ -226,15 +205,14 @@ def arrival_of(key: str) -> int | None:
 
 def read_revisions(records: Iterable[Record]) -> list[BankRevision]:
     """Return the bank's revisions, oldest first."""
-    return [_read(record, _revision) for record in records]
+    return [read_body(record, _revision) for record in records]
 
 
-def read_journal(record: Record) -> JournalEntry | None:
-    """Read an entry of the space's journal; None if the record is damaged."""
-    try:
-        return _read(record, _entry)
-    except StoreCorruptError:
-        return None
+def sound_revisions(records: Iterable[Record]) -> Iterator[BankRevision]:
+    """Yield the revisions whose records are not damaged, for an erasure that must not fail."""
+    for record in records:
+        with suppress(StoreCorruptError):
+            yield read_body(record, _revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +227,12 @@ class RevisionTexts:
 
 def read_texts(record: Record) -> RevisionTexts:
     """Return the texts of a revision, from its record of kind ``bank-revision``."""
-    return _read(record, _revision_texts)
+
+    def read(value: dict[str, Any]) -> RevisionTexts:
+        texts = {name: text and str(text) for name, text in value["texts"].items()}
+        return RevisionTexts(int(value["number"]), value["kind"], texts, str(value["synthesis"]))
+
+    return read_body(record, read)
 
 
 def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], str]:
@@ -300,11 +283,7 @@ def new_note(
     again. The note's sources are recorded separately, by ``sources``.
     """
     sequence = arrivals(counter) + 1
-    note = replace(
-        draft,
-        key=note_key(draft.timestamp, sequence, mark),
-        sources=tuple(dict.fromkeys(draft.sources)),
-    )
+    note = replace(draft, key=note_key(draft.timestamp, sequence, mark))
     arrived = counter.version if counter else 0
     return note, (
         write_of(SEQUENCE, space, body=str(sequence), expected=arrived),
@@ -334,14 +313,8 @@ def note_body(note: Note) -> str:
 
 def forgotten(note: Note) -> Note:
     """Return what is kept of a note that was forgotten: that it arrived, and when."""
-    return Note(
-        note.key,
-        "",
-        note.timestamp,
-        state="consumed",
-        consolidation=note.consolidation or 0,
-        dropped_for=FORGOTTEN,
-    )
+    kept = Note(note.key, "", note.timestamp, state="consumed", dropped_for=FORGOTTEN)
+    return replace(kept, consolidation=note.consolidation or 0)
 
 
 def trouble_body(note: Note) -> str:
@@ -398,12 +371,7 @@ def without_lines(
             return None
         return _written({**value, "texts": texts, "synthesis": left})
 
-    return _read(record, stripped)
-
-
-def journal_body(entry: JournalEntry) -> str:
-    """Write an entry of the space's journal as a record's body."""
-    return json.dumps(asdict(entry) | {"at": _time(entry.at)})
+    return read_body(record, stripped)
 
 
 def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
@@ -419,15 +387,8 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
     except StoreCorruptError as error:
         yield str(error)
         return
-    journal: list[JournalEntry] = []
-    for record in records[CONSOLIDATION]:
-        entry = read_journal(record)
-        if entry is None:
-            yield f"the entry {record.key} of its journal is damaged"
-        else:
-            journal.append(entry)
-    # A consumed note in the journal may be gone, because its retention is over.
-    entered = Counter(key for entry in journal for key in entry.notes)
+    # A consumed note in the history may be gone, because its retention is over.
+    entered = Counter(key for revision in revisions for key in revision.notes)
     entered.subtract(key for revision in revisions for key in revision.restored)
     entered = +entered
     waiting = {note.key for note in live}
@@ -439,9 +400,9 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
             yield f"note number {number} arrived, and is neither live nor consumed"
     meta = state.meta
     stated = (meta.consolidations, meta.notes_processed, meta.revision)
-    notes = sum(len(entry.notes) for entry in journal)
-    notes -= sum(len(revision.restored) for revision in revisions)
-    summed = (len(journal), notes, len(revisions))
+    notes = sum(len(revision.notes) - len(revision.restored) for revision in revisions)
+    consolidations = sum(revision.kind == "consolidation" for revision in revisions)
+    summed = (consolidations, notes, len(revisions))
     if stated != summed:
         yield f"its figures say {stated}, its records {summed}"
     if texts != (state.texts, state.synthesis):
@@ -464,37 +425,24 @@ def _note(record: Record) -> Note:
             dropped_for=str(value["dropped"]),
         )
 
-    return _read(record, read)
+    return read_body(record, read)
 
 
 def _with_trouble(note: Note, value: dict[str, Any]) -> Note:
     """Return a live note with what its record of kind ``blocked`` says."""
-    reason = str(value["blocked"])
-    return replace(
-        note,
-        unplaced=int(value["unplaced"]),
-        failures=int(value["failures"]),
-        state="blocked" if reason else "live",
-        blocked_for=reason,
-    )
+    reason, failures = str(value["blocked"]), int(value["failures"])
+    note = replace(note, unplaced=int(value["unplaced"]), failures=failures, blocked_for=reason)
+    return replace(note, state="blocked" if reason else "live")
 
 
 def _meta(value: dict[str, Any]) -> SpaceMeta:
-    last, most = value["last_consolidation"], value["batch_notes"]
-    return SpaceMeta(
-        datetime.fromisoformat(last) if last else None,
-        int(value["consolidations"]),
-        int(value["notes_processed"]),
-        int(value["revision"]),
-        int(most) if most is not None else None,
-        str(value["model"]),
-        str(value["failed_alone"]),
-    )
+    last = value["last_consolidation"]
+    times: dict[str, Any] = {"last_consolidation": datetime.fromisoformat(last) if last else None}
+    return SpaceMeta(**{**value, **times})
 
 
 def _origin(value: dict[str, Any]) -> LineOrigin:
-    sources = tuple((str(name), int(at), str(key)) for name, at, key in value["sources"])
-    return LineOrigin(str(value["since"]), sources)
+    return LineOrigin(value["since"], tuple((name, at, key) for name, at, key in value["sources"]))
 
 
 def _revision(value: dict[str, Any]) -> BankRevision:
@@ -512,35 +460,7 @@ def _revision(value: dict[str, Any]) -> BankRevision:
     )
 
 
-def _revision_texts(value: dict[str, Any]) -> RevisionTexts:
-    texts: dict[str, Any] = {**value["texts"]}
-    return RevisionTexts(
-        int(value["number"]),
-        value["kind"],
-        {name: text if text is None else str(text) for name, text in texts.items()},
-        str(value["synthesis"]),
-    )
-
-
-def _entry(value: dict[str, Any]) -> JournalEntry:
-    notes, created, updated = (
-        tuple(map(str, value[name])) for name in ("notes", "created", "updated")
-    )
-    return JournalEntry(
-        number=int(value["number"]),
-        run_id=str(value["run_id"]),
-        at=datetime.fromisoformat(value["at"]),
-        notes=notes,
-        created=created,
-        updated=updated,
-        model=str(value["model"]),
-        calls=int(value["calls"]),
-        tokens_in=int(value["tokens_in"]),
-        tokens_out=int(value["tokens_out"]),
-    )
-
-
-def _read(record: Record, read: Callable[[dict[str, Any]], T]) -> T:
+def read_body(record: Record, read: Callable[[dict[str, Any]], T]) -> T:
     """Read a record's body with ``read``. Raises StoreCorruptError."""
     try:
         value = json.loads(record.body)

@@ -119,36 +119,25 @@ def result_of(
     )
 
 
-def idle(tally: ConsolidationTally, *, blocked: int, dry_run: bool) -> bank.ConsolidationResult:
-    """Return the result when no note is waiting; ``blocked`` notes are blocked."""
-    aside = f"; {_count(blocked, 'note')} set aside" if blocked else ""
-    message = f"No new notes to consolidate{aside}"
-    result = result_of(tally, remaining=0, dry_run=dry_run)
-    return replace(result, status="nothing_to_do", message=message)
-
-
-def busy(tally: ConsolidationTally, *, remaining: int) -> bank.ConsolidationResult:
-    """Return the result when another run is consolidating the space."""
-    message = "Another run is writing this bank; nothing was done"
-    result = result_of(tally, remaining=remaining, dry_run=False)
-    return replace(result, status="busy", message=message)
+def without_work(
+    tally: ConsolidationTally, status: bank.ConsolidationStatus, message: str, remaining: int = 0
+) -> bank.ConsolidationResult:
+    """Return the result of a run that asked no model."""
+    return replace(
+        result_of(tally, remaining=remaining, dry_run=False), status=status, message=message
+    )
 
 
 def detail(result: bank.ConsolidationResult, *, model: str, unknown: int) -> dict[str, Any]:
     """Return the detail of the run's journal record."""
+    names = ("status", "message", "revision", "lines_removed", "dry_run")
+    lists = ("files_created", "files_updated", "unplaced", "failed")
     return {
         "model": model,
-        "status": result.status,
-        "message": result.message,
-        "revision": result.revision,
-        "files_created": list(result.files_created),
-        "files_updated": list(result.files_updated),
-        "lines_removed": result.lines_removed,
+        **{name: getattr(result, name) for name in names},
+        **{name: list(getattr(result, name)) for name in lists},
         "dropped": [dropped.note for dropped in result.dropped],
-        "unplaced": list(result.unplaced),
         "blocked": [blocked.key for blocked in result.blocked],
-        "failed": list(result.failed),
-        "dry_run": result.dry_run,
         "unknown": unknown,
         **result.metrics,
     }

@@ -5,9 +5,8 @@ An accepted name is one flat name that every file system can hold and no reader 
 and digits of any script, a few marks, and ``.md`` at its end.
 
 The first line with a file's name defines it, and the rest of that line says what the file is for.
-Its sections are the deeper headings below, the headings of a template in a code block, or the
-points of a list below. If there are none, the description itself is used. Only the rules' own words
-are used; nothing is added.
+Its sections are the deeper headings below, or the points of a list below. If there are none, the
+description itself is used. Only the rules' own words are used; nothing is added.
 """
 
 from __future__ import annotations
@@ -53,10 +52,8 @@ _DEVICES: Final = frozenset(
 _RUN: Final = re.compile(r"[^\s`\"'*()<>\[\],;:|{}!?=#~]+")
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
 _POINT: Final = re.compile(r"([ \t]*)(?:[-*+]|\d{1,3}[.)])[ \t]+(.*)$")
-_FENCE: Final = re.compile(r" {0,3}(?:```|~~~)")
 _MARKS: Final = re.compile(r"[*_`\[\]]+")
 _AND: Final = re.compile(r"(?:and|or)\s+", re.IGNORECASE)
-_CODED: Final = re.compile(r"`(#{1,6})[ \t]+([^`]+)`")
 #: One line of the rules: its depth, None for plain text, and its words.
 _RuleLine: TypeAlias = tuple[tuple[int, int] | None, str]
 
@@ -233,20 +230,11 @@ def _defined(text: str, names: Sequence[str]) -> list[RuleFile]:
 
 
 def _read(text: str) -> list[_RuleLine]:
-    """Read each line with its depth: headings above points, points by their indent.
-
-    A heading in a code block belongs to a template and is the deepest.
-    """
+    """Read each line with its depth: headings above points, points by their indent."""
     lines: list[_RuleLine] = []
-    fenced = False
     for raw in text.splitlines():
-        if _FENCE.match(raw):
-            fenced = not fenced
-            lines.append((None, raw))
-        elif match := _HEADING.match(raw):
-            lines.append(((2 if fenced else 0, len(match[1])), match[2]))
-        elif fenced:
-            lines.append((None, raw))
+        if match := _HEADING.match(raw):
+            lines.append(((0, len(match[1])), match[2]))
         elif match := _POINT.match(raw):
             lines.append(((1, len(match[1].expandtabs(4))), match[2]))
         else:
@@ -260,22 +248,17 @@ def _headings(lines: Sequence[_RuleLine], line: int, defined: Collection[int]) -
     The section ends at the next file's line or, if it began with a heading or a point, at the next
     one of the same or a higher level.
     """
-    depth_of_file, first = lines[line]
-    headings = [_heading(words) for _, words in _CODED.findall(first)]
+    depth_of_file, _ = lines[line]
+    headings: list[str] = []
     points: list[str] = []
     for number, (depth, words) in enumerate(lines[line + 1 :], start=line + 1):
         if number in defined or (
             depth_of_file is not None and depth is not None and depth <= depth_of_file
         ):
             break
-        coded = [_heading(code) for _, code in _CODED.findall(words)]
-        if depth is None or coded:
-            headings += coded
-        elif depth[0] != 1:
-            # A template's first line is the file's title, not a section.
-            if depth != (2, 1):
-                headings.append(_heading(words))
-        else:
+        if depth is not None and depth[0] == 0:
+            headings.append(_heading(words))
+        elif depth is not None:
             points.append(_heading(re.split(r"[:：]| [-–—] ", words)[0]))  # noqa: RUF001
     return [heading for heading in (headings or points) if heading]
 

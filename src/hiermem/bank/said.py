@@ -15,16 +15,17 @@ Both include the space's name. They go with their session, and say nothing of wh
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
-from hiermem.bank.records import kind_of
-from hiermem.errors import StoreCorruptError
+from hiermem.bank.records import kind_of, read_body
 from hiermem.text.measure import body, speaker
-from hiermem.text.wishes import own_words, speaks_as
+from hiermem.text.terms import FIRST_PERSON, words
+from hiermem.text.wishes import listed, own_words, speaks_as
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.bank import Note
 from hiermem.types.transaction import Record, RecordWrite
@@ -36,10 +37,12 @@ OTHERS: Final = "another person"
 #: A space is due at so many tokens of words that it did not learn, and so long after the last word.
 _DUE_TOKENS: Final = 20_000
 _DUE_AFTER: Final = timedelta(days=1)
-#: A message of no more characters is shown with the end of what was said before it.
+#: A message of no more characters is shown with the end of what it answers.
 _SHORT: Final = 60
 _CONTEXT: Final = 200
 _MARK: Final = 20
+_ASKS: Final = frozenset("?\uff1f\u061f")
+_FIGURE_OR_NAME: Final = re.compile(r"\d|[a-z] [A-Z]")
 
 
 @dataclass(slots=True)
@@ -75,11 +78,15 @@ def note_of(
     """
     if stored.role != "user" or stored.state != "live":
         return None
-    text = own_words(stored.message, stored.echoes)
-    if not any(map(str.isalnum, text)):
+    # Who answers another person asks about no text.
+    among_people = bool(stored.message.name) and before is not None and before.role == "user"
+    text = own_words(stored.message, stored.echoes, among_people=among_people)
+    said_before = body(before.message) if before is not None and before.state == "live" else ""
+    is_answer = not _ASKS.isdisjoint(said_before)
+    if not any(map(str.isalnum, text)) or (among_people and not is_answer and _is_cheer(text)):
         return None
-    is_short = before is not None and before.state == "live" and len(text) <= _SHORT
-    said_before = body(before.message) if before is not None and is_short else ""
+    # What another person asked is a note of its own.
+    is_short = is_answer and not among_people and len(text) <= _SHORT
     is_own = speaks_as(stored.message, person)
     return Note(
         key_of(identity, session_id, stored),
@@ -88,13 +95,19 @@ def note_of(
         agent=(person if is_own else "") or speaker(stored.message),
         category="" if is_own else OTHERS,
         sources=((session_id, stored.index),),
-        context=" ".join(said_before.split())[-_CONTEXT:],
+        context=" ".join(said_before.split())[-_CONTEXT:] if is_short else "",
     )
 
 
-def is_inherited(stored: StoredMessage, parent: StoredMessage | None) -> bool:
-    """Return whether a fork's message is its parent's, which is learnt there."""
-    return parent is not None and parent.state == "live" and parent.hash == stored.hash
+def _is_cheer(text: str) -> bool:
+    """Return whether a text is about who is spoken to, and nothing in it about who speaks.
+
+    >>> [_is_cheer(text) for text in ("Lucky you! How was it?", "Took your advice, I left.")]
+    [True, False]
+    """
+    spoken = set(words(text))
+    is_about_self = not FIRST_PERSON.isdisjoint(spoken) or _FIGURE_OR_NAME.search(text)
+    return not is_about_self and not listed("listener").isdisjoint(spoken)
 
 
 def is_due(notes: Sequence[Note], tokens: int, now: datetime) -> bool:
@@ -105,8 +118,8 @@ def is_due(notes: Sequence[Note], tokens: int, now: datetime) -> bool:
 
 def learnt_note(record: Record) -> Note:
     """Return a message that was learnt, without its text. Raises StoreCorruptError."""
-    try:
-        value = json.loads(record.body)
+
+    def read(value: dict[str, Any]) -> Note:
         return Note(
             str(value["note"]),
             "",
@@ -117,20 +130,13 @@ def learnt_note(record: Record) -> Note:
             files=tuple(map(str, value["files"])),
             dropped_for=str(value["dropped"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreCorruptError(
-            f"record {record.key!r} of kind {record.kind!r} is damaged; restore a backup"
-        ) from error
+
+    return read_body(record, read)
 
 
 def learn(space: str, note: Note, number: int) -> RecordWrite:
     """Return the write that records that revision ``number`` took a message in."""
-    value = {
-        "note": note.key,
-        "number": number,
-        "files": list(note.files),
-        "dropped": note.dropped_for,
-    }
+    value = {"note": note.key, "number": number, "files": note.files, "dropped": note.dropped_for}
     return _write(space, note, json.dumps(value))
 
 
@@ -162,12 +168,9 @@ def progress(space: str, unlearnt: Unlearnt, consumed: Iterable[str]) -> list[Re
         ((session_id, index),) = note.sources
         if note.key not in done:
             first[session_id] = min(index, first.get(session_id, index))
-    return [
-        RecordWrite(
-            kind_of(THROUGH, space),
-            session.id,
-            "",
-            f"{first.get(session.id, session.messages)} {session.epoch}",
-        )
+    through = {
+        session.id: f"{first.get(session.id, session.messages)} {session.epoch}"
         for session in unlearnt.sessions.values()
-    ]
+    }
+    kind = kind_of(THROUGH, space)
+    return [RecordWrite(kind, session_id, "", body) for session_id, body in through.items()]

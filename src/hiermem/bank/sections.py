@@ -10,17 +10,15 @@ in the lines that another file gained by the same answer: moving a line loses no
 is struck through is still there. The count is what a reader would miss: no line counts twice, and
 no line counts that can still be read.
 
-A section is a heading and everything below it up to the next heading. Lines in a code block, in a
-comment or in front matter are no headings. Both kinds of Markdown headings count: those with marks
-before them and those that are underlined.
+A section is a heading, with marks before it, and everything below it up to the next heading. Lines
+in a code block or a comment are no headings.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 #: The longest bank file, in code points.
 MAX_FILE: Final = 262_144
@@ -39,14 +37,8 @@ _FORM: Final = re.compile(f"[{_SELECTORS}]?[{_JOINERS}]?")
 _KEYCAP: Final = "\u20e3"
 _STRUCK: Final = re.compile(r"^(?P<lead>[^~]*)~~(?P<line>.+)~~")
 _ATX: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
-_UNDERLINE: Final = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _COMMENT: Final = re.compile(r" {0,3}<!--(?P<closed>.*-->)?")
-#: Lines that are not part of a paragraph, so dashes below them underline nothing.
-_NO_PARAGRAPH: Final = re.compile(r" {0,3}(?:[-*+>|]|\d{1,9}[.)])")
-_ITEM: Final = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
-_RULE: Final = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$")
-_KEY: Final = re.compile(r"[A-Za-z_][\w -]*:(?:\s|$)")
 _MARKS: Final = re.compile(r"[*_`~]+")
 
 
@@ -124,23 +116,12 @@ def _needed_form(match: re.Match[str]) -> str:
     return run if after == _KEYCAP or not before.isascii() else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A section by its lines: from ``start``, the heading, and ``body``, its own text, to ``own``.
-
-    ``own`` is 0 until all headings are known.
-    """
+class Section(NamedTuple):
+    """A section: its heading, that one's level, and the line before which its own text ends."""
 
     heading: str
     level: int
-    start: int
-    body: int
-    own: int = 0
-
-    @property
-    def name(self) -> str:
-        """Return the heading in the form in which it is compared."""
-        return plain(self.heading)
+    own: int
 
 
 def plain(heading: str) -> str:
@@ -158,8 +139,10 @@ def sections(text: str) -> tuple[Section, ...]:
     """Return the sections of a text in the order of their headings."""
     lines = text.split("\n")
     marks, _ = _scan(lines)
-    ends = [*(mark.start for mark in marks[1:]), len(lines)]
-    return tuple(replace(mark, own=end) for mark, end in zip(marks, ends, strict=False))
+    ends = [*(start for _, _, start in marks[1:]), len(lines)]
+    return tuple(
+        Section(heading, level, end) for (heading, level, _), end in zip(marks, ends, strict=False)
+    )
 
 
 def unclosed(text: str) -> bool:
@@ -171,55 +154,21 @@ def unclosed(text: str) -> bool:
     return _scan(text.split("\n"))[1]
 
 
-def front_matter(text: str) -> str:
-    """Return the front matter at the beginning of a text, "" if there is none."""
-    lines = text.split("\n")
-    return "\n".join(lines[: _front_matter(lines)])
-
-
-def _scan(lines: Sequence[str]) -> tuple[list[Section], bool]:
-    """Find the headings in one pass; return also whether a code block or comment is left open.
-
-    ``paragraph`` is the line where a paragraph began, -1 outside of one. ``other``: a list or a
-    quotation continues, whose lines underline nothing. ``listed``: indented lines, headings
-    included, belong to a point of a list.
-    """
-    marks: list[Section] = []
-    fence, comment, paragraph, other, listed = "", False, -1, False, False
-    for number in range(_front_matter(lines), len(lines)):
-        line = lines[number]
+def _scan(lines: Sequence[str]) -> tuple[list[tuple[str, int, int]], bool]:
+    """Find the headings in one pass; return also whether a code block or comment is left open."""
+    marks: list[tuple[str, int, int]] = []
+    fence, comment = "", False
+    for number, line in enumerate(lines):
         if fence or comment:
             fence = "" if fence and _closes(line, fence) else fence
             comment = comment and "-->" not in line
-            continue
-        inside = listed and line.startswith((" ", "\t"))
-        listed = inside or (listed and not line.strip())
-        mark = None if inside else _mark(lines, number, paragraph)
-        opening = _FENCE.match(line)
-        remark = _COMMENT.match(line)
-        comment = remark is not None and not remark["closed"]
-        if mark:
-            marks.append(mark)
-        if opening:
-            fence = opening[1]
-        if opening or remark or mark or not line.strip() or _RULE.match(line):
-            paragraph, other = -1, False
-        elif _NO_PARAGRAPH.match(line):
-            paragraph, other = -1, True
-            listed = inside or _ITEM.match(line) is not None
-        elif paragraph < 0 and not other and not line.startswith(("    ", "\t")):
-            paragraph = number
+        elif match := _ATX.match(line):
+            marks.append(((match[2] or "").strip(), len(match[1]), number))
+        elif match := _FENCE.match(line):
+            fence = match[1]
+        elif match := _COMMENT.match(line):
+            comment = not match["closed"]
     return marks, bool(fence) or comment
-
-
-def _mark(lines: Sequence[str], number: int, paragraph: int) -> Section | None:
-    """Read line ``number`` as a heading; ``paragraph`` is the first line of a paragraph, or -1."""
-    if match := _ATX.match(lines[number]):
-        return Section((match[2] or "").strip(), len(match[1]), number, number + 1)
-    if paragraph >= 0 and (match := _UNDERLINE.match(lines[number])):
-        words = " ".join(" ".join(lines[paragraph:number]).split())
-        return Section(words, 1 if match[1][0] == "=" else 2, paragraph, number + 1)
-    return None
 
 
 def _closes(line: str, fence: str) -> bool:
@@ -227,16 +176,3 @@ def _closes(line: str, fence: str) -> bool:
     bare = line.strip()
     indent = len(line) - len(line.lstrip(" "))
     return indent < 4 and len(bare) >= len(fence) and bare == fence[0] * len(bare)
-
-
-def _front_matter(lines: Sequence[str]) -> int:
-    """Return the number of lines of front matter at the beginning, 0 for none.
-
-    A text between dashes whose first line is no ``key: value`` is not front matter.
-    """
-    if len(lines) < 3 or lines[0].rstrip() != "---" or not _KEY.match(lines[1]):
-        return 0
-    for number in range(2, len(lines)):
-        if lines[number].rstrip() in ("---", "..."):
-            return number + 1
-    return 0

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hiermem.bank.records import CONSOLIDATION, EXPORT, SPACE_SCOPE, kind_of, read_journal
+from hiermem.bank.records import EXPORT, REVISION, SPACE_SCOPE, kind_of, sound_revisions
 from hiermem.types.bank import Note
 from hiermem.types.transaction import Asking, NeedRecords, Record, RecordWrite
 
@@ -87,16 +87,15 @@ def named(links: Collection[SourceLink]) -> Asking[tuple[str, ...]]:
     stored: Sequence[Sequence[Record]] = yield tuple(
         (SPACE_SCOPE, NeedRecords(kind_of(kind, space)))
         for space in spaces
-        for kind in (CONSOLIDATION, EXPORT)
+        for kind in (REVISION, EXPORT)
     )
-    for space, journal, exports in zip(spaces, stored[::2], stored[1::2], strict=True):
+    for space, revisions, exports in zip(spaces, stored[::2], stored[1::2], strict=True):
         notes = sorted({link.note for link in links if link.space == space})
         names |= dict.fromkeys(f"note {note} of space {space!r}" for note in notes)
-        entries = [entry for entry in map(read_journal, journal) if entry is not None]
-        into = [entry for entry in entries if not {*entry.notes}.isdisjoint(notes)]
+        into = [each for each in sound_revisions(revisions) if not {*each.notes}.isdisjoint(notes)]
         if not into:
             continue
-        files = sorted({name for entry in into for name in (*entry.created, *entry.updated)})
+        files = sorted({name for revision in into for name in revision.files})
         names |= dict.fromkeys(f"file {name} of space {space!r}" for name in files)
         names[f"the synthesis and the history of space {space!r}"] = None
         names |= dict.fromkeys(exported(space, exports))

@@ -101,11 +101,10 @@ async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[s
         header = await space.current_header()
         if header is None:
             continue
-        snapshot = None
         for _ in range(_AGAIN):
             if (snapshot := await space.settled(records.CHECKED)) is not None:
                 break
-        if snapshot is None:
+        else:
             skipped.append(f"space {name!r} kept changing; not checked")
             continue
         wrong = await asyncio.to_thread(list, records.faults(name, header, snapshot))
@@ -252,15 +251,8 @@ async def read(space: SpaceContext, name: Any, revision: Any) -> str:
 async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
     """List the revisions of the bank, newest first."""
     most = arguments.whole(limit, "limit")
-    newest = await _newest(space)
-    if most >= newest:
-        return records.read_revisions(await space.of_kind(records.REVISION))[::-1][:most]
-    # A revision holds the texts that changed in it, so only the requested ones are read.
-    stored = [
-        await space.one(records.REVISION, records.number_key(number))
-        for number in range(newest, newest - most, -1)
-    ]
-    return records.read_revisions(record for record in stored if record is not None)
+    await space.rules()
+    return records.read_revisions(await space.of_kind(records.REVISION))[::-1][:most]
 
 
 async def diff_between(space: SpaceContext, since: Any, until: Any) -> str:
@@ -314,10 +306,11 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
 async def _texts(space: SpaceContext, revision: Any) -> tuple[dict[str, str], str]:
     """Return files and synthesis as of a revision; 0 is the empty bank."""
     number = arguments.whole(revision, "the revision")
-    if number > await _newest(space):
+    state = await space.stored_state()
+    if number > state.meta.revision:
         raise NotFoundError(f"space {space.name!r} has no revision {number}; see its history")
     files, synthesis = records.texts_at(await space.of_kind(records.REVISION), number)
-    gone = await space.dead_lines(await space.stored_state())
+    gone = await space.dead_lines(state)
     living = {name: lines.without(text, gone) for name, text in files.items()}
     return living, "" if gone else synthesis
 
@@ -367,12 +360,6 @@ async def clean(space: SpaceContext, claim: RecordClaim, *, for_good: bool = Fal
         )
         if not await shielded(claim.commit(writes)):
             raise await space.refused()
-
-
-async def _newest(space: SpaceContext) -> int:
-    """Return the number of the newest revision, 0 for none."""
-    await space.rules()
-    return records.read_meta(await space.one(records.META)).revision
 
 
 async def export(

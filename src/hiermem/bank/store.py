@@ -72,11 +72,11 @@ class SpaceContext:
             if header is not None:
                 rules, _ = records.read_space(header)
                 if self.requested is not None and not self.requested.agree(rules):
-                    same = self.requested.person in ("", rules.person)
-                    what = f"space {self.name!r} has {'other rules' if same else 'another person'}"
+                    what = "rules" if self.requested.person in ("", rules.person) else "person"
                     raise errors.ConflictError(
-                        f"{what}; omit it, or use another space", kind="rules"
-                    )
+                        f"the {what} of space {self.name!r} cannot change; give none, or use "
+                        "another space", kind="rules",
+                    )  # fmt: skip
                 self.header = header
                 return rules
             if self.requested is None:

@@ -468,14 +468,10 @@ def _number(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Accepted(Generic[T]):
-    """The answer, or a part of it, or an earlier one, is taken; ``value`` is what it gives.
-
-    ``reason`` says why the newest answer was not the one that was taken, "" where it was.
-    """
+    """The answer is taken; ``value`` is what it gives."""
 
     value: T
     model: str = ""
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, NoReturn
 
-from hiermem.calls.report import cut_off
 from hiermem.calls.retry import retry_write
+from hiermem.config import Limits
 from hiermem.errors import SpendLimitError
 from hiermem.protocols import TreeStore
 from hiermem.types.transaction import Attempt, Cost, DueSession, NodeWrite, Spent
@@ -71,8 +71,7 @@ class Reservation:
 class Budget:
     """What runs may spend, and have spent.
 
-    ``max_calls`` and ``max_tokens`` (in and out together) are caps; so is ``deadline``, in seconds
-    from now by ``clock``. None means no cap. ``parents`` are the budgets around this one, and
+    ``limits`` are caps from now on, by ``clock``. ``parents`` are the budgets around this one, and
     ``chain`` is the budget with all that are around it. ``retry_after`` is set where an unavailable
     provider ended the run: the seconds until it may be asked again, and ``last_error`` says why its
     last call failed. ``spent`` is what the calls took. ``account`` reads what was spent in all from
@@ -83,9 +82,7 @@ class Budget:
     def __init__(
         self,
         *,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
+        limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
         parents: Sequence[Budget] = (),
         account: Callable[[], Awaitable[Spent]] | None = None,
@@ -94,8 +91,7 @@ class Budget:
         self.spent = Cost()
         self.retry_after: float | None = None
         self.last_error: str | None = None
-        self._max_calls, self._max_tokens = max_calls, max_tokens
-        self._deadline = None if deadline is None else clock() + deadline
+        self._limits, self._begun = limits or Limits(), clock()
         self._clock = clock
         self._account, self._scope = account, scope
         self._parents = tuple(parents)
@@ -116,8 +112,8 @@ class Budget:
     def time_left(self) -> float | None:
         """Return the seconds until the nearest deadline, or None without one."""
         left = [each.time_left() for each in self._parents]
-        if self._deadline is not None:
-            left.append(self._deadline - self._clock())
+        if self._limits.deadline is not None:
+            left.append(self._begun + self._limits.deadline - self._clock())
         return min((each for each in left if each is not None), default=None)
 
     def stop_reason(self) -> str | None:
@@ -204,7 +200,8 @@ class Budget:
         left = self.time_left()
         if self._closed or (left is not None and left <= 0):
             return self.stopped or "deadline", True
-        if self._max_calls is None and self._max_tokens is None:
+        calls, most = self._limits.calls, self._limits.tokens
+        if calls is None and most is None:
             return None, True
         # What is journalled while the journal is read may count twice, but counts. Whoever waits,
         # waits for calls in flight: the end of others may be journalled with the waiting call.
@@ -217,9 +214,9 @@ class Budget:
         spent, more = self.spent, 0
         if self._account is not None:
             spent, more = await self._account(), len(unseen)
-        if self._max_calls is not None and spent.calls + more >= self._max_calls:
-            return f"{self._scope}_calls", spent.calls >= self._max_calls or not waits
-        if self._max_tokens is None or spent.tokens + sum(unseen) + tokens <= self._max_tokens:
+        if calls is not None and spent.calls + more >= calls:
+            return f"{self._scope}_calls", spent.calls >= calls or not waits
+        if most is None or spent.tokens + sum(unseen) + tokens <= most:
             return None, True
         return f"{self._scope}_tokens", not waits
 
@@ -318,3 +315,15 @@ class CallJournal:
         finally:
             while self._reservations:
                 self._reservations.popitem()[1].journal(ended=True)
+
+
+def cut_off(attempts: Iterable[Attempt], now: datetime) -> list[Attempt]:
+    """Return the attempts that started and did not end, with the outcome to journal for them now.
+
+    Whether such a call was answered, and charged, is unknown; its reservation stays spent.
+    """
+    return [
+        replace(attempt, outcome="unknown", reason="cut_off", ended_at=now)
+        for attempt in attempts
+        if attempt.outcome == "started"
+    ]

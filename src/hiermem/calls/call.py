@@ -20,7 +20,7 @@ from typing import Generic, NoReturn, get_args
 from typing_extensions import TypeVar
 
 from hiermem import errors, tracing
-from hiermem.calls.answers import Accepted, Judge, Rejected, Retry
+from hiermem.calls.answers import Accepted, Judge, Rejected
 from hiermem.calls.budget import Reservation
 from hiermem.calls.claim import ClaimLostError
 from hiermem.calls.failures import REPEATS, described, is_attempt, patience, places
@@ -63,13 +63,14 @@ async def ask_until_fit(
             raise
         size = state.input_tokens if request.task == "summarise" else None
         verdict = await run.compute(judge, response, tokens=size)
-        if verdict.reason:
-            # The journal says of each answer that was not taken why it was not.
-            judged = replace(state.ended[-1], outcome="rejected", reason=verdict.reason)
-            state.ended[-1] = judged
-            run.journal.note(judged)
-            state.attempts += 1
-        if not isinstance(verdict, Retry):
+        if isinstance(verdict, Accepted):
+            return verdict
+        # The journal says of each answer that was not taken why it was not.
+        judged = replace(state.ended[-1], outcome="rejected", reason=verdict.reason)
+        state.ended[-1] = judged
+        run.journal.note(judged)
+        state.attempts += 1
+        if isinstance(verdict, Rejected):
             return verdict
         request, judge = verdict.request, verdict.judge
 

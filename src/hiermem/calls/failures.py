@@ -437,7 +437,7 @@ TROUBLE: Final[Pauses] = (2.0, 300.0)
 CAPPED: Final[Pauses] = (300.0, 300.0)
 #: A session for which nothing could be done.
 IDLE: Final[Pauses] = (1.0, 30.0)
-#: A model that is down.
+#: A model that is down, with each failure beyond those that make it so.
 DOWN: Final[Pauses] = (15.0, 600.0)
 #: Where a provider asks for a longer pause than this, in seconds, its model is down for that time.
 #: A shorter pause is waited out.
@@ -455,11 +455,6 @@ def back_off(failures: int, pauses: Pauses) -> float:
     """
     first, longest = pauses
     return min(longest, first * 2.0 ** min(max(0, failures - 1), 30))
-
-
-def down_for(failures: int) -> float:
-    """Return the seconds for which a model is down, ``failures`` beyond those that make it so."""
-    return back_off(failures + 1, DOWN)
 
 
 #: How often a call that was not answered in time is repeated at once, with twice the patience.

@@ -18,7 +18,7 @@ from typing import Any, Final
 from aiolimiter import AsyncLimiter
 
 from hiermem.atfork import at_fork
-from hiermem.calls.failures import LONGEST_BELIEVED, LONGEST_HOLD, down_for
+from hiermem.calls.failures import DOWN, LONGEST_BELIEVED, LONGEST_HOLD, back_off
 from hiermem.config import CallPolicy
 from hiermem.errors import SpendLimitError
 from hiermem.protocols import LLM
@@ -90,9 +90,9 @@ class RateLimiter:
     """Lets the requests of one run, or of runs that share it, go to a model.
 
     At most ``concurrency`` of them hold a slot. ``requests`` and ``tokens`` are the most a minute,
-    None is no limit: as many may go at once, and more as that leaks away. After ``batch`` requests
-    the next one waits for ``delay`` seconds. After ``down_after`` failures in a row (None: never)
-    the model is down.
+    None is no limit: as many may go at once, and more as that leaks away. After ``concurrency``
+    requests the next one waits for ``delay`` seconds. After ``down_after`` failures in a row (None:
+    never) the model is down.
     """
 
     def __init__(
@@ -102,7 +102,6 @@ class RateLimiter:
         requests: int | None = None,
         tokens: int | None = None,
         concurrency: int = 1,
-        batch: int = 1,
         delay: float = 0.0,
         down_after: int | None = 8,
         clock: Callable[[], float] = time.monotonic,
@@ -110,9 +109,9 @@ class RateLimiter:
     ) -> None:
         self._state = state_of(model)
         self._requests, self._tokens, self._concurrency = requests, tokens, concurrency
-        self._batch, self._delay, self._down_after = batch, delay, down_after
+        self._delay, self._down_after = delay, down_after
         self._clock, self._sleep = clock, sleep
-        self._left = batch
+        self._left = concurrency
         self._next = 0.0
         self._line = asyncio.Lock()
 
@@ -189,7 +188,7 @@ class RateLimiter:
         state.failed.add(subject)
         over = state.failures - self._down_after
         if wanted > LONGEST_HOLD or (over >= 0 and len(state.failed) > 1):
-            state.down_until = self._clock() + max(wanted, down_for(over))
+            state.down_until = self._clock() + max(wanted, back_off(over + 1, DOWN))
 
     def _limits_here(self) -> _Limits:
         by_loop = self._state.by_loop.setdefault(asyncio.get_running_loop(), {})
@@ -208,7 +207,7 @@ class RateLimiter:
                 await sleep_unless(stopped, self._next - self._clock(), self._sleep)
                 if stopped():
                     return False
-                self._left = self._batch
+                self._left = self._concurrency
             self._left -= 1
             if not self._left:
                 self._next = self._clock() + self._delay
@@ -264,7 +263,6 @@ def rate_limiter(
         requests=policy.requests_per_minute if llm.remote else None,
         tokens=policy.tokens_per_minute if llm.remote else None,
         concurrency=policy.concurrency,
-        batch=policy.concurrency,
         delay=policy.batch_delay if llm.remote else 0.0,
         down_after=policy.down_after,
         clock=clock,

@@ -6,10 +6,10 @@ unfinished calls are unknown, not failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from hiermem.calls.claim import is_believed
 from hiermem.types import transaction
@@ -23,8 +23,8 @@ ItemState = Literal["ok", "running", "failed", "unknown"]
 class RunItem(Cost):
     """One summary, chunk or batch that a run called a model for.
 
-    ``reasons`` says, in order, why each unsuccessful call failed. An answer that may be used is not
-    among them, nor one that was taken after a further call. ``seconds`` is what they took together.
+    ``reasons`` says, in order, why each unsuccessful call failed. ``seconds`` is what they took
+    together.
     """
 
     id: str
@@ -78,32 +78,14 @@ class RunReport(Cost):
     @property
     def queue(self) -> int | None:
         """How many summaries waited to be made when the run began, or None where not noted."""
-        return _whole(self.record.detail.get("queue"))
+        value = self.record.detail.get("queue")
+        return value if isinstance(value, int) else None
 
     @property
     def dirty_share(self) -> float | None:
         """The share of the summaries that were dirty when the run began, or None."""
         value = self.record.detail.get("dirty_share")
         return float(value) if isinstance(value, (int, float)) else None
-
-
-def journal(entry: transaction.RunRecord, *, nameless: bool = False) -> transaction.Deciding[bool]:
-    """Journal a run of a session; return False, with nothing done, if the session was erased.
-
-    With ``nameless`` the figures of such a run are journalled, and what the run wrote under the
-    session's name since goes.
-    """
-    if (yield entry.subject, transaction.NeedSession()) is not None:
-        return transaction.Batch(result=True, runs=(entry,))
-    if not nameless:
-        return transaction.Batch(result=False)
-    kept = {
-        name: value
-        for name, value in entry.detail.items()
-        if name in ("model", "alive_until") or isinstance(value, (int, float))
-    }
-    after = replace(entry, subject=transaction.NO_SESSION, detail=kept)
-    return transaction.Batch(result=True, delete=(entry.subject,), runs=(after,))
 
 
 def with_current_outcome(run: transaction.RunRecord, now: datetime) -> transaction.RunRecord:
@@ -116,18 +98,6 @@ def with_current_outcome(run: transaction.RunRecord, now: datetime) -> transacti
     except (ValueError, TypeError):
         over = True
     return replace(run, outcome="interrupted") if over else run
-
-
-def cut_off(attempts: Iterable[transaction.Attempt], now: datetime) -> list[transaction.Attempt]:
-    """Return the attempts that started and did not end, with the outcome to journal for them now.
-
-    Whether such a call was answered, and charged, is unknown; its reservation stays spent.
-    """
-    return [
-        replace(attempt, outcome="unknown", reason="cut_off", ended_at=now)
-        for attempt in attempts
-        if attempt.outcome == "started"
-    ]
 
 
 def report(
@@ -159,33 +129,14 @@ def _item(
 
 def _state(calls: Sequence[transaction.Attempt], *, alive: bool) -> ItemState:
     last = calls[-1].outcome
-    if last == "ok" or _took_earlier(calls):
+    if last == "ok":
         return "ok"
     if last == "started":
         return "running" if alive else "unknown"
     return "unknown" if last == "unknown" else "failed"
 
 
-def _took_earlier(calls: Sequence[transaction.Attempt]) -> bool:
-    """Return whether an answer was taken that was asked for again in vain.
-
-    An answer with a reason may be used, and it is, where the next one is rejected or never comes.
-    """
-    rejected = 0
-    for call in reversed(calls):
-        if call.outcome == "ok":
-            return bool(call.reason) and rejected <= 1
-        if call.outcome == "started":
-            return False
-        rejected += call.outcome == "rejected"
-    return False
-
-
 def _seconds(call: transaction.Attempt) -> float:
     if call.ended_at is None or call.outcome == "unknown":
         return 0.0
     return max(0.0, (call.ended_at - call.started_at).total_seconds())
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

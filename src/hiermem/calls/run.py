@@ -31,10 +31,10 @@ from typing import Any, Final, Generic, Literal, Protocol, Self, TypeAlias
 from typing_extensions import TypeVar
 
 from hiermem import tracing
-from hiermem.calls import report
-from hiermem.calls.budget import ALL_ATTEMPTS, Budget, CallJournal
+from hiermem.calls.budget import ALL_ATTEMPTS, Budget, CallJournal, cut_off
 from hiermem.calls.claim import Claim, is_believed, read_claim, write_claim
 from hiermem.calls.rate_limit import RateLimiter
+from hiermem.calls.report import with_current_outcome
 from hiermem.calls.retry import retry_store, shielded
 from hiermem.errors import HiermemError, name_of
 from hiermem.process import has_ended, process_mark
@@ -44,7 +44,10 @@ from hiermem.types.transaction import (
     NO_COST,
     NO_SESSION,
     Attempt,
+    Batch,
     Cost,
+    Deciding,
+    NeedSession,
     Record,
     RecordWrite,
     RunRecord,
@@ -71,6 +74,25 @@ _LOGGERS: Final[Mapping[RunKind, str]] = {
 
 async def do_nothing() -> None:
     """Do nothing."""
+
+
+def _journal(entry: RunRecord, *, nameless: bool = False) -> Deciding[bool]:
+    """Journal a run of a session; return False, with nothing done, if the session was erased.
+
+    With ``nameless`` the figures of such a run are journalled, and what the run wrote under the
+    session's name since goes.
+    """
+    if (yield entry.subject, NeedSession()) is not None:
+        return Batch(result=True, runs=(entry,))
+    if not nameless:
+        return Batch(result=False)
+    kept = {
+        name: value
+        for name, value in entry.detail.items()
+        if name in ("model", "alive_until") or isinstance(value, (int, float))
+    }
+    after = replace(entry, subject=NO_SESSION, detail=kept)
+    return Batch(result=True, delete=(entry.subject,), runs=(after,))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -154,21 +176,21 @@ class JournalledRun:
         """Write the run's journal entry, without the name of a session that was erased."""
 
         async def write() -> None:
-            # Only the end of a run asks for its session, and takes the name of an erased one away.
-            is_open = entry.ended_at is None
-            if is_open or self.kind == "consolidation" or entry.subject == NO_SESSION:
+            if self.kind == "consolidation" or entry.subject == NO_SESSION:
                 await self.store.put_run(entry)
                 return
-            if await self.store.transact(lambda: report.journal(entry)):
+            is_written = await self.store.transact(lambda: _journal(entry))
+            if is_written or entry.ended_at is None:
                 return
             # The calls were paid for, and count in the tenant's totals.
             calls = await self.store.attempts(run_id=entry.id, limit=ALL_ATTEMPTS)
             nameless = [
                 replace(each, id=f"{entry.id}/{number}", session_id=NO_SESSION, node_id="")
                 for number, each in enumerate(calls)
+                if each.session_id
             ]
             await self.store.tree(NO_SESSION).write_nodes([], attempts=nameless)
-            await self.store.transact(lambda: report.journal(entry, nameless=True))
+            await self.store.transact(lambda: _journal(entry, nameless=True))
 
         await retry_store(write, sleep=self.sleep)
 
@@ -262,13 +284,13 @@ class JournalledRun:
             for run in await self.store.runs(subject=self.subject, limit=_NEWEST_RUNS):
                 if run.kind != self.kind or run.outcome != "running" or run.id == self.run_id:
                     continue
-                current = report.with_current_outcome(run, now)
+                current = with_current_outcome(run, now)
                 if mine is not None and run.detail.get("claim", mine) != mine:
                     current = replace(run, outcome="interrupted")
                 if current == run:
                     continue
                 journalled = await self.store.attempts(run_id=run.id, limit=ALL_ATTEMPTS)
-                calls = report.cut_off(journalled, now)
+                calls = cut_off(journalled, now)
                 # The run is written last: a process killed between the two writes leaves the rest
                 # to the next.
                 if calls:

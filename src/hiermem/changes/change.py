@@ -37,8 +37,7 @@ from hiermem.text import fence, measure
 from hiermem.text.policy import OnBad, clean_message
 from hiermem.text.wishes import flags_of
 from hiermem.tree.fold import config_from
-from hiermem.tree.weights import Weigher
-from hiermem.tree.windows import weight
+from hiermem.tree.windows import Weigher, weigh
 from hiermem.types import Content, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, Deciding, RecordWrite, Snapshot
 from hiermem.types.tree import SessionFilter, member_of
@@ -85,12 +84,12 @@ async def edit(
             message = clean_message(replace(stored.message, content=content), on_bad=on_bad_text)
             echoes = fence.find(measure.body(message), key=key)
             tokens = measure.message_tokens(message, handle.counter)
-            size, _ = weight(message, tokens, config, counter=handle.counter, echoes=echoes)
+            weight = weigh(message, tokens, config, counter=handle.counter, echoes=echoes)
             known[place] = replace(
                 stored,
                 message=message,
                 tokens=tokens,
-                size=size,
+                size=weight.size(config.unit),
                 hash=measure.message_hash(message),
                 echoes=echoes,
             )
@@ -306,13 +305,8 @@ async def _scrubbed(
     if copies is None:
         copies = await copies_of(handle.store)
     found = await handle.store.scrub()
-    removed = dict(receipt.removed)
-    if found.removed:
-        removed["backups"] = len(found.removed)
     reason = "" if found.done else f"{found.reason or 'it was not done'}; {_AGAIN}"
-    return replace(
-        receipt, removed=removed, copies=copies, scrubbed=found.done, scrub_reason=reason
-    )
+    return replace(receipt, copies=copies, scrubbed=found.done, scrub_reason=reason)
 
 
 async def set_pin(handle: Handle, session_id: str, indices: object, *, pinned: bool) -> None:

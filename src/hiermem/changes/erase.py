@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
@@ -32,15 +32,15 @@ from hiermem.changes.propagate import Propagated, changes_of, check_index, propa
 from hiermem.changes.receipts import ForkHandling, Receipt
 from hiermem.errors import NotFoundError, StoreCorruptError
 from hiermem.extraction.plan import made_from
-from hiermem.log.events import edits_of
+from hiermem.log.events import edits_of, taken_back
 from hiermem.log.trees import MessageChange, TreeState, tree_states
-from hiermem.needs import existing_session, inside
+from hiermem.needs import existing_session
 from hiermem.protocols import TokenCounter
 from hiermem.summaries.assess import RETRY, covers
 from hiermem.text.fence import name_mark
 from hiermem.text.wishes import without_flags
-from hiermem.tree.weights import NOTHING, Weigher
-from hiermem.types import Message, Node, SessionRecord, StoredMessage, transaction
+from hiermem.tree.windows import NOTHING, Weigher
+from hiermem.types import Message, SessionRecord, StoredMessage, transaction
 from hiermem.types.ranges import Ranges, clipped, each_of, joined, ranges_of
 from hiermem.types.transaction import Asking, Batch, Changes, Deciding, Need, Record, Rewrite
 
@@ -68,19 +68,10 @@ STEPS: Final = (128, 256, 4096)
 
 def tombstone(stored: StoredMessage) -> StoredMessage:
     """Return what remains of an erased message: its place, its role, its time and its key."""
-    message = stored.message
-    return StoredMessage(
-        index=stored.index,
-        message=Message(
-            message.role, "", key=message.key, thread=message.thread, created_at=message.created_at
-        ),
-        tokens=0,
-        size=0,
-        hash=ERASED,
-        state="erased",
-        flags=without_flags(stored.flags),
-        slices=(0,) * len(stored.slices),
-    )
+    kept, flags, weights = stored.message, without_flags(stored.flags), (0,) * len(stored.slices)
+    left = Message(kept.role, "", key=kept.key, thread=kept.thread, created_at=kept.created_at)
+    bare = StoredMessage(stored.index, left, tokens=0, size=0, hash=ERASED, state="erased")
+    return replace(bare, flags=flags, slices=weights)
 
 
 def erase(
@@ -138,7 +129,7 @@ def erase_session(
     which ``kept_in`` lists. The session's own forks become forks of the remaining family.
 
     Return the receipt if that was all, and otherwise what has to be given to the next transaction
-    as ``earlier``. What is stored of the session is counted before, and goes in the last one.
+    as ``earlier``.
 
     Raises NotFoundError.
     """
@@ -152,8 +143,7 @@ def erase_session(
     shared = {one: held for one, held in reach.items() if one != session_id}
     if forks == "all" and (yield from work.withdraw_some(records, shared)):
         return Batch(work, tuple(work.changes), runs=work.runs(session_id, "running"))
-    if (yield from work.count_some(record)):
-        return Batch(work, tuple(work.changes))
+    yield from work.count(record)
     children = [fork for fork in records.values() if fork.forked_from == session_id]
     # The fork that shares most becomes the parent of the others, so that all go on sharing what
     # they shared.
@@ -284,9 +274,10 @@ class Withdrawal:
         self.records: dict[str, SessionRecord] = {}
         self.done: dict[str, Ranges] = {}
         self.removed: Counter[str] = Counter()
+        #: The number of messages of the session that is erased whole, with those erased before.
+        self.length = 0
         self.remake: dict[str, tuple[str, ...]] = {}
         self.links: list[SourceLink] = []
-        self._uncounted: tuple[transaction.NeedLevel, ...] | None = None
         # The records as they were left, and how often their messages were edited until then. The
         # log grows with each transaction.
         self._edits: dict[str, tuple[SessionRecord, Counter[int]]] = {}
@@ -296,12 +287,10 @@ class Withdrawal:
     def following(self) -> Withdrawal:
         """Return a copy for the next transaction, which a store may decide more than once."""
         after = Withdrawal(self.kind, self.now, self.counter, self.run_id)
-        after.step = self.step
+        after.step, after.length = self.step, self.length
         after.done, after.removed = dict(self.done), Counter(self.removed)
         after.remake, after.links = dict(self.remake), list(self.links)
-        after._uncounted = self._uncounted
-        after._edits = dict(self._edits)
-        after._reached = dict(self._reached)
+        after._edits, after._reached = dict(self._edits), dict(self._reached)
         return after
 
     def pace(self, seconds: float) -> None:
@@ -326,7 +315,7 @@ class Withdrawal:
         details: dict[str, dict[str, Any]] = {
             one: {"kind": self.kind} for one in self.done if one != session_id
         }
-        details[session_id] = request
+        details[session_id] = request | ({"length": self.length} if self.length else {})
         for one, done in self.done.items():
             details[one]["erased"] = [list(run) for run in done]
         # Forks keep their order, and so each record its id from one transaction to the next.
@@ -376,26 +365,27 @@ class Withdrawal:
             )
         trees = tree_states(record)
         left, edits = self._edits.get(record.id, (None, None))
-        data = yield from _session_data(record, edits if left == record else None)
+        before = edits if left == record else None
+        edits, views, sources, records = yield from _session_data(record, before)
         propagated: list[Propagated] = []
         for tree_state in trees:
             mine = [stored for stored in live if stored.index < tree_state.stop]
             yield from self._withdraw_messages(record, tree_state, mine)
             if not mine:
                 continue
-            result = yield from inside(record.id, propagate(tree_state, "forget", self.now))
+            result = yield from propagate(tree_state, "forget", self.now)
             propagated.append(result)
         withdrawn = {stored.index for stored in live}
         # Only two kinds of records may stay: those that were not made from these messages.
         derived = [
             (each.kind, each.key)
-            for each in data.records
+            for each in records
             if (each.kind != RETRY or covers(each.body, withdrawn))
             and (each.kind != CHUNK or made_from(each.body, withdrawn))
         ]
         # A note belongs to its author and stays. An erasure deletes the record of its sources;
         # a quarantine keeps that record, because an erasure may follow.
-        noted = links_in(data.sources, withdrawn)
+        noted = links_in(sources, withdrawn)
         self.links += noted.values()
         if self.kind == "erase":
             derived += [place for link in noted.values() for place in places_of(link)]
@@ -405,11 +395,11 @@ class Withdrawal:
             self.kind,
             self.now,
             rewrites=[self._rewrite(stored) for stored in live],
-            drop_views=[view.name for view in data.views],
+            drop_views=[view.name for view in views],
             drop_records=derived,
         )
         self.records[record.id] = after
-        self._edits[record.id] = after, data.edits
+        self._edits[record.id] = after, edits
         self.changes += [(record.id, each) for each in changes]
         done = ranges_of(withdrawn)
         self.done[record.id] = joined((*self.done.get(record.id, ()), *done))
@@ -417,44 +407,26 @@ class Withdrawal:
         remake = dict.fromkeys((*self.remake.get(record.id, ()), *propagated[0].forget))
         if remake:
             self.remake[record.id] = tuple(remake)
-        versions = sum(data.edits[index] for index in withdrawn) if data.edits else 0
         self.removed.update(
             messages=len(live),
-            versions=versions if self.kind == "erase" else 0,
+            versions=sum(edits[at] for at in withdrawn) if edits and self.kind == "erase" else 0,
             summaries=sum(len(result.gone) for result in propagated),
-            views=len(data.views),
+            views=len(views),
             records=len(derived),
         )
 
-    def count_some(self, record: SessionRecord) -> Asking[bool]:
-        """Count what is stored of a session that is erased whole; return whether there is more.
-
-        Of many nodes about ``step`` are counted at a time.
-        """
-        if self._uncounted is None:
-            self.removed.update(sessions=1, messages=record.messages)
-            data = yield from _session_data(record)
-            edited = yield from _messages_in(record, ranges_of(data.edits))
-            kept = (data.edits[stored.index] for stored in edited if stored.state != "erased")
-            self.removed["versions"] += sum(kept)
-            counts = {"views": len(data.views), "records": len(data.records) + len(data.sources)}
-            self.removed.update(counts)
-            self.links += links_in(data.sources, None).values()
-            self._uncounted = tuple(
-                transaction.NeedLevel(level, 0, count, tree_state.tree)
-                for tree_state in tree_states(record)
-                for level, count in enumerate(tree_state.state.ordinals, start=1)
-            )
-        room = self.step
-        while self._uncounted and room > 0:
-            left, *others = self._uncounted
-            need = replace(left, stop=min(left.stop, left.start + room))
-            page: list[Node] = yield record.id, need
-            self.removed["summaries"] += sum(node.revision > 0 for node in page)
-            room -= need.stop - need.start
-            rest = [replace(left, start=need.stop)] if page and need.stop < left.stop else []
-            self._uncounted = (*rest, *others)  # a damaged state may name any amount
-        return bool(self._uncounted)
+    def count(self, record: SessionRecord) -> Asking[None]:
+        """Count what is stored of a session that is erased whole; summaries without a text too."""
+        events: Sequence[transaction.LogEvent] = yield record.id, transaction.NeedEvents()
+        gone = clipped(taken_back(events, "erase"), 0, record.messages)
+        edits, views, sources, records = yield from _session_data(record, edits_of(events))
+        counts = {"sessions": 1, "views": len(views), "records": len(records) + len(sources)}
+        counts["messages"] = record.messages - sum(stop - start for start, stop in gone)
+        counts["versions"] = sum(n for at, n in edits.items() if not clipped(gone, at, at + 1))
+        counts["summaries"] = sum(sum(each.state.ordinals) for each in tree_states(record))
+        self.length = record.messages
+        self.removed.update(counts)
+        self.links += links_in(sources, None).values()
 
     def echoes(self, reach: Mapping[str, Ranges]) -> Asking[tuple[str, ...]]:
         """Name the messages into which memory of the erased messages may have come back.
@@ -480,15 +452,14 @@ class Withdrawal:
         self, record: SessionRecord, tree_state: TreeState, messages: Sequence[StoredMessage]
     ) -> Asking[None]:
         """Set the messages' weights in one tree to nothing; their slices keep their windows."""
-        places = yield from inside(record.id, tree_state.locate_all(messages, ever=True))
+        places = yield from tree_state.locate_all(messages, ever=True)
         erases, weigher = self.kind == "erase", Weigher(self.counter)
-        weigh = weigher.weigh if record.counter == self.counter.name else weigher.estimate
         tree_state.changes = [
             MessageChange(
                 stored.index,
                 stored.thread,
                 place,
-                weigh(stored, tree_state.config, place.points),
+                weigher.weigh(stored, tree_state.config, place.points),
                 (NOTHING,) * place.slices,
                 (0,) * len(place.points) if erases else place.points,
             )
@@ -501,33 +472,20 @@ class Withdrawal:
         return Rewrite(replace(stored, state="quarantined"), "mark")
 
 
-@dataclass(frozen=True, slots=True)
-class _SessionData:
-    """What is stored of a session beside its messages and sealed nodes.
+def _session_data(
+    record: SessionRecord, edits: Counter[int] | None = None
+) -> Asking[tuple[Counter[int], Sequence[transaction.ViewRecord], Sequence[Record], list[Record]]]:
+    """Read what is stored of a session beside its messages and sealed nodes.
 
-    ``edits`` says how often each message was edited, by index; ``records`` are those of the DERIVED
-    kinds.
+    That is how often each message was edited, by index, read from the log if ``edits`` is None; the
+    views; the records of sources; and those of the DERIVED kinds.
     """
-
-    edits: Counter[int]
-    views: Sequence[transaction.ViewRecord]
-    sources: Sequence[Record]
-    records: Sequence[Record]
-
-
-def _session_data(record: SessionRecord, edits: Counter[int] | None = None) -> Asking[_SessionData]:
-    """Read what is stored of a session beside its messages; of the log, if ``edits`` is None."""
     if edits is None:
         edits = edits_of((yield record.id, transaction.NeedEvents()))
     needs: list[Need] = [transaction.NeedViews()]
     needs += [transaction.NeedRecords(kind) for kind in (SOURCE, *DERIVED)]
     views, sources, *derived = yield tuple((record.id, need) for need in needs)
-    return _SessionData(
-        edits,
-        views,
-        sources,
-        [each for records in derived for each in records],
-    )
+    return edits, views, sources, [each for records in derived for each in records]
 
 
 def _messages_in(record: SessionRecord, runs: Ranges) -> Asking[list[StoredMessage]]:

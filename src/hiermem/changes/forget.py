@@ -6,7 +6,7 @@ nothing depends on a ranking.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Container, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Container, Iterable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
@@ -19,6 +19,7 @@ from hiermem.calls.retry import shielded
 from hiermem.changes import change
 from hiermem.context import shared
 from hiermem.context.space import conversation_lines, flag_needs
+from hiermem.data import word_lists
 from hiermem.errors import UsageError
 from hiermem.handle import Handle, every_session
 from hiermem.search import tenant
@@ -33,9 +34,10 @@ from hiermem.types.transaction import Record, RecordWrite
 from hiermem.types.tree import SessionFilter, member_of
 
 Authors: TypeAlias = Literal["person", "all"]
-_Words: TypeAlias = Iterable[frozenset[str]]
+_Words: TypeAlias = Collection[frozenset[str]]
 _Lines: TypeAlias = Sequence[KnownLine]
 _PAGE: Final = 500
+_PARTICLES: Final = word_lists("stop_words")["particles"]
 #: More than a space has.
 _ALL: Final = 2**31 - 1
 #: The passages of conversations that are found for a text.
@@ -135,8 +137,7 @@ async def forget(
     async for session_id, stored in _messages(handle, space.name):
         may_go = authors == "all" or speaks_as(stored.message, rules.person)
         others |= set() if may_go else {(session_id, stored.index)}
-        message_terms = set(terms(body(stored.message)))
-        shared_words = [word for word in wanted if word & message_terms]
+        shared_words = _held(body(stored.message), wanted)
         line = _of_message(session_id, stored, rules.person)
         if len(shared_words) < len(wanted):
             for word in shared_words:
@@ -172,21 +173,34 @@ async def forget(
 def content_words(text: str) -> dict[str, frozenset[str]]:
     """Return the content words of a text, with the terms of which any stands for the word.
 
+    One word alone says too little if a particle turns it into another matter, as in "out of work":
+    there the phrase is wanted as well.
+
     >>> {word: sorted(of) for word, of in content_words("my flights with the Müllers").items()}
     {'flights': ['flight'], 'mullers': ['mueller', 'muller']}
     """
-    others = spellings(text)
-    return {
+    spoken, others = words(text), spellings(text)
+    content = {
         word: frozenset(stem(form) for form in (word, others.get(word, word)))
-        for word in words(text)
+        for word in spoken
         if word not in STOP_WORDS and word not in FIRST_PERSON
     }
+    telling = [at for at, word in enumerate(spoken) if word in content or word in _PARTICLES]
+    if len(content) == 1 < len(telling):
+        phrase = " ".join(spoken[telling[0] : telling[-1] + 1])
+        content[phrase] = frozenset([phrase])
+    return content
 
 
-def holds(text: str, wanted: Iterable[frozenset[str]]) -> bool:
+def holds(text: str, wanted: _Words) -> bool:
     """Return whether a text holds each of the words, in any form."""
-    held = set(terms(text))
-    return all(word & held for word in wanted)
+    return len(_held(text, wanted)) == len(wanted)
+
+
+def _held(text: str, wanted: _Words) -> list[frozenset[str]]:
+    """Return the words, in any form, and the phrases that a text holds."""
+    held, spoken = {*terms(text)}, f" {' '.join(words(text))} "
+    return [of for of in wanted if of & held or any(f" {form} " in spoken for form in of)]
 
 
 async def _messages(handle: Handle, space: str) -> AsyncIterator[tuple[str, StoredMessage]]:

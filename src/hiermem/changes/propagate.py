@@ -28,15 +28,15 @@ from hiermem.context.view import outdated
 from hiermem.errors import ClosedError, ConflictError, NotFoundError, StoreCorruptError
 from hiermem.log.events import naming
 from hiermem.log.trees import MessageChange, TreeState, tree_states
-from hiermem.needs import Reading, existing, inside
+from hiermem.needs import existing
 from hiermem.text.wishes import IN_SIGHT, PIN, WITHDRAWN, without_flags
 from hiermem.tree.levels import Root, allot, hull
 from hiermem.tree.status import flag, mark_dirty
-from hiermem.tree.weights import Weigher
-from hiermem.tree.windows import converted
+from hiermem.tree.windows import Weigher, converted
 from hiermem.types import Node, SessionRecord, Span, StoredMessage, transaction
 from hiermem.types.ranges import ranges_of
 from hiermem.types.transaction import (
+    Asking,
     Batch,
     Changes,
     Deciding,
@@ -77,7 +77,7 @@ def edit(
     for tree_state in tree_states(record):
         if index >= tree_state.stop:
             continue
-        (location,) = yield from inside(session_id, tree_state.locate_all([before]))
+        (location,) = yield from tree_state.locate_all([before])
         config = tree_state.config
         points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
         weights = (
@@ -87,13 +87,8 @@ def edit(
         tree_state.changes = [MessageChange(index, before.thread, location, *weights, points)]
         if tree_state.build is None:
             after = replace(after, slices=points)
-        propagated += [
-            (
-                yield from inside(
-                    session_id, propagate(tree_state, "rebuild" if regenerate else "flag", now)
-                )
-            )
-        ]
+        mark: Mark = "rebuild" if regenerate else "flag"
+        propagated.append((yield from propagate(tree_state, mark, now)))
     serving = propagated[0]
     _, changes = changes_of(
         record,
@@ -173,7 +168,7 @@ def check_index(record: SessionRecord, index: int) -> None:
 Mark: TypeAlias = Literal["flag", "rebuild", "forget"]
 
 
-def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Reading[Propagated]:
+def propagate(tree_state: TreeState, mark: Mark, now: datetime) -> Asking[Propagated]:
     """Apply the noted changes of messages to a tree, up to its roots.
 
     The texts of a tree under construction are generated anyway, so
@@ -306,7 +301,7 @@ class Propagated:
 
     # -- the way up
 
-    def propagate(self) -> Reading[None]:
+    def propagate(self) -> Asking[None]:
         """Go up to the roots, one level at a time, so that every node is finished once."""
         while self._queue:
             level = self._queue[0][0]
@@ -347,11 +342,14 @@ class Propagated:
         self._grow(parent.id, new - old, now.allotted_tokens - before.allotted_tokens)
         self._push(parent.id)
 
-    def _read(self, ids: Sequence[str]) -> Reading[None]:
+    def _read(self, ids: Sequence[str]) -> Asking[None]:
         """Read the nodes that were not read yet."""
         missing = tuple(id_ for id_ in dict.fromkeys(ids) if id_ not in self._nodes)
         if missing:
-            found: list[Node] = yield NeedNodes(missing, self.of.tree)
+            found: list[Node] = yield (
+                self.of.session_id,
+                NeedNodes(missing, self.of.tree),
+            )
             if len(found) < len(missing):
                 raise StoreCorruptError(
                     f"some of {', '.join(missing)} are missing; the store is damaged"

@@ -97,21 +97,11 @@ class StoreCopy(Brief):
     made_at: datetime
 
 
-def key_of_copy(place: str) -> str:
-    """Return the key of the record of a copy; a later copy at the same place takes it over."""
-    return sha256(place.encode("utf-8")).hexdigest()
-
-
 def record_copy(copy: StoreCopy) -> transaction.RecordWrite:
-    """Return the write that records a copy."""
+    """Return the write that records a copy; a later copy at the same place takes it over."""
+    key = sha256(copy.place.encode("utf-8")).hexdigest()
     body = json.dumps({"place": copy.place, "made_at": copy.made_at.isoformat()})
-    return transaction.RecordWrite(STORE_COPY, _SCOPE, key_of_copy(copy.place), body)
-
-
-def withdraw_copy(copy: StoreCopy, before: transaction.Record | None) -> transaction.RecordWrite:
-    """Return the write that takes ``record`` back, after a copy that failed."""
-    body = None if before is None else before.body
-    return transaction.RecordWrite(STORE_COPY, _SCOPE, key_of_copy(copy.place), body)
+    return transaction.RecordWrite(STORE_COPY, _SCOPE, key, body)
 
 
 def read_copies(records: list[transaction.Record]) -> tuple[StoreCopy, ...]:

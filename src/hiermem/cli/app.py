@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Final, NoReturn
@@ -74,7 +74,7 @@ def view(
     """
     if target.is_dir():
         raise hiermem.UsageError(f"{target} is a folder; name a file")
-    if target.exists() and not overwrite and not _PAGE.match(_beginning(target)):
+    if target.is_file() and not overwrite and not _PAGE.match(target.read_bytes()):
         raise hiermem.UsageError(
             f"{target} exists and is no page of 'hiermem view'; name a new file, or use --overwrite"
         )
@@ -87,14 +87,6 @@ def view(
         file.write(page)
     size = target.stat().st_size
     result({"session_id": session, "file": str(target), "bytes": size})
-
-
-def _beginning(target: Path) -> bytes:
-    try:
-        with target.open("rb") as file:
-            return file.read(2_000)
-    except OSError:
-        return b""
 
 
 #: The variable with the token that clients must bear over HTTP.
@@ -151,13 +143,14 @@ def mcp(
         config=None if config is None else _sizes(config),
         update_policy=model.policy(UpdatePolicy),
     )
-    settings = {"space": space, "person": person, "read_only": read_only, "tools": tools}
+    serve: Any = serve_stdio
     if http:
         served = Http(os.environ.get(VARIABLE, ""), host, port, tuple(allow_host or ()))
         hint(f"serving {clean(place.db)} at http://{host}:{port}/mcp")
-        work = serve_http(opening, served, **settings, **asdict(caps))
-    else:
-        work = serve_stdio(opening, **settings, **asdict(caps))
+        serve = partial(serve_http, http=served)
+    work = serve(
+        opening, space=space, person=person, read_only=read_only, tools=tools, limits=caps.limits
+    )
     # psycopg does not work in the default loop of Windows.
     loop = asyncio.SelectorEventLoop if sys.platform == "win32" else None
     with asyncio.Runner(loop_factory=loop) as runner:
@@ -354,9 +347,9 @@ _GROUPS: dict[str, tuple[str, str, list[Callable[..., None]]]] = {
         ],
     ),
     "store": (
-        "Check, back up, copy, clean and migrate a whole store.",
+        "Check, back up, copy and clean a whole store.",
         "Operate",
-        [store.check, store.backup, store.copy, store.scrub, store.migrate],
+        [store.check, store.backup, store.copy, store.scrub],
     ),
 }
 for _panel, _commands in _COMMANDS.items():

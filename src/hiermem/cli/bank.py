@@ -191,7 +191,7 @@ def consolidate(
         "bank_policy": model.policy(hiermem.BankPolicy),
     }
     with place.open(model.llm(), **policies) as memory:
-        done = place.of(memory, rules).consolidate(dry_run=dry_run, **vars(caps))
+        done = place.of(memory, rules).consolidate(dry_run=dry_run, limits=caps.limits)
         view = facts(
             done, "space status message files_created files_updated files_unchanged lines_removed "
             "dropped unplaced blocked failed"

@@ -8,10 +8,10 @@ facts that a sliding window lost.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from importlib.resources import as_file, files
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from rich.console import Console
 from rich.padding import Padding
@@ -37,8 +37,10 @@ from hiermem.cli.output import (
     wants_json,
 )
 from hiermem.cli.search import print_hit, shown_data
-from hiermem.cli.show import GUTTER, Strip, representation, strip_for
+from hiermem.cli.show import GUTTER, representation, strip_for
 from hiermem.importers import read_chats
+
+T = TypeVar("T")
 
 _SESSION = "demo"
 #: The number of last messages that are appended after the context was selected.
@@ -102,168 +104,144 @@ def demo(*, budget: Annotated[int, Option(min=1_500)] = 8_000, db: str | None = 
             f"{date_range(min(times), max(times))}. No network, no key, no model download.\n",
             markup=True,
         )
-        started = time.perf_counter()
-        session.append(script[:-_LATER])
-        appended = time.perf_counter() - started
-        stage = _Stage(console, strip_for(console, len(script)), script)
-        stage.tokens = [each.tokens for each in session.messages()]
-        stage.title(
-            f"1. Appended {plural(len(stage.tokens), 'message')}, {stage.total:,} tokens, in "
-            f"{appended:.1f} s; the last {_LATER} follow in step 5. Sealed: "
-            f"{shown(session.status().nodes)}."
+
+        def step(text: str) -> None:
+            console.print(text, style="bold")
+
+        _, seconds = _timed(lambda: session.append(script[:-_LATER]))
+        tokens = [each.tokens for each in session.messages()]
+        total = sum(tokens)
+        step(
+            f"1. Appended {plural(len(tokens), 'message')}, {total:,} tokens, in {seconds:.1f} s; "
+            f"the last {_LATER} follow in step 5. Sealed: {shown(session.status().nodes)}."
         )
-        started = time.perf_counter()
-        report = session.update()
-        seconds = time.perf_counter() - started
-        stage.summaries = session.summaries()
+        report, seconds = _timed(session.update)
         made = plural(report.made + report.reused, "summary", "summaries")
-        stage.title(f"2. Made {made} in {seconds:.1f} s, offline, by extraction.")
-        started = time.perf_counter()
-        context = session.context(max_tokens=budget)
-        milliseconds = 1000 * (time.perf_counter() - started)
-        stage.title(
-            f"3. Asked for a context of at most {budget:,} tokens, in {milliseconds:.0f} ms:\n"
+        step(f"2. Made {made} in {seconds:.1f} s, offline, by extraction.")
+        context, seconds = _timed(lambda: session.context(max_tokens=budget))
+        step(f"3. Asked for a context of at most {budget:,} tokens, in {1000 * seconds:.0f} ms:\n")
+        summaries = session.summaries()
+        _draw(console, summaries, context, times[: len(tokens)], tokens)
+        step("The oldest part of it, as a model reads it:")
+        _print_oldest(console, context)
+        window = _window_of(tokens, context)
+        cost, covered = sum(tokens[window:]), len(tokens) - window
+        saved = total - context.total_tokens
+        console.print(
+            f"Saved against sending everything: {saved:,} of {total:,} tokens in this one call "
+            f"({share(saved, total)}).\nA sliding window of {cost:,} tokens has {covered} of the "
+            f"{len(tokens)} messages and reaches back to {day(times[window])}; this has a line or "
+            f"more of {len(context.shown.messages)}.\n"
         )
-        _show_context(stage, context)
-        recalled = _search(stage, session)
-        _move_on(stage, session, context)
+        step("One detail of each day: is it still there?")
+        held = _held(script, window, context)
+        console.print(rows(_details(script, held)))
+        recalled = _search(console, session)
+        session.append(script[-_LATER:])
+        after = session.context(max_tokens=budget)
+        step(f"\n5. {plural(_LATER, 'message')} later it is {after.total_tokens:,} tokens.")
+        console.print(
+            f"The first {after.shared_prefix_tokens:,} of them are unchanged, so a provider's "
+            f"prompt cache serves them.\nThe {budget - context.total_tokens:,} free tokens are for "
+            "new messages: they are appended until the budget is full."
+        )
     _suggest_next_steps(console, db)
+    ours, theirs = map(sum, zip(*held, strict=True))
+    figures = facts(context, "max_tokens total_tokens coverage")
+    details = {"asked": len(DETAILS), "context": ours, "sliding_window": theirs, "recall": recalled}
     if wants_json():
-        print_json(_figures(stage, context, recalled))
+        print_json(
+            {
+                "messages": context.messages,
+                "tokens": total,
+                "summaries": len(summaries),
+                "context": {**figures, "shown": shown_data(context)},
+                "details": details,
+            }
+        )
 
 
-@dataclass
-class _Stage:
-    """What is drawn: the strip over the messages, their tokens so far, and their summaries."""
-
-    console: Console
-    strip: Strip
-    script: Sequence[hiermem.Message]
-    tokens: list[int] = field(default_factory=list[int])
-    summaries: list[types.Summary] = field(default_factory=list[types.Summary])
-
-    @property
-    def total(self) -> int:
-        """Return the tokens of all messages so far."""
-        return sum(self.tokens)
-
-    def title(self, text: str) -> None:
-        """Print the heading of a step."""
-        self.console.print(text, style="bold")
-
-    def draw(self, more: Text) -> None:
-        """Draw the rows of the tree over the messages, and one more."""
-        times = [each.created_at for each in self.script[: len(self.tokens)]]
-        tree = self.strip.tree(self.summaries)
-        for row in (self.strip.days(times), *tree, self.strip.sizes(self.tokens), more):
-            self.console.print(row)
+def _timed(act: Callable[[], T]) -> tuple[T, float]:
+    """Return a result, and how many seconds it took."""
+    started = time.perf_counter()
+    return act(), time.perf_counter() - started
 
 
-def _figures(stage: _Stage, context: hiermem.ContextSelection, recalled: int) -> dict[str, Any]:
-    """Return what is printed as JSON: the context, and how many details it and others hold."""
-    ours, theirs = (sum(each) for each in zip(*held(stage, context), strict=True))
-    return {
-        "messages": context.messages,
-        "tokens": stage.total,
-        "summaries": len(stage.summaries),
-        "context": {
-            **facts(context, "max_tokens total_tokens coverage"),
-            "shown": shown_data(context),
-        },
-        "details": {
-            "asked": len(DETAILS),
-            "context": ours,
-            "sliding_window": theirs,
-            "recall": recalled,
-        },
-    }
-
-
-def _show_context(stage: _Stage, context: hiermem.ContextSelection) -> None:
-    """Show what the context covers, what it saves, and which details it still holds."""
-    console, kept = stage.console, representation(context)
-    stage.draw(stage.strip.shown(kept))
+def _draw(
+    console: Console,
+    summaries: Sequence[types.Summary],
+    context: hiermem.ContextSelection,
+    times: Sequence[datetime],
+    tokens: Sequence[int],
+) -> None:
+    """Draw the tree over the messages, and what the context shows of each of them."""
+    strip, kept = strip_for(console, len(tokens)), representation(context)
+    for row in (strip.days(times), *strip.tree(summaries), strip.sizes(tokens), strip.shown(kept)):
+        console.print(row)
     key = [f"{level} in an L{level}" for level in sorted({each for each in kept if each})[::-1]]
-    key.append(f"{stage.strip.made} word for word")
+    key.append(f"{strip.made} word for word")
     console.print(" " * GUTTER + "   ".join(key), style="bright_black")
     console.print(Padding(clean(context.explain()), (1, 0, 1, 2), expand=False))
-    # The oldest part, as a model reads it.
+
+
+def _search(console: Console, session: hiermem.Session) -> int:
+    """Search for a question; return how many details are recalled by their description."""
+    session.search(_QUESTION, _HITS)  # the first search builds the index and is not timed
+    hits, seconds = _timed(lambda: session.search(_QUESTION, _HITS))
+    described = f"messages and summaries for {_QUESTION!r}, in {1000 * seconds:.0f} ms"
+    console.print(f"\n4. Searched {described}:\n", style="bold")
+    for hit in () if console.quiet else hits:
+        print_hit(hit, _QUESTION)
+    recalled = sum(words in session.recall(what, _RECALLED).text for words, what in DETAILS)
+    console.print(
+        f"\nAsked for each detail above by its description alone, recall returns {recalled} of "
+        f"{len(DETAILS)} word for word, in {_RECALLED} tokens each."
+    )
+    return recalled
+
+
+def _print_oldest(console: Console, context: hiermem.ContextSelection) -> None:
     record = next(block.text for block in context.blocks if block.text)
     lines = clean(record, escaped=False).splitlines()
     excerpt = [f"  {one_line(line, console.width - 4)}" for line in lines[:_EXCERPT]]
     if len(lines) > _EXCERPT:
         excerpt.append(f"  … {plural(len(lines) - _EXCERPT, 'more line')}")
-    stage.title("The oldest part of it, as a model reads it:")
     console.print("\n".join([*excerpt, ""]), style="bright_black")
-    console.print(rows(_compared(stage, context)))
-    saved = stage.total - context.total_tokens
-    replies = [n for n in range(len(stage.tokens)) if stage.script[n].role == "assistant"]
-    prompts = [sum(stage.tokens[:n]) for n in replies]
-    capped = sum(min(each, context.max_tokens) for each in prompts)
-    console.print(
-        f"\nSaved against sending everything: {saved:,} of {stage.total:,} tokens in this one call "
-        f"({share(saved, stage.total)}).\nOver the {len(replies)} replies of this conversation: "
-        f"at most {capped:,} tokens instead of {sum(prompts):,}.\n"
-    )
-    stage.title("One detail of each day: is it still there?")
-    console.print(rows(_details(stage, context)))
 
 
-def _window_of(stage: _Stage, context: hiermem.ContextSelection) -> int:
+def _window_of(tokens: Sequence[int], context: hiermem.ContextSelection) -> int:
     """Return the index at which a sliding window of the same budget begins."""
-    left, begin = context.max_tokens, len(stage.tokens)
-    while begin and stage.tokens[begin - 1] <= left:
+    left, begin = context.max_tokens, len(tokens)
+    while begin and tokens[begin - 1] <= left:
         begin -= 1
-        left -= stage.tokens[begin]
+        left -= tokens[begin]
     return begin
 
 
-def held(stage: _Stage, context: hiermem.ContextSelection) -> list[tuple[bool, bool]]:
+def _held(
+    script: Sequence[hiermem.Message], window: int, context: hiermem.ContextSelection
+) -> list[tuple[bool, bool]]:
     """Return of each detail whether the context and the window hold it word for word."""
-    text = context.to_text()
-    window = stage.script[_window_of(stage, context) : context.messages]
-    recent = "\n".join(map(_said, window))
-    return [(words in text, words in recent) for words, _ in DETAILS]
+    recent = "\n".join(map(_said, script[window : context.messages]))
+    return [(words in context.to_text(), words in recent) for words, _ in DETAILS]
 
 
-def _compared(stage: _Stage, context: hiermem.ContextSelection) -> list[dict[str, Any]]:
-    """Compare three ways of filling a prompt."""
-    count, window = len(stage.tokens), _window_of(stage, context)
-    covered = round(context.coverage * context.messages)
-    levels = representation(context)
-    earliest = next((n for n, level in enumerate(levels) if level is not None), 0)
-    ways = (
-        ("everything", stage.total, count, count, 0),
-        ("sliding window", sum(stage.tokens[window:]), count - window, count - window, window),
-        ("hiermem", context.total_tokens, covered, len(context.shown.messages), earliest),
-    )
-    return [
-        {
-            "": name,
-            "tokens": cost,
-            "messages represented": messages,
-            "share": share(messages, count),
-            "a line or more of": with_line,
-            "reaching back to": day(stage.script[first].created_at),
-        }
-        for name, cost, messages, with_line, first in ways
-    ]
-
-
-def _details(stage: _Stage, context: hiermem.ContextSelection) -> list[dict[str, Any]]:
-    """Look for one detail of each day, word for word, in the context and in the window."""
-    said, found = [_said(each) for each in stage.script], held(stage, context)
+def _details(
+    script: Sequence[hiermem.Message], held: Sequence[tuple[bool, bool]]
+) -> list[dict[str, Any]]:
+    """Say of each detail when it was said, and whether context and window hold it."""
+    said = list(map(_said, script))
     listed = [
         {
-            "said on": day(stage.script[at].created_at),
+            "said on": day(script[at].created_at),
             "detail": f"{words}, {what}",
             "hiermem": _mark(there=ours),
             "sliding window": _mark(there=theirs),
         }
-        for (words, what), (ours, theirs) in zip(DETAILS, found, strict=True)
+        for (words, what), (ours, theirs) in zip(DETAILS, held, strict=True)
         for at in [next(n for n, text in enumerate(said) if words in text)]
     ]
-    ours, theirs = (f"{sum(each)} of {len(DETAILS)}" for each in zip(*found, strict=True))
+    ours, theirs = (f"{sum(each)} of {len(DETAILS)}" for each in zip(*held, strict=True))
     return [*listed, {"said on": "", "detail": "", "hiermem": ours, "sliding window": theirs}]
 
 
@@ -273,40 +251,6 @@ def _mark(*, there: bool) -> Text:
 
 def _said(message: hiermem.Message) -> str:
     return message.content if isinstance(message.content, str) else ""
-
-
-def _search(stage: _Stage, session: hiermem.Session) -> int:
-    """Search for a question; return how many details are recalled by their description."""
-    # The first search builds the index and is not timed.
-    session.search(_QUESTION, _HITS)
-    started = time.perf_counter()
-    hits = session.search(_QUESTION, _HITS)
-    milliseconds = 1000 * (time.perf_counter() - started)
-    stage.title(
-        f"\n4. Searched messages and summaries for {_QUESTION!r}, in {milliseconds:.0f} ms:\n"
-    )
-    stage.draw(stage.strip.found(at for hit in hits for at in hit.found))
-    for hit in () if stage.console.quiet else hits:
-        print_hit(hit, _QUESTION)
-    found = sum(words in session.recall(what, _RECALLED).text for words, what in DETAILS)
-    stage.console.print(
-        f"\nAsked for each detail above by its description alone, recall returns {found} of "
-        f"{len(DETAILS)} word for word, in {_RECALLED} tokens each."
-    )
-    return found
-
-
-def _move_on(stage: _Stage, session: hiermem.Session, before: hiermem.ContextSelection) -> None:
-    """Append the last messages and select again: the beginning of the context is unchanged."""
-    session.append(stage.script[-_LATER:])
-    after = session.context(max_tokens=before.max_tokens)
-    more, free = after.messages - before.messages, before.max_tokens - before.total_tokens
-    stage.title(f"\n5. {plural(more, 'message')} later it is {after.total_tokens:,} tokens.")
-    stage.console.print(
-        f"The first {after.shared_prefix_tokens:,} of them are unchanged, so a provider's prompt "
-        f"cache serves them.\nThe {free:,} free tokens are for new messages: they are appended "
-        "until the budget is full."
-    )
 
 
 def _suggest_next_steps(console: Console, db: str | None) -> None:

@@ -60,7 +60,7 @@ def extract(
                 parts["chunks" if state.phase == "map" else "reduce"] = (state.done, state.total)
                 show(parts)
 
-            report = session.extract(options, on_progress=draw, **vars(caps))
+            report = session.extract(options, on_progress=draw, limits=caps.limits)
     for failure in report.failures[:_FAILURES]:
         hint(f"failed: {shown(failure)}")
     if len(report.failures) > _FAILURES:

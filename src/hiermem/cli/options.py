@@ -14,10 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from datetime import datetime
 from difflib import get_close_matches
 from functools import wraps
-from heapq import heappop, heappush
 from inspect import Parameter, getdoc, signature
 from itertools import islice
 from pathlib import Path
@@ -52,9 +50,8 @@ _ARGUMENT = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _LOOKED = 1_000
 #: The name of the session with the newest message.
 LAST = "@last"
-#: How many sessions an error names.
+#: How many names an error has.
 NAMED = 3
-LISTED = "'hiermem sessions' lists them"
 #: The most characters that are shown of a title.
 _TITLE = 40
 #: The number of sessions, and of messages, that are read at once.
@@ -243,9 +240,9 @@ class InSpace(Place):
         if self.no_space or (self.space is None and name not in known):
             inside = memory.count_sessions() - memory.count_sessions(space=None)
             if inside and not self.no_space:
-                listed = named(known, NAMED)
                 raise hiermem.UsageError(
-                    f"conversations are in spaces; pass --space or --no-space; there is {listed}"
+                    "conversations are in spaces; pass --space or --no-space; there is "
+                    f"{named(known, NAMED)}"
                 )
             return None
         if name not in known:
@@ -349,121 +346,22 @@ def messages_of(session: hiermem.Session) -> Iterator[types.StoredMessage]:
         yield from session.messages(start, min(stop, start + _MESSAGES))
 
 
-def by_newest(
-    memory: hiermem.Memory, records: Iterable[types.SessionRecord]
-) -> Iterator[tuple[types.SessionRecord, datetime | None]]:
-    """Yield sessions with the times of their last messages, newest first; empty ones at the end.
-
-    ``records`` come by last activity. A last message is read only if it may be the next one: none
-    is newer than its session's last activity, except one that its time puts in the future.
-    """
-    waiting: list[tuple[float, int, types.SessionRecord, datetime]] = []
-    empty: list[types.SessionRecord] = []
-    for number, record in enumerate(records):
-        while waiting and -waiting[0][0] >= record.last_activity.timestamp():
-            yield heappop(waiting)[2:]
-        if record.messages:
-            with suppress(hiermem.NotFoundError):  # it may have been erased meanwhile
-                last = time_of(memory, record, record.messages - 1)
-                heappush(waiting, (-last.timestamp(), number, record, last))
-        else:
-            empty.append(record)
-    yield from (heappop(waiting)[2:] for _ in range(len(waiting)))
-    yield from ((record, None) for record in empty)
-
-
-def time_of(memory: hiermem.Memory, record: types.SessionRecord, index: int) -> datetime:
-    """Return the time of a message. Raises NotFoundError if the session was erased meanwhile."""
-    found = memory.session(record.id).messages(index, index + 1)
-    if not found:
-        raise hiermem.NotFoundError(f"session {record.id!r} was erased meanwhile")
-    return found[0].created_at
-
-
 def session_of(memory: hiermem.Memory, name: str | None, *, whole: bool = False) -> hiermem.Session:
     """Return the session that a name means, or the only one if there is no name.
 
-    Raises what ``chosen`` raises, and UsageError where a name is needed.
+    Raises what ``memory.find`` raises, and UsageError where a name is needed.
     """
-    if name is None:
-        found = memory.sessions(limit=NAMED + 1, order_by="last_activity")
-        if len(found) > 1:
-            raise hiermem.UsageError(
-                f"there are {memory.count_sessions():,} sessions; name one, such as "
-                f"{title_of(found[0])!r}, or {LAST}; {LISTED}"
-            )
-    elif name == LAST:
-        records = sessions_of(memory, order_by="last_activity")
-        found = [record for record, _ in islice(by_newest(memory, records), 1)]
-    else:
-        with suppress(hiermem.InvalidMessageError):  # a title may be no id
-            if (session := memory.session(name)).count():
-                return session
-        found = [chosen(name, list(sessions_of(memory)), whole=whole)]
+    if name is not None:
+        return memory.find(clean(name), whole=whole and name != LAST)
+    found = memory.sessions(limit=2, order_by="last_activity")
+    if len(found) > 1:
+        raise hiermem.UsageError(
+            f"there are {memory.count_sessions():,} sessions; name one, such as "
+            f"{title_of(found[0])!r}, or {LAST}; 'hiermem sessions' lists them"
+        )
     if not found:
         raise hiermem.NotFoundError("this memory holds no session yet; import a conversation first")
     return memory.session(found[0].id)
-
-
-def chosen(
-    name: str, records: Sequence[types.SessionRecord], *, whole: bool = False
-) -> types.SessionRecord:
-    """Return the session that a name means: its label or id, its title, the beginning of either.
-
-    The first of these that fits a session decides. Of a session and its forks it means the session.
-    Upper and lower case are the same, except in two ids. With ``whole``, no beginning is taken.
-
-    Raises NotFoundError, with the sessions whose title or id is nearest, and UsageError if the name
-    means several.
-    """
-    given = _plain(name)
-    begun = "\0" if whole or not given else _plain(name.removesuffix("…"))
-    plain = [(each, _plain(each.id), _plain(each.title or each.id)) for each in records]
-    found = (
-        [each for each in records if name in (each.id, labelled(each))]
-        or [each for each, *texts in plain if given in texts]
-        or [each for each, *texts in plain if any(text.startswith(begun) for text in texts)]
-    )
-    found = [group[0] for group in families(found, records)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listed = named([*map(labelled, found)], NAMED)
-        raise hiermem.UsageError(
-            f"{len(found):,} sessions begin with {name!r}: {listed}; write more of the title or of "
-            "the id"
-        )
-    near = _nearest(name, records)
-    there = f"there is {', '.join(map(labelled, near))}" if near else LISTED
-    raise hiermem.NotFoundError(
-        f"there is no session {name!r}{' by its whole title or id' if whole else ''}; {there}"
-    )
-
-
-def families(
-    found: Iterable[types.SessionRecord], records: Sequence[types.SessionRecord]
-) -> list[list[types.SessionRecord]]:
-    """Group sessions with their forks: the one that all others stem from comes first.
-
-    The groups stand in the order of the first of each. ``records`` are all sessions.
-    """
-    known, members = {each.id: each for each in records}, {each.id: each for each in found}
-    groups: dict[str, list[types.SessionRecord]] = {}
-    for each in members.values():
-        root, above = each, each
-        while above.forked_from is not None and above.forked_from in known:
-            above = known[above.forked_from]
-            root = members.get(above.id, root)
-        groups.setdefault(root.id, [root])
-        if each is not root:
-            groups[root.id].append(each)
-    return list(groups.values())
-
-
-def holds(record: types.SessionRecord, words: Iterable[str]) -> bool:
-    """Return whether a session's title holds all of these words, or its id begins with them."""
-    title, name = _plain(record.title or record.id), _plain(record.id)
-    return all(_plain(word) in title or name.startswith(_plain(word)) for word in words)
 
 
 def title_of(session: types.SessionRecord | types.SessionStatus) -> str:
@@ -479,27 +377,9 @@ def labelled(session: types.SessionRecord | types.SessionStatus) -> str:
 
 def names_of(memory: hiermem.Memory) -> dict[str, str]:
     """Return for each session's id its title, with the id where others are shown alike."""
-    plain = [(each, _plain(title_of(each))) for each in sessions_of(memory)]
+    plain = [(each, title_of(each).casefold()) for each in sessions_of(memory)]
     alike = Counter(title for _, title in plain)
     return {one.id: (labelled if alike[title] > 1 else title_of)(one) for one, title in plain}
-
-
-def _nearest(name: str, records: Sequence[types.SessionRecord]) -> list[types.SessionRecord]:
-    """Return the sessions whose title holds the name, or whose title or id is most like it."""
-    given = _plain(name)
-    roots = [group[0] for group in families(records, records)]
-    found = [each for each in roots if given and given in _plain(each.title or each.id)]
-    like: dict[str, list[types.SessionRecord]] = {}
-    for each in roots:
-        for text in {_plain(each.id), _plain(each.title or each.id)}:
-            like.setdefault(text, []).append(each)
-    for text in get_close_matches(given, like, NAMED, 0.5):
-        found += [each for each in like[text] if each not in found]
-    return found[:NAMED]
-
-
-def _plain(text: str) -> str:
-    return normalize("NFKC", normalize("NFKC", " ".join(clean(text).split())).casefold())
 
 
 def spelled(name: str, known: Sequence[str]) -> str:
@@ -522,6 +402,11 @@ class Caps:
 
     max_calls: Annotated[int | None, Option(min=0)] = None
     max_tokens: Annotated[int | None, counted(0)] = None
+
+    @property
+    def limits(self) -> hiermem.Limits:
+        """The limits of the command's work."""
+        return hiermem.Limits(calls=self.max_calls, tokens=self.max_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)

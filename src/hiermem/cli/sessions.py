@@ -7,8 +7,6 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO
 
@@ -62,52 +60,35 @@ def sessions(
     labels = options.named_values(metadata, "--metadata KEY=VALUE") | (
         {"source": source} if source else {}
     )
-    which: dict[str, Any] = {"metadata": labels or None, "order_by": "last_activity"}
     with place.open() as memory:
-        if place.is_named:
-            which["space"] = place.chosen(memory)
-        every = list(options.sessions_of(memory, **which))
-        found = [each for each in every if options.holds(each, text or ())]
-        groups = [[each] for each in found] if forks else options.families(found, every)
-        listed = list(islice(_dated(memory, found, groups), limit))
+        space = place.chosen(memory) if place.is_named else hiermem.ALL
+        listed = memory.families(text or (), metadata=labels, space=space, apart=forks, limit=limit)
+        every = memory.count_sessions(metadata=labels, space=space)
     width = _SHORT if out().is_terminal else None
-    several = len({each.space for each in every}) > 1
+    several = len({each.session.space for each in listed}) > 1
     view = [
         {
-            "session": options.title_of(root),
-            "messages": root.messages,
-            "when": days and date_range(*days),
-            "source": root.metadata.get("source"),
-            "space": several and root.space,
-            "forks": more,
-            "id": root.id[:width] if root.title else "",
+            "session": options.title_of(each.session),
+            "messages": each.session.messages,
+            "when": each.first and each.last and date_range(each.first, each.last),
+            "source": each.session.metadata.get("source"),
+            "space": several and each.session.space,
+            "forks": len(each.forks),
+            "id": each.session.id[:width] if each.session.title else "",
         }
-        for root, more, days in listed
+        for each in listed
     ]
     data = [
-        {**facts(root, _FIELDS), "forks": more, "from": days and days[0], "to": days and days[1]}
-        for root, more, days in listed
+        {
+            **facts(each.session, _FIELDS),
+            "forks": len(each.forks),
+            "from": each.first,
+            "to": each.last,
+        }
+        for each in listed
     ]
     what = "no session fits" if every else "no session is labelled so" if labels else ""
     result({"sessions": data}, view, empty=what or "no sessions yet")
-
-
-def _dated(
-    memory: hiermem.Memory,
-    found: list[types.SessionRecord],
-    groups: list[list[types.SessionRecord]],
-) -> Iterator[tuple[types.SessionRecord, int, tuple[datetime, datetime] | None]]:
-    """Yield the source of each group, its forks, its first and its newest time; newest first."""
-    group_of = {each.id: group for group in groups for each in group}
-    for each, last in options.by_newest(memory, found):
-        if each.id in group_of:
-            group = group_of[each.id]
-            for member in group:
-                del group_of[member.id]
-            days = None
-            if last is not None:
-                days = min(last, options.time_of(memory, group[0], 0)), last
-            yield group[0], len(group) - 1, days
 
 
 def pin(

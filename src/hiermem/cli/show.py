@@ -258,13 +258,6 @@ class Strip:
             styles[at] = level_style(level)
         return _row("context", cells, styles)
 
-    def found(self, indices: Iterable[int]) -> Text:
-        """Mark the columns of these messages."""
-        cells = [" "] * self.columns
-        for index in indices:
-            cells[min(self.column(index), self.columns - 1)] = "^"
-        return _row("found", cells, ["bold"] * self.columns)
-
     def days(self, times: Sequence[datetime | None]) -> Text:
         """Draw the axis: the days of the messages, as far as there is room."""
         cells = [" "] * self.columns
@@ -283,14 +276,14 @@ class Strip:
                 free = at + len(label) + 2
         return _row("", cells, ["bright_black"] * self.columns)
 
-    def tree(self, summaries: Iterable[Summary], *, tallest: int = 0) -> list[Text]:
-        """Draw the rows of all levels, highest first, and at least ``tallest`` rows."""
+    def tree(self, summaries: Iterable[Summary]) -> list[Text]:
+        """Draw the rows of all levels, highest first."""
         levels: dict[int, list[Summary]] = {}
         for each in summaries:
             levels.setdefault(each.level, []).append(each)
         return [
             self.level(level, levels.get(level, ()))
-            for level in range(max([tallest, *levels]), 0, -1)
+            for level in range(max(levels, default=0), 0, -1)
         ]
 
 

@@ -145,15 +145,6 @@ def scrub(*, db: options.Db = options.DB) -> None:
         raise typer.Exit(Code.INCOMPLETE)
 
 
-def migrate(*, db: options.Db = options.DB) -> None:
-    """Bring the store to the version of this hiermem.
-
-    Of a database, this needs the rights of the tables' owner.
-    """
-    with options.open_existing(db, migrate=True):
-        result({"migrated": options.shown_db(db)})
-
-
 def backup(
     target: Annotated[str, Argument(metavar="FILE")], *, db: options.Db = options.DB
 ) -> None:

@@ -102,7 +102,7 @@ def _updated(
             show({f"L{number}": part for number, part in sorted(now.by_level.items())})
 
         report: types.UpdateReport = session.update(
-            level, strategy=strategy, on_progress=draw, **vars(caps)
+            level, strategy=strategy, on_progress=draw, limits=caps.limits
         )
         return report
 
@@ -121,7 +121,7 @@ def _updated_all(
             show({"sessions": (now.done, now.total)}, f", {sum(made.values()):,} summaries")
 
         report = memory.update_all(
-            strategy=strategy, on_progress=draw, search_index=search_index, **vars(caps)
+            strategy=strategy, on_progress=draw, search_index=search_index, limits=caps.limits
         )
     return report, list(made)
 
@@ -194,7 +194,7 @@ def work(
     with options.open_existing(
         db, model.connected(), update_policy=model.policy(hiermem.UpdatePolicy)
     ) as memory:
-        worker = memory.worker(poll=poll, all_tenants=True, **vars(caps))
+        worker = memory.worker(poll=poll, all_tenants=True, limits=caps.limits)
         try:
             with worker:
                 if once:

@@ -35,18 +35,13 @@ from hiermem.needs import Reading
 from hiermem.text.fence import NOTICE
 from hiermem.text.measure import body, day
 from hiermem.tree.fold import SessionState
-from hiermem.types import Node, Span, StoredMessage, Unit
-from hiermem.types.ranges import Ranges, each_of, ranges_of
-from hiermem.types.transaction import NeedLevel
+from hiermem.types import Node, Span, StoredMessage
+from hiermem.types.ranges import each_of, ranges_of
 
 # The shares below are of the budget; ``benchmarks/frontier.py`` found them. Those of the zone are
-# of the budget less the reserve for messages, or less the standing turns that are sent again.
-#: A collapse goes on down to this share of verbatim messages; the standing turns stay in any case.
-_WATERMARK = 0.02
-#: The least size of a new piece of the zone, as a share of what its messages took.
-_LEAST_PIECE = 0.05
-#: The zone is rewritten if it would exceed this share, or would leave less than ``_FREE`` (or than
-#: a collapse sends again) to new messages; then it gets the size ``_ZONE_REWRITE``.
+# of the budget less the reserve for messages.
+#: The zone is rewritten if it would exceed this share, or would leave less than ``_FREE`` to new
+#: messages; then it gets the size ``_ZONE_REWRITE``.
 _ZONE_LIMIT = 0.90
 _FREE = 0.05
 _ZONE_REWRITE = 0.40
@@ -85,8 +80,6 @@ _FULL = 0.9
 _EDGE = 1 / 16
 #: Number of windows per read when the planner walks back from the newest window.
 _STRIDE = 16
-#: Number of nodes above the windows that are read before a plan asks for them.
-_AHEAD = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +89,13 @@ class Situation:
     ``budget`` is the number of tokens that the cut itself may spend, as ``writer`` counts them.
     ``overhead`` is the number of tokens that the caller's system prompt, tools and recall take in
     addition (used in errors only). ``reserve`` is the caller's size for the verbatim zone, or None
-    for the policy's size. ``gone`` are the messages that were erased or put in quarantine.
-    ``view`` is the prefix of the names of the trimmed views, "" for the default view. Those of the
-    ``pins`` that no raw message says take at most ``pin_room`` tokens of the budget. Of a profile,
-    ``levels`` are those whose summaries may be shown, and ``recent`` is the number of messages that
-    stay verbatim. ``recall`` is the number of tokens that are kept for recall, which needs none
-    while the whole history fits. ``lead`` are the system messages that lead the session and every
-    context of it, beside the budget; ``too_long`` is their number of tokens where they would take
-    more than half of it and so do not lead.
+    for the policy's size. ``view`` is the prefix of the names of the trimmed views, "" for the
+    default view. Those of the ``pins`` that no raw message says take at most ``pin_room`` tokens of
+    the budget. Of a profile, ``levels`` are those whose summaries may be shown, and ``recent`` is
+    the number of messages that stay verbatim. ``recall`` is the number of tokens that are kept for
+    recall, which needs none while the whole history fits. ``lead`` are the system messages that
+    lead the session and every context of it, beside the budget; ``too_long`` is their number of
+    tokens where they would take more than half of it and so do not lead.
     """
 
     state: SessionState
@@ -113,7 +105,6 @@ class Situation:
     overhead: int = 0
     reserve: int | None = None
     view: str = ""
-    gone: Ranges = ()
     sticky: bool = True
     cache_cold: bool = False
     allow_omission: bool = False
@@ -187,40 +178,22 @@ class Part:
     past: list[Shown]
 
 
-def prefetch(state: SessionState) -> tuple[NeedLevel, ...]:
-    """Return what a cut that is planned anew will ask for, as far as the state alone tells.
-
-    These are the newest windows, and the levels above as far down as they have few nodes.
-    """
-    total = state.next_ordinal(1)
-    found = [NeedLevel(1, max(0, total - _STRIDE), total)] if total else []
-    left = _AHEAD
-    for level in range(len(state.ordinals), 1, -1):
-        nodes = state.next_ordinal(level)
-        left -= nodes
-        if left < 0:
-            break
-        if nodes:
-            found.append(NeedLevel(level, 0, nodes))
-    return tuple(found)
-
-
 def newest_sealed(state: SessionState) -> Reading[list[Node]]:
     """Return the sealed windows from the window of the newest message on; [] if that is open.
 
     If the newest message is sliced, its window is the window of its last slice.
     """
     newest = state.next_index - 1
-    found: list[Node] = []
+    windows: list[Node] = []
     if any(window.last_index == newest for window in state.open_windows()):
-        return found
+        return windows
     end = state.next_ordinal(1)
     while end > 0:
         begin = max(0, end - _STRIDE)
-        found = (yield from needs.windows(begin, end)) + found
-        holding = [window.ordinal for window in found if window.span.stop == newest + 1]
+        windows = (yield from needs.windows(begin, end)) + windows
+        holding = [window.ordinal for window in windows if window.span.stop == newest + 1]
         if holding:
-            return [window for window in found if window.ordinal >= holding[-1]]
+            return [window for window in windows if window.ordinal >= holding[-1]]
         end = begin
     return []
 
@@ -234,19 +207,19 @@ def select(at: Situation, previous: View | None, excerpts: Excerpts) -> Reading[
 
     def selected() -> Reading[Cut]:
         planner = Planner(at, previous)
-        found = yield from verbatim.with_excerpts(planner.select(), excerpts)
-        if not excerpts.shortened or found.omitted:
-            return found
-        if found.is_whole:
+        fitted = yield from verbatim.with_excerpts(planner.select(), excerpts)
+        if not excerpts.shortened or fitted.omitted:
+            return fitted
+        if fitted.is_whole:
             unshortened = replace(excerpts, most=None)
             if whole := (yield from verbatim.with_excerpts(planner.whole(), unshortened)):
                 excerpts.shortened.clear()
                 return whole
-        return planner.lengthened(found, kept, excerpts)
+        return planner.lengthened(fitted, kept, excerpts)
 
     excerpts.images_from = kept.images if kept else (0, 0)
-    found = yield from with_images(selected, at, excerpts, anew=kept is None)
-    return replace(found, view=replace(found.view, images=excerpts.images_from))
+    fitted = yield from with_images(selected, at, excerpts, anew=kept is None)
+    return replace(fitted, view=replace(fitted.view, images=excerpts.images_from))
 
 
 def with_images(
@@ -260,10 +233,10 @@ def with_images(
     most = at.policy.images
     keep = most if anew else (most + 1) // 2
     while True:
-        found = yield from decide()
-        first = verbatim.newest_images(found.blocks, most, keep)
+        fitted = yield from decide()
+        first = verbatim.newest_images(fitted.blocks, most, keep)
         if first is None:
-            return found
+            return fitted
         excerpts.images_from = first
         excerpts.shortened.clear()
 
@@ -305,7 +278,9 @@ class Planner:
             return (yield from self.replan(_REPLAN_COLD))
         if previous.boundary > self.last or self._pinned(previous.pieces) > self.at.pin_room:
             return (yield from self.replan(_REPLAN))
-        windows = yield from self._newest_windows(_GAP * self.at.budget, begin=previous.boundary)
+        # The view may hold open messages, which are not new then, however long they are.
+        most = _GAP * self.at.budget + sum(window.tokens for window in self.opened)
+        windows = yield from self._newest_windows(most, begin=previous.boundary)
         if windows and windows[0].ordinal > previous.boundary:
             return (yield from self.replan(_REPLAN_COLD))
         kept = yield from self.keep(previous, windows)
@@ -325,34 +300,34 @@ class Planner:
         cut = self._assemble(View(0, ()), shown)
         return cut if self._fits(cut, self.at.recall) and not self._is_long(shown) else None
 
-    def lengthened(self, found: Cut, before: View | None, excerpts: Excerpts) -> Cut:
+    def lengthened(self, fitted: Cut, before: View | None, excerpts: Excerpts) -> Cut:
         """Show more of tool results in the room that a cut with excerpts leaves, the newest first.
 
         What the view ``before`` showed of each stays while all fits. When it does not, they give up
         most of the room at once, because a result that is shown otherwise is sent again with all
         that follows it.
         """
-        if not self._fits(found):
-            return found  # Excerpts of the whole history may take of recall's room.
-        short = [i.message for i in reversed(found.shown) if i.message.index in excerpts.shortened]
-        longer = self._kept_longer(short, found, before, excerpts) if before else None
+        if not self._fits(fitted):
+            return fitted  # Excerpts of the whole history may take of recall's room.
+        short = [i.message for i in reversed(fitted.shown) if i.message.index in excerpts.shortened]
+        longer = self._kept_longer(short, fitted, before, excerpts) if before else None
         if longer is None:
             fullness = _REPLAN_COLD if self.at.sticky else 1.0
-            free = int(fullness * self.at.budget) - found.tokens
+            free = int(fullness * self.at.budget) - fitted.tokens
             room = int(_GIVES_WAY * free) if before else free
             sizes = self._sizes(short, excerpts, free, whole=room, longer=room, anew=not before)
-            longer = self._longer(sizes, short, found, excerpts)
+            longer = self._longer(sizes, short, fitted, excerpts)
         while not self._fits(longer):  # A quoted result takes more than its own tokens.
             sizes = dict(longer.view.results)
             sizes[min(index for index, size in sizes.items() if size)] = 0
-            longer = self._longer(sizes, short, found, excerpts)
+            longer = self._longer(sizes, short, fitted, excerpts)
         for item in longer.shown:
             if item.message is excerpts.shortened.get(item.message.index):
                 del excerpts.shortened[item.message.index]
         return longer
 
     def _kept_longer(
-        self, short: Sequence[StoredMessage], found: Cut, before: View, excerpts: Excerpts
+        self, short: Sequence[StoredMessage], fitted: Cut, before: View, excerpts: Excerpts
     ) -> Cut | None:
         """Return a cut that shows of each result what ``before`` showed, and more of new ones.
 
@@ -361,23 +336,23 @@ class Planner:
         is due to it: none while older ones have some, or not all that would have it stand whole.
         """
         sizes = dict(before.results)
-        has_moved = before.pieces != found.view.pieces
-        stood = self._longer(sizes, short, found, excerpts)
+        has_moved = before.pieces != fitted.view.pieces
+        stood = self._longer(sizes, short, fitted, excerpts)
         free = self.at.budget + self.at.unneeded(stood.blocks) - stood.tokens
         new = [each for each in short if not sizes.get(each.index)]
         arrived = [each.index for each in new if each.index not in sizes]
         new = [each for each in new if has_moved or each.index in arrived]
         longer = int((1 - _GIVES_WAY) * free)
-        if stood.tokens > found.tokens:
+        if stood.tokens > fitted.tokens:
             longer = min(longer, excerpts.newest_most)  # The next one is likely to be as long.
         more = self._sizes(new, excerpts, free, whole=free, longer=longer)
         if free < 0 or any(
             index not in more
-            and (stood.tokens > found.tokens or not self._is_large(index, excerpts))
+            and (stood.tokens > fitted.tokens or not self._is_large(index, excerpts))
             for index in arrived
         ):
             return None
-        return self._longer(sizes | more, short, found, excerpts)
+        return self._longer(sizes | more, short, fitted, excerpts)
 
     def _is_large(self, index: int, excerpts: Excerpts) -> bool:
         """Return whether a result is too long to stand whole."""
@@ -427,7 +402,7 @@ class Planner:
         self,
         sizes: Mapping[int, int],
         short: Sequence[StoredMessage],
-        found: Cut,
+        fitted: Cut,
         excerpts: Excerpts,
     ) -> Cut:
         """Return the cut with at most so many tokens of each result that is ``short``."""
@@ -436,10 +411,10 @@ class Planner:
                 item,
                 message=excerpts.lengthened(item.message, sizes.get(item.message.index, 0)),
             )
-            for item in found.shown
+            for item in fitted.shown
         ]
         results = tuple((each.index, sizes.get(each.index, 0)) for each in reversed(short))
-        return self._assemble(replace(found.view, results=results), shown)
+        return self._assemble(replace(fitted.view, results=results), shown)
 
     # -- keeping the previous cut
 
@@ -450,14 +425,26 @@ class Planner:
         if self._fits(kept) and not self._is_long(kept.shown):
             return kept
         yield from needs.at_length()
+        if self._fits(kept):
+            part = self._part(windows, shown, 0)
+            if not self._has_room(part, (yield from cover.inside(self.roots, 0, part.boundary))):
+                return kept  # No new plan would show fewer messages.
         cut = yield from self._append(view, windows, shown)
         if cut is None or not self._fits(cut):
-            cut = yield from self._rewrite(view, windows, shown)
+            cut = yield from self._rewrite(windows, shown)
+        if self._fits(kept):
+            # An exchange stays whole, so there may be as many messages in any cut.
+            return min(kept, cut, key=lambda cut: (not self._fits(cut), _spoken(cut.shown)))
         return cut if self._fits(cut) else None
 
     def _fits(self, cut: Cut, more: int = 0) -> bool:
         """Return whether a cut is within the budget."""
         return cut.tokens <= self.at.budget + more + self.at.unneeded(cut.blocks)
+
+    def _has_room(self, part: Part, below: Sequence[Covered]) -> bool:
+        """Return whether a view of nodes ``below`` and of older messages fits beside raw ones."""
+        least = VIEW_TOKENS + lines.PIECE * (len(below) + bool(part.older))
+        return self.at.budget - self.cost(part.raw) >= least
 
     def _is_long(self, shown: Sequence[Shown]) -> bool:
         """Return whether twice as many messages are raw as a profile asked for."""
@@ -469,10 +456,9 @@ class Planner:
     ) -> Reading[Cut | None]:
         """Move the oldest verbatim messages to the end of the zone, as a piece of a fair share.
 
-        Return None if the zone would exceed its limit, or would leave less room for new messages
-        than each collapse sends again.
+        Return None if the zone would exceed its limit, or would leave new messages too little room.
         """
-        part = self._part(windows, shown, self._watermark)
+        part = self._part(windows, shown, self.at.reserve or 0)
         past = [item for item in part.past if not view.holds(item.message.index)]
         older = [item for item in part.older if not view.holds(item.message.index)]
         going = [item for item in (*past, *older) if not item.empty]
@@ -480,16 +466,13 @@ class Planner:
             return None
         if self.at.levels is not None:
             return None  # A piece is made of messages, too.
-        left, raw = self._left(shown), self.cost(part.raw)
+        left, raw = self._left, self.cost(part.raw)
         share = int(_ZONE_REWRITE * left)
-        again = self._again(part.raw)
-        free = max(int(_FREE * self.at.budget), again)
+        free = int(_FREE * self.at.budget)
         missing = self._least(shown) - raw - view.tokens
-        stood = sum(piece.messages for piece in view.pieces)
-        fair = share / max(1, stood + len(going))
-        least = max(int(_LEAST_PIECE * self.cost(going)), VIEW_TOKENS // 2)
-        size = max(int(fair * len(going)), least)
-        anew = min(share, self._room(part.raw) - again)
+        fair = share / max(1, sum(piece.messages for piece in view.pieces) + len(going))
+        size = max(int(fair * len(going)), VIEW_TOKENS // 2)
+        anew = min(share, self.at.budget - raw - free)
         if view.tokens + size < _PRESSED * anew or missing > self.cost(going):
             return None
         size = max(size, missing)
@@ -546,16 +529,15 @@ class Planner:
                 best, number, joined = gain, place, together
         return number, joined
 
-    def _rewrite(self, view: View, windows: Sequence[Node], shown: Sequence[Shown]) -> Reading[Cut]:
-        """Make the zone one pooled view again, from the tree and from its present lines."""
-        part = self._part(windows, shown, self._watermark)
-        share = int(_ZONE_REWRITE * self._left(shown))
-        share = max(share, self._least(shown) - self.cost(part.raw))
-        share = min(share, self._room(part.raw) - self._again(part.raw))
-        if self.at.levels is not None:
-            return (yield from self._planned(part, share))
-        kept = [unit for piece in view.pieces for unit in self.zone.lines_of(piece)]
-        return (yield from self._planned(part, share, kept=kept, raw=part.past))
+    def _rewrite(self, windows: Sequence[Node], shown: Sequence[Shown]) -> Reading[Cut]:
+        """Make the zone one pooled view again, from the tree and the messages that leave."""
+        part = self._part(windows, shown, self.at.reserve or 0)
+        raw = self.cost(part.raw)
+        share = max(int(_ZONE_REWRITE * self._left), self._least(shown) - raw)
+        share = min(share, self.at.budget - raw - int(_FREE * self.at.budget))
+        below = yield from cover.inside(self.roots, 0, part.boundary)
+        past = part.past if self.at.levels is None else ()
+        return (yield from self._planned(part, share, below, raw=past))
 
     def _least(self, shown: Sequence[Shown]) -> int:
         """Return the minimal size of the context after a collapse; 0 while the history is short.
@@ -570,27 +552,9 @@ class Planner:
         return min(int(_REPLAN * at.budget) + 2 * lines.PIECE, at.budget)
 
     @property
-    def _watermark(self) -> int:
-        """Return the minimal number of tokens that stay verbatim when windows collapse."""
-        reserve = self.at.reserve
-        return int(_WATERMARK * self.at.budget) if reserve is None else reserve
-
-    def _left(self, shown: Sequence[Shown]) -> int:
-        """Return the budget without the caller's reserve, or what each collapse sends again.
-
-        That is all turns that must stand but the newest one.
-        """
-        again = self._again(flat(self._staying(verbatim.pieces_of(shown), 0)))
-        return self.at.budget - max(again, self.at.reserve or 0)
-
-    def _room(self, raw: Sequence[Shown]) -> int:
-        """Return the room for the zone next to ``raw``, less the part kept for new messages."""
-        return self.at.budget - self.cost(raw) - int(_FREE * self.at.budget)
-
-    def _again(self, raw: Sequence[Shown]) -> int:
-        """Return the tokens of ``raw`` that a collapse sends again: all but the newest turn."""
-        pieces = verbatim.pieces_of(raw)
-        return self.cost(flat(pieces[: len(pieces) - verbatim.newest(pieces, 1)]))
+    def _left(self) -> int:
+        """Return the budget without the caller's reserve."""
+        return self.at.budget - (self.at.reserve or 0)
 
     def _part(self, windows: Sequence[Node], shown: Sequence[Shown], share: int) -> Part:
         """Divide the messages of the newest windows; the newest, about ``share`` tokens, stay.
@@ -600,17 +564,17 @@ class Planner:
         """
         pieces = verbatim.pieces_of(shown)
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total) | {self.last}
-        found = self._divided(windows, shown, self._staying(pieces, share), allowed)
-        if not found.older or self.at.recent is not None or self.at.reserve is not None:
-            return found
+        divided = self._divided(windows, shown, self._staying(pieces, share), allowed)
+        if not divided.older or self.at.recent is not None or self.at.reserve is not None:
+            return divided
         most = max(share, int(_EDGE * self.at.budget))
         latest = self._divided(windows, shown, self._staying(pieces, 0), allowed).boundary
         for at in sorted((at for at in allowed if at <= latest), reverse=True):
             part = self._divided(windows, shown, (), {at})
             if self.cost(part.after) > most:
                 break
-            found = replace(part, raw=part.after, older=[])
-        return found
+            divided = replace(part, raw=part.after, older=[])
+        return divided
 
     def _divided(
         self,
@@ -635,10 +599,11 @@ class Planner:
         begins = verbatim.starts(left, self.opened)
         after = verbatim.shown_from(begins, [item.message for item in shown])
         from_char = {item.message.index: item.begin for item in after}
+        led_or_stays = stays | self.led.keys()
         return Part(
             boundary,
             raw=[item for item in after if item.message.index in stays],
-            older=[i for i in after if i.message.index not in stays and not i.empty],
+            older=[i for i in after if i.message.index not in led_or_stays and not i.empty],
             after=after,
             past=[item for item in shown if from_char.get(item.message.index) != item.begin],
         )
@@ -691,7 +656,7 @@ class Planner:
         pooled view of all other messages takes the remaining tokens.
         """
         budget = self.at.budget
-        windows = (yield from self._newest_windows(budget + self.at.notice)) or self.tail
+        windows = yield from self._newest_windows(budget + self.at.notice)
         shown = yield from verbatim.read(self.at.state, windows)
         if (windows[0].ordinal if windows else self.total) == 0:
             cut = self._assemble(View(0, ()), shown)
@@ -703,29 +668,23 @@ class Planner:
         part = self._part(windows, shown, min(share, limit))
         room = budget - self.cost(part.raw)
         below = yield from cover.inside(self.roots, 0, part.boundary)
-        if room >= VIEW_TOKENS + lines.PIECE * (len(below) + bool(part.older)):
-            wish = max(limit - budget + room, int(_ZONE_REWRITE * self._left(shown)))
-            cut = yield from self._planned(part, min(room, wish))
+        if self._has_room(part, below):
+            wish = max(limit - budget + room, int(_ZONE_REWRITE * self._left))
+            cut = yield from self._planned(part, min(room, wish), below)
             if cut.tokens < _FULL * limit and self.at.recent is None:
                 # All lines that there are take less than their share: messages take the rest.
                 more = self._part(windows, shown, self.cost(part.raw) + limit - cut.tokens)
-                kept = [unit for piece in cut.view.pieces for unit in self.zone.lines_of(piece)]
-                wider = yield from self._planned(more, limit - self.cost(more.raw), kept=kept)
+                below = yield from cover.inside(self.roots, 0, more.boundary)
+                wider = yield from self._planned(more, limit - self.cost(more.raw), below)
                 cut = wider if cut.tokens < wider.tokens <= budget else cut
             if self._fits(cut):
                 return cut
         return (yield from self._tight(limit, share))
 
     def _planned(
-        self,
-        part: Part,
-        share: int,
-        *,
-        kept: Sequence[Unit] = (),
-        raw: Sequence[Shown] = (),
+        self, part: Part, share: int, below: Sequence[Covered], *, raw: Sequence[Shown] = ()
     ) -> Reading[Cut]:
-        """Show everything that does not stay raw in one pooled view of about ``share`` tokens."""
-        below = yield from cover.inside(self.roots, 0, part.boundary)
+        """Show nodes ``below`` and what does not stay raw in one view of about ``share`` tokens."""
         least = self.zone.least(below) + (lines.PIECE if part.older else 0)
         share = max(share, least)
         # The least counts more for the frame of a view than that takes.
@@ -734,7 +693,6 @@ class Planner:
             below,
             share,
             beside=part.older,
-            kept=kept,
             raw=raw,
             levels=self.at.levels,
             head=head,
@@ -743,26 +701,30 @@ class Planner:
         return self._assemble(View(part.boundary, pieces), part.after)
 
     def _newest_windows(self, most: int, *, begin: int = 0) -> Reading[list[Node]]:
-        """Read windows from the newest back to ``begin``, until they exceed ``most`` tokens."""
+        """Read windows from the newest back to ``begin``, until they exceed ``most`` tokens.
+
+        The windows of the tail, which stay verbatim, are read in any case.
+        """
         tokens = sum(window.tokens for window in self.opened)
-        found: list[Node] = []
+        windows: list[Node] = []
         end = self.total
-        while end > begin and tokens <= most:
+        while end > begin and (tokens <= most or end > self.last):
             start = max(begin, end - _STRIDE)
             read = yield from needs.windows(start, end)
-            found = read + found
+            windows = read + windows
             tokens += sum(window.input_tokens for window in read)
             end = start
-        return found
+        return windows
 
     def _tight(self, limit: int, share: int) -> Reading[Cut]:
         """Plan where even the open windows do not fit: their older messages become one view."""
         below = yield from cover.inside(self.roots, 0, self.last)
         shown = yield from verbatim.read(self.at.state, self.tail)
         pieces = verbatim.pieces_of(shown)
-        older = [piece for piece in pieces[:-1] if any(not item.empty for item in piece)]
-        needed = VIEW_TOKENS if below or older else 0
-        least = needed + lines.PIECE * len(below)
+        older = [
+            p for p in pieces[:-1] if not all(i.empty or i.message.index in self.led for i in p)
+        ]
+        least = (VIEW_TOKENS if below or older else 0) + lines.PIECE * len(below)
         asked = self._asked(pieces, self.at.budget - least)
         older = [piece for piece in older if piece is not asked]
         newest = [*asked, *flat(pieces[-1:])]
@@ -770,13 +732,10 @@ class Planner:
         minimum = group + least
         if not below or minimum > self.at.budget:
             # The whole history may take less than a view of it.
-            windows = self.tail
-            if below:
-                windows = yield from self._newest_windows(minimum + self.at.notice)
+            windows = yield from self._newest_windows(minimum + self.at.notice)
             if not below or (windows and windows[0].ordinal == 0):
-                whole = self._assemble(
-                    View(0, ()), (yield from verbatim.read(self.at.state, windows))
-                )
+                shown = yield from verbatim.read(self.at.state, windows)
+                whole = self._assemble(View(0, ()), shown)
                 if self._fits(whole):
                     return whole
                 minimum = min(minimum, whole.tokens - self.at.unneeded(whole.blocks))
@@ -796,21 +755,11 @@ class Planner:
             minimum = group + VIEW_TOKENS + lines.PIECE * len(below)
         limit = max(limit, minimum)
         spare = limit - minimum
-        raw = list(newest)
-        while older and self.cost([*older[-1], *raw]) <= min(share, group + spare // 2):
-            raw = [*older.pop(), *raw]
-        left = limit - self.cost(raw)
-        head = self._head(raw, left - needed - lines.PIECE * len(below) + VIEW_TOKENS // 4)
+        while older and self.cost([*older[-1], *newest]) <= min(share, group + spare // 2):
+            newest = [*older.pop(), *newest]
         viewed = in_order(flat(older))
-        zone: list[Piece] = []
-        if viewed:
-            beyond = left - head.tokens - VIEW_TOKENS - lines.PIECE * len(below)
-            part = VIEW_TOKENS // 2 + beyond // 3 if below else left
-            own = Head() if below else head
-            zone += yield from self.zone.pooled((), part, beside=viewed, head=own, at=self.last)
-            left -= zone[0].tokens
-        zone[:0] = yield from self.zone.pooled(below, left, levels=self.at.levels, head=head)
-        cut = self._assemble(View(self.last, tuple(zone)), [*viewed, *raw])
+        part = Part(self.last, newest, viewed, after=[*viewed, *newest], past=[])
+        cut = yield from self._planned(part, limit - self.cost(newest), below)
         return replace(cut, omitted=tuple(omitted))
 
     def _may_omit(self, *, group: int, minimum: int, roots: int) -> None:
@@ -870,14 +819,10 @@ class Planner:
 
     def _assemble(self, view: View, shown: Sequence[Shown]) -> Cut:
         """Render the summary zone, oldest piece first, and then the raw messages."""
-        view = replace(view, serial=self.zone.serial, gone=self.at.gone)
+        view = replace(view, serial=self.zone.serial)
         lead, write = self.at.lead, self.at.writer.messages
-        apart = {item.message.index for item in lead}
-        raw = [
-            item
-            for item in in_order(shown)
-            if item.message.index not in apart and not view.holds(item.message.index)
-        ]
+        raw = [item for item in in_order(shown) if item.message.index not in self.led]
+        raw = [item for item in raw if not view.holds(item.message.index)]
         blocks = (*view.blocks(), *write(raw))
         return Cut(view, (*lead, *raw), blocks, lead=tuple(write(lead)))
 
@@ -899,18 +844,18 @@ def lead_of(messages: Sequence[StoredMessage]) -> tuple[Shown, ...]:
     return tuple(item for item in map(Shown, led) if not item.empty)
 
 
-def turn_of(found: Cut) -> int | None:
+def turn_of(fitted: Cut) -> int | None:
     """Return the index of the newest message of a user's that stands verbatim, None for none."""
-    said = (item.message for item in reversed(found.shown))
+    said = (item.message for item in reversed(fitted.shown))
     return next((message.index for message in said if message.role == "user"), None)
 
 
-def before_turn(found: Cut) -> int:
+def before_turn(fitted: Cut) -> int:
     """Return how many verbatim blocks stand before the newest turn.
 
     The turn begins with the newest message of a user's; no call is parted from its results.
     """
-    raw = [block.message for block in found.blocks if block.message is not None]
+    raw = [block.message for block in fitted.blocks if block.message is not None]
     place = max((at for at, stored in enumerate(raw) if stored.role == "user"), default=0)
     while 0 < place < len(raw) and raw[place].role == "tool":
         place -= 1

@@ -74,7 +74,7 @@ def select(at: Situation) -> Reading[Cut]:
     blocks = (*(piece.block() for piece in chosen), *alone.blocks)
     holes = yield from _holes(first, [piece.windows for piece in chosen])
     omitted = (*holes, *map(omitted_message, older))
-    view = View(at.state.next_ordinal(1), tuple(chosen), zone.serial, at.gone)
+    view = View(at.state.next_ordinal(1), tuple(chosen), zone.serial)
     lead = tuple(at.writer.messages(at.lead))
     return Cut(view, (*at.lead, *alone.shown), blocks, omitted, lead=lead)
 

@@ -6,9 +6,10 @@ node keeps its second. The lines that a piece of the zone already shows, and mes
 verbatim until now, join the pool, because the nodes may have lost what they say.
 
 Lines that a model wrote are facts. Of them the finest level is shown that is whole in the share: a
-text of which lines are left out says less than a coarser one. What is left goes to the most telling
-of those lines of the next level that say something new, all of which stand once that level fits. So
-a larger share shows no fewer facts.
+text of which lines are left out says less than a coarser one. In what is left, texts give way to
+those of the next level below them, which say the same in more words, as far as these fit whole. The
+rest goes to the most telling lines below the other texts that say none of their lines again. So a
+larger share shows no fewer facts, and nothing is said twice.
 
 Of a model's text the facts are plain dated lines: headings, labels of themes and the marks of lists
 are left out, and so is an overview if facts stand below it. A line without a date of its own stands
@@ -21,7 +22,7 @@ them the first and the last message that it covers.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -110,8 +111,11 @@ PIECE = 40
 DEPTH = 4
 #: One part of so many of a share is left for the frame when texts are held against it.
 _MARGIN = 20
-#: A line says something new if at least this share of its terms does not stand in the text above.
-_NEW = 1 / 3
+#: A line says another one again if this share of its terms stands in that.
+_AGAIN = 2 / 5
+#: A line of so many terms is left out if this share of them stands in a longer one of its day.
+_TELLING = 3
+_REPEATED = 3 / 4
 #: How many nodes below missing summaries a view reads before it quotes first and last messages.
 MOST_STAND_INS = 256
 #: Number of characters read of a first or last message; a unit of 40 tokens is far shorter.
@@ -138,28 +142,22 @@ class _Entry:
 class Pool:
     """The units of a stretch, before the choice among them.
 
-    ``places`` holds the first window and the positions of each text's units, ``parts`` the
-    positions of the units of each node of the cover. ``standing`` holds the positions of the units
-    that are shown in any case. ``groups`` holds the positions of the groups, each of which gets its
-    best unit before any gets a second. ``line_sources`` maps each line of a text that a model wrote
-    to the node whose text it is.
+    ``texts`` holds each pooled text with the positions of its units, ``cover`` the nodes that are
+    represented. ``standing`` holds the positions of the units that are shown in any case.
+    ``groups`` holds the positions of the groups, each of which gets its best unit before any gets a
+    second.
     """
 
+    cover: Sequence[Covered] = ()
     units: list[Unit] = field(default_factory=list[Unit])
     groups: list[Sequence[int]] = field(default_factory=list[Sequence[int]])
-    places: list[tuple[int, range]] = field(default_factory=list[tuple[int, range]])
-    parts: list[tuple[str, range]] = field(default_factory=list[tuple[str, range]])
+    texts: list[tuple[_Entry, range]] = field(default_factory=list["tuple[_Entry, range]"])
     trusts: list[Trust] = field(default_factory=list[Trust])
-    line_sources: dict[str, Covered] = field(default_factory=dict[str, Covered])
     #: Lines that stand elsewhere in the same context; what they say need not be said again.
     known: Sequence[Unit] = ()
     #: What stands beside the view of messages, None for all; the view does not show it again.
     said: Mapping[int | None, str | None] = field(default_factory=dict[int | None, str | None])
     standing: Collection[int] = ()
-    #: The positions of lines of finer texts, beside those of the nodes.
-    added: Collection[int] = ()
-    #: The nodes whose own texts are pooled; others of the cover are shown by what is below them.
-    nodes: Sequence[Covered] = ()
 
     def choose(
         self, room: int, *, count: Callable[[str], int], weights: salience.Weights
@@ -183,25 +181,21 @@ class Pool:
             known=self.known,
         ).units
         kept = {id(unit) for unit in picked}
-        own = {node.id for node in self.nodes}
-        trimmed = tuple(
-            name
-            for name, part in self.parts
-            if name not in own
-            or any(id(rest[at]) not in kept for at in part if at not in self.added)
-        )
+        whole = {
+            entry.item.id
+            for entry, places in self.texts
+            if all(id(rest[at]) in kept for at in places)
+        }
+        trimmed = tuple(node.id for node in self.cover if node.id not in whole)
         if any(unit.index is None for unit in picked):
             # What a model wrote may tell of a day before those of the lines above it.
-            picked = tuple(sorted(picked, key=lambda unit: unit.date[:10]))
+            picked = tuple(sorted(_said_once(picked), key=lambda unit: unit.date[:10]))
         return picked, trimmed
 
     def places_of(self, node: Covered) -> range:
         """Return the positions of the units of the texts that a node covers."""
-        first = bisect_left(self.places, node.windows[0], key=lambda place: place[0])
-        last = bisect_left(self.places, node.windows[1], key=lambda place: place[0])
-        if first == last:
-            return range(0)
-        return range(self.places[first][1].start, self.places[last - 1][1].stop)
+        inside = [places for entry, places in self.texts if within(entry.item, node.windows)]
+        return range(inside[0].start, inside[-1].stop) if inside else range(0)
 
     def _unsaid(self, unit: Unit) -> Unit | None:
         """Return what a unit says besides what stands beside the view; None for nothing.
@@ -226,12 +220,13 @@ class Pool:
 
     def summarised(self, chosen: Iterable[Unit]) -> Ranges:
         """Return the messages under the texts of which a model wrote a chosen line."""
-        found: set[int] = set()
-        for unit in chosen:
-            node = None if unit.index is not None else self.line_sources.get(unit.text)
-            if node is not None:
-                found.update(range(node.span.start, node.span.stop))
-        return ranges_of(found)
+        shown = {unit.text for unit in chosen if unit.index is None}
+        return ranges_of(
+            index
+            for entry, _ in self.texts
+            if entry.is_written and any(unit.text in shown for unit in entry.units)
+            for index in range(entry.item.span.start, entry.item.span.stop)
+        )
 
     def beside(self, shown: Sequence[Shown]) -> None:
         """Add messages that are newer than the rest of the pool, as a group of their own."""
@@ -244,33 +239,51 @@ class Pool:
             self.groups.append(range(begin, len(self.units)))
 
 
+def _said_once(chosen: Sequence[Unit]) -> Iterator[Unit]:
+    """Yield lines without those that a model wrote and a longer one of the same day says again."""
+    by_day: dict[str, list[tuple[int, Collection[str]]]] = {}
+    own = [terms_of(unit.text).keys() if unit.index is None else () for unit in chosen]
+    for at, (unit, terms) in enumerate(zip(chosen, own, strict=True)):
+        by_day.setdefault(unit.date[:10], []).append((at, terms))
+    for at, (unit, terms) in enumerate(zip(chosen, own, strict=True)):
+        others = by_day[unit.date[:10]] if len(terms) >= _TELLING else ()
+        longer = [other for to, other in others if (len(other), -to) > (len(terms), -at)]
+        if not any(_is_within(terms, other) for other in longer):
+            yield unit
+
+
+def _is_within(terms: Collection[str], longer: Collection[str]) -> bool:
+    """Return whether a line with these terms says no more, and no other figure, than a longer."""
+    more = set(terms).difference(longer)
+    has_figure = any(char.isdigit() for term in more for char in term)
+    return len(more) <= (1 - _REPEATED) * len(terms) and not has_figure
+
+
 def gather(
     cover: Sequence[Covered],
     share: int,
     *,
     count: Callable[[str], int],
-    kept: Iterable[Unit] = (),
     raw: Sequence[Shown] = (),
     levels: Collection[int] | None = None,
 ) -> Reading[Pool]:
     """Pool the stretch that ``cover`` represents, to be shown in ``share`` tokens.
 
-    ``kept`` are lines that represented parts of the stretch until now; ``raw`` are messages of the
-    stretch that are already loaded. ``levels`` are those whose nodes may be used, None for all.
-    Every node of the cover gets at least one unit.
+    ``raw`` are messages of the stretch that are already loaded. ``levels`` are those whose nodes
+    may be used, None for all. Every node of the cover gets at least one unit.
     """
     steps = yield from refine(cover, DEPTH * share, levels)
     if _is_written((yield from _entries(steps[0]))):
         allowed = [s for s in steps if not levels or max(node.level for node in s) in levels]
         pool = yield from _gather_facts(cover, allowed or steps[-1:], share, count=count, raw=raw)
+        if levels is not None:
+            pool.cover = [entry.item for entry, _ in pool.texts]
     else:
-        extra = _extra([*kept, *_units_of_all(raw)])
-        pool = _pooled(cover, (yield from _entries(steps[-1])), extra)
+        pool = _pooled(cover, (yield from _entries(steps[-1])), _extra(_units_of_all(raw)))
         fine = next((step for step in reversed(steps) if 2 * PIECE * len(step) <= share), steps[0])
         pool.groups[:0] = [places for node in fine if (places := pool.places_of(node))]
-        pool.nodes = steps[-1]
-    if levels is not None:
-        pool.parts = [(node.id, pool.places_of(node)) for node in pool.nodes]
+        if levels is not None:
+            pool.cover = steps[-1]
     return pool
 
 
@@ -284,48 +297,97 @@ def _gather_facts(
 ) -> Reading[Pool]:
     """Pool the texts that a model wrote, of the last of the ``steps`` that fits.
 
-    If not even the first does, what the assistant said goes first, then the least telling lines.
+    In what that leaves, texts give way to those below them, as far as these fit. If not even the
+    first step fits, what the assistant said goes first, then the least telling lines.
     """
-    nodes, below, room = steps[0], list[_Entry](), share - share // _MARGIN
-    found = yield from _entries(nodes)
+    found, below, room = (yield from _entries(steps[0])), list[_Entry](), share - share // _MARGIN
     for step in steps[1:]:
-        below = yield from _entries(step)
+        below = _without_cheers((yield from _entries(step)), found)
         if _tokens(below, count) > room:
             break
-        nodes, found, below = step, below, []
-    roles = ("user",) if _tokens(found, count) > room else ("user", "assistant", "system", "tool")
-    words = [replace(e, units=[u for u in e.units if u.role in roles]) for e in found]
-    is_whole = _tokens(words, count) <= room
-    own, said = ({id(unit) for entry in each for unit in entry.units} for each in (found, words))
+        found, below = below, []
+    spare = room - _tokens(found, count)
+    if spare >= 0:
+        said = found = _opened(found, below, spare, count)
+    else:
+        said = [replace(e, units=[u for u in e.units if u.role == "user"]) for e in found]
+    is_whole = _tokens(said, count) <= room
     extra = _extra(_units_of_all(raw)) if any(entry.revision is None for entry in found) else {}
-    pool = _pooled(cover, [_with_new(each, below) for each in found] if is_whole else found, extra)
-    places = {id(unit): place for place, unit in enumerate(pool.units)}
-    pool.standing = {places[each] for each in said} if is_whole else ()
-    pool.added = {place for each, place in places.items() if each not in own}
-    pool.nodes = nodes
-    pool.line_sources = _line_sources(below) | pool.line_sources
-    pool.groups[:0] = [part for node in nodes if (part := pool.places_of(node))]
+    pool = _pooled(cover, found, extra, below if is_whole else ())
+    words = {id(unit) for entry in said for unit in entry.units} if is_whole else set[int]()
+    pool.standing = [place for place, unit in enumerate(pool.units) if id(unit) in words]
+    pool.groups[:0] = [places for _, places in pool.texts if places]
     return pool
 
 
-def _with_new(entry: _Entry, below: Sequence[_Entry]) -> _Entry:
-    """Return a text with those lines of the texts below it that say something new beside it."""
-    above = set().union(*(terms_of(unit.text) for unit in entry.units))
-    new = [
+def _without_cheers(below: Sequence[_Entry], above: Sequence[_Entry]) -> list[_Entry]:
+    """Leave out of copied windows what the texts above them say nothing of: courtesies, farewells.
+
+    A sentence stands if two of its terms do in such a text, the names of the speakers aside.
+    """
+    kept: list[_Entry] = []
+    for entry in below:
+        over = [e for e in above if e.is_written and within(entry.item, e.item.windows)]
+        names = salience.own_names(entry.units)
+        named = set().union(*_terms(over)) - names
+        terms = [terms - names for terms in _terms([entry])]
+        said = [
+            unit
+            for unit, own in zip(entry.units, terms, strict=True)
+            if own and len(own & named) >= min(2, len(own))
+        ]
+        kept.append(replace(entry, units=said) if entry.is_copied and over else entry)
+    return kept
+
+
+def _opened(
+    found: Sequence[_Entry], below: Sequence[_Entry], spare: int, count: Callable[[str], int]
+) -> list[_Entry]:
+    """Replace texts by those below them, in ``spare`` more tokens: those that tell most new first.
+
+    So the same is not said twice, once by a text and once by one below it.
+    """
+    options: list[tuple[float, int, int, list[_Entry]]] = []
+    for place, entry in enumerate(found):
+        finer = [each for each in below if within(each.item, entry.item.windows)]
+        more = _tokens(finer, count) - _tokens([entry], count)
+        new = set().union(*_terms(finer)) - set().union(*_terms([entry]))
+        options.append((len(new) / max(1, more), place, more, finer))
+    opened = {place: [entry] for place, entry in enumerate(found)}
+    for _, place, more, finer in sorted(options, key=lambda each: (-each[0], each[1])):
+        if finer and more <= spare:
+            opened[place], spare = finer, spare - more
+    return [entry for place in sorted(opened) for entry in opened[place]]
+
+
+def _new_below(entry: _Entry, below: Sequence[_Entry]) -> list[Unit]:
+    """Return those lines of the texts below a text that say none of its lines again."""
+    finer = [unit for e in below if within(e.item, entry.item.windows) for unit in e.units]
+    above = _terms([entry]) if finer else []
+    return [
         unit
-        for each in below
-        if within(each.item, entry.item.windows)
-        for unit in each.units
-        if len((terms := terms_of(unit.text)).keys() - above) >= _NEW * len(terms) > 0
+        for unit in finer
+        if (own := terms_of(unit.text).keys())
+        and all(len(own & each) < _AGAIN * len(own) for each in above)
     ]
-    return replace(entry, units=[*entry.units, *new])
+
+
+def _terms(entries: Iterable[_Entry]) -> list[set[str]]:
+    """Return the terms of each line of texts."""
+    return [set(terms_of(unit.text)) for entry in entries for unit in entry.units]
 
 
 def _pooled(
-    cover: Sequence[Covered], found: Sequence[_Entry], extra: Mapping[int, list[Unit]]
+    cover: Sequence[Covered],
+    found: Sequence[_Entry],
+    extra: Mapping[int, list[Unit]],
+    below: Sequence[_Entry] = (),
 ) -> Pool:
-    """Return a pool of the units of ``found``, and of ``extra`` ones of their messages."""
-    pool = Pool()
+    """Return a pool of the units of ``found``, of ``extra`` ones of their messages.
+
+    Of the texts ``below`` it has the lines that say something new.
+    """
+    pool = Pool(cover)
     at_hand = sorted(extra)
     for entry in found:
         begin = len(pool.units)
@@ -334,19 +396,14 @@ def _pooled(
             pool.units += entry.units
         else:
             pool.units += _merged(entry.units, _inside(entry.item, at_hand, extra))
-        pool.places.append((entry.item.windows[0], range(begin, len(pool.units))))
-    pool.line_sources = _line_sources(found)
-    pool.parts = [(root.id, pool.places_of(root)) for root in cover]
-    for place, root in enumerate(cover):
-        if not pool.parts[place][1]:
+        pool.texts.append((entry, range(begin, len(pool.units))))
+        pool.units += _new_below(entry, below)
+    for root in cover:
+        if not pool.places_of(root):
             at = len(pool.units)
             pool.units.append(_nothing_to_quote(root))
             pool.groups.append(range(at, at + 1))
     return pool
-
-
-def _line_sources(entries: Iterable[_Entry]) -> dict[str, Covered]:
-    return {unit.text: entry.item for entry in entries if entry.is_written for unit in entry.units}
 
 
 def _is_written(entries: Iterable[_Entry]) -> bool:
@@ -376,8 +433,8 @@ def fresh(
     own = [(w.id, w.revision) for w in windows if w.revision and not w.verbatim]
     read = yield from needs.revisions(own)
     if own and 2 * sum(bool(each.text and not each.provenance) for each in read) >= len(own):
-        return (yield from gather(covers, share, count=count, kept=kept, raw=raw))
-    pool = Pool(units=list(kept), nodes=list(map(covered, windows)))
+        return (yield from gather(covers, share, count=count, raw=raw))
+    pool = Pool(covers, list(kept))
     for span in [(node.span.start, node.span.stop) for node in covers] if kept else ():
         own_lines = [at for at, unit in enumerate(kept) if unit.index in range(*span)]
         pool.groups += [own_lines] if own_lines else []
@@ -389,10 +446,8 @@ def fresh(
             if not item.empty:
                 pool.units += _units_of(item)
                 pool.trusts.append(trust_of(item.message))
-        part = range(begin, len(pool.units))
-        pool.parts.append((window.id, part))
-        if part:
-            pool.groups.append(part)
+        if len(pool.units) > begin:
+            pool.groups.append(range(begin, len(pool.units)))
     pool.groups = _at_most(pool.groups, share // (2 * PIECE))
     return pool
 

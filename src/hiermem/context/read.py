@@ -16,7 +16,7 @@ from typing import Any, Final
 from hiermem import arguments
 from hiermem.calls.report import RunReport, report, with_current_outcome
 from hiermem.config import HierarchyConfig
-from hiermem.context.zone import MOST, Pin, of_messages
+from hiermem.context.zone import MOST, Pin
 from hiermem.errors import BusyError, NotFoundError, StoreCorruptError, UsageError
 from hiermem.handle import Handle, session_state
 from hiermem.process import has_ended
@@ -181,23 +181,11 @@ async def messages(
 
 async def pins(handle: Handle, session_id: str) -> tuple[Pin, ...]:
     """Return the pins of a session, the newest first."""
-    # Most sessions are in no space, and the code of spaces is not loaded for them.
-    from hiermem.context.space import person_of
+    from hiermem.context.select import pins_of
 
     record = await handle.record_or_new(session_id)
     flagged = [await handle.store.flagged(session_id, flag, limit=MOST) for flag in IN_SIGHT]
-    messages = [stored for each in flagged for stored in each]
-    person = None
-    if record.space is not None:
-        from hiermem.context.space import person_of
-
-        person = await person_of(handle, record)
-    return of_messages(
-        messages,
-        handle.counter.count,
-        among_people=session_state(record).among_people,
-        person=person,
-    )
+    return await pins_of(handle, record, [stored for each in flagged for stored in each])
 
 
 async def runs(handle: Handle, limit: Any, *, subject: str | None = None) -> list[RunRecord]:
@@ -353,14 +341,10 @@ async def _children(handle: Handle, session_id: str, nodes: Sequence[Node]) -> l
         children = [by_id[child] for child in node.children if child in by_id]
         if any(child.level >= node.level for child in children):
             raise _damaged(session_id, f"{node.id} has a child that is not of a lower level")
-        if not node.children:
-            continue
-        at = node.windows[0]
-        for child in children:
-            if child.windows[0] != at or child.windows[1] <= at:
-                raise _damaged(session_id, f"the children of {node.id} do not cover it")
-            at = child.windows[1]
-        if at != node.windows[1]:
+        stops = [node.windows[0], *(child.windows[1] for child in children)]
+        starts = [*(child.windows[0] for child in children), node.windows[1]]
+        is_gap = any(child.windows[1] <= child.windows[0] for child in children)
+        if node.children and (starts != stops or is_gap):
             raise _damaged(session_id, f"the children of {node.id} do not cover it")
     return read
 

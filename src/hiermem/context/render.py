@@ -196,27 +196,19 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class _Counting:
-    """The counter of a writer, which has no name."""
-
-    counted: Callable[[str], int]
-    name: str = ""
-
-    def count(self, text: str) -> int:
-        """Return the tokens of a text."""
-        return self.counted(text)
-
-
-@dataclass(frozen=True, slots=True)
 class Writer:
-    """Renders what a tenant's context shows: ``key`` signs fences, ``count`` counts tokens.
+    """Renders what a tenant's context shows: ``key`` signs fences, ``counter`` counts tokens.
 
     ``sizes`` are the tokens of messages in a plain text, by what is shown of them.
     """
 
     key: bytes
-    count: Callable[[str], int]
+    counter: TokenCounter
     sizes: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+
+    def count(self, text: str) -> int:
+        """Return the tokens of a text."""
+        return self.counter.count(text)
 
     def record(
         self, kind: Kind, frame: Frame, text: str, *, message: StoredMessage | None = None
@@ -287,7 +279,7 @@ class Writer:
         """Return what a message costs as it is shown."""
         if shown is stored.message:
             return stored.tokens
-        return message_tokens(shown, _Counting(self.count))
+        return message_tokens(shown, self.counter)
 
     def _renamed(self, message: Message, ids: request.CallIds) -> int:
         """Return what the calls of a message cost more because their ids were used before."""

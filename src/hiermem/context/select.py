@@ -7,9 +7,11 @@ cut stays unchanged whatever the question is.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -43,7 +45,7 @@ from hiermem.text.policy import check_name
 from hiermem.tokens import sizes_of
 from hiermem.tracing import span
 from hiermem.tree.fold import config_from
-from hiermem.types import Node, SessionRecord, StoredMessage, transaction
+from hiermem.types import SessionRecord, StoredMessage, transaction
 from hiermem.types.ranges import each_of, ranges_of
 from hiermem.types.tree import EVERY, SessionFilter, member_of
 
@@ -61,6 +63,11 @@ _MOST_RECALLED: Final = 64
 _MOST_EXCERPTS: Final = 2_000_000
 #: The most messages that are read to fill the room of recall.
 _MOST_FILLING: Final = 256
+#: What yields to what is required: first what the space holds, and then all that grows with the
+#: budget, which must not count in the minimum that an error states. The newest tool result has the
+#: excerpt that any result has then, and no system messages lead.
+_SPACE: Final = 1
+_GROWING: Final = 2
 #: The kinds of the blocks before the verbatim zone.
 _RECORDS: Final = ("summary", "view")
 
@@ -134,10 +141,6 @@ class Request:
             )
         return self._weights[counter.name]
 
-    def overhead(self, counter: TokenCounter) -> tuple[int, int]:
-        """Return the result of ``weigh``, which must have been called."""
-        return self._weights[counter.name]
-
     def room_for_recall(self, handle: Handle) -> int:
         """Return the number of tokens that are reserved for recall."""
         if self.recall_tokens is not None:
@@ -155,45 +158,40 @@ async def context(handle: Handle, session_id: str, request: Request) -> ContextS
     """
     limit = request.budget.max_tokens
     with span("context", subject=session_id, max_tokens=limit, view=request.view) as note:
-        found = await _select(handle, session_id, request)
-        shown = found.shown
+        selected = await _select(handle, session_id, request)
+        shown = selected.shown
         note(
-            messages=found.messages,
-            tokens=found.total_tokens,
-            shared_prefix_tokens=found.shared_prefix_tokens,
-            blocks=len(found.blocks),
-            coverage=found.coverage,
+            messages=selected.messages,
+            tokens=selected.total_tokens,
+            shared_prefix_tokens=selected.shared_prefix_tokens,
+            blocks=len(selected.blocks),
+            coverage=selected.coverage,
             shown_messages=len(shown.messages),
             shown_by_quarter=tuple(quarter.share for quarter in shown.by_quarter),
         )
-    return found
+    return selected
 
 
 async def _select(handle: Handle, session_id: str, request: Request) -> ContextSelection:
     room = request.room_for_recall(handle)
-    decided, least, has_space = None, False, True
+    decided, without = None, 0
     while decided is None:
         try:
-            decided = await _decide(
-                handle, session_id, request, room, least=least, has_space=has_space
-            )
+            decided = await _decide(handle, session_id, request, room, without)
         except errors.BudgetTooSmallError as error:
-            if least:
+            if without == _GROWING:
                 raise
-            if has_space:
-                has_space = False  # What the space holds yields to what is required.
-            elif request.recall_tokens is None and room:
+            if without == _SPACE and request.recall_tokens is None and room:
                 # The caller did not ask for this room, so recall yields it to what is required.
                 room = max(0, room - max(1, error.minimum - error.budget))
             else:
-                # What grows with the budget must not count in the minimum that the error states.
-                least = True
+                without += 1
     recall = await _recalled(handle, request, decided)
     if room and recall.block is None and any(item.is_excerpt for item in decided.cut.shown):
         # Nothing was found for the room, and no message is left to fill it: excerpts take it.
-        decided = await _decide(handle, session_id, request, 0, least=least, has_space=has_space)
+        decided = await _decide(handle, session_id, request, 0, without)
     shared = await _compared(handle, request, decided, recall.block) if decided.name else 0
-    return chosen(handle, request, decided, recall, shared=shared)
+    return await chosen(handle, request, decided, recall, shared=shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +228,7 @@ async def situation_of(
     wishes take of the room for pins. The budget is negative if it does not hold what is outside it.
     """
     overhead, spendable, reserve = await _rooms(handle, request, room)
-    writer = Writer(await handle.key(), handle.counter.count)
+    writer = Writer(await handle.key(), handle.counter)
     if first is None:
         first = await handle.store.messages(record.id, 0, cut.MOST_LEADING)
     lead = cut.lead_of(first)
@@ -278,35 +276,41 @@ async def _decide(
     session_id: str,
     request: Request,
     room: int,
-    *,
-    least: bool,
-    has_space: bool,
+    without: int,
 ) -> Decided:
-    """Choose the cut, and store what it shows.
+    """Choose the cut ``without`` some of what yields to what is required, and store what it shows.
 
-    With ``least``, nothing takes a part of the budget: the newest tool result has the excerpt that
-    any result has, and no system messages lead. Only with ``has_space`` it begins with the record
-    of the session's space.
+    What yielded returns only together with the zone, so that the prefix holds. Where it yields or
+    returns, no prefix holds, and the cut is made anew.
     """
     _, spendable, reserve = await _rooms(handle, request, room)
     name = f"{request.family}/{spendable}/{reserve}/{RENDERER}"
-    record, first, pinned, views = await _known(handle, session_id, request, name)
-    plan = partial(_planned, handle, request, record, room, first=first, pinned=pinned, least=least)
+    record, first, pinned, before, seen = await _known(handle, session_id, request, name)
+    plan = partial(_planned, handle, record, room, before=before, first=first, pinned=pinned)
     if request.strategy == "layered":
-        return await plan()
-    before, seen = views
-    limit = request.budget.max_tokens
-    has_space = has_space and record.space is not None
-    space_room = shared.room_of(handle.context_policy.space, limit) if has_space else 0
-    stood = before.shared if before and not request.cache_cold else None
-    shown = await _space_of(handle, record, stood, space_room) if space_room else None
-    decided = await plan(before=before, space=shown)
-    # The record changes only together with the zone, so that the prefix holds.
-    if before and space_room and decided.cut.view.pieces[:1] != before.pieces[:1]:
-        anew = await _space_of(handle, record, None, space_room)
-        if anew != shown:
+        return await plan(request, without)
+    decided = shown = None
+    if before and before.without > without:
+        with suppress(errors.BudgetTooSmallError):
+            stays = await plan(request, before.without)
+            decided = stays if stays.cut.view.pieces == before.pieces else None
+    if not decided:
+        if before and before.without != without:
+            request = replace(request, cache_cold=True)
+        limit = request.budget.max_tokens if record.space is not None and not without else 0
+        zone = before.pieces[:1] if before else ()
+        space_room = shared.room_of(handle.context_policy.space, limit)
+        most = space_room if zone else shared.room_alone(space_room, limit)
+        stood = before.shared if before and not request.cache_cold else None
+        shown = await _space_of(handle, record, stood, most) if space_room else None
+        with suppress(*[errors.BudgetTooSmallError] * (most > space_room)):
+            decided = await plan(request, without, space=shown)
+        # The record changes only together with the zone, so that the prefix holds.
+        if not decided or (shown and decided.cut.view.pieces[:1] != zone):
+            anew = await _space_of(handle, record, None, space_room)
+            if not decided or anew != shown:
+                decided = await plan(request, without, space=anew)
             shown = anew
-            decided = await plan(before=before, space=shown)
     view = replace(decided.cut.view, shared=shown.state if shown else None)
     decided = replace(decided, cut=replace(decided.cut, view=view), name=name, seen=seen)
     kept = request.sticky and request.keep and record.messages and not decided.cut.omitted
@@ -326,17 +330,18 @@ async def _space_of(
 
 async def _planned(
     handle: Handle,
-    request: Request,
     record: SessionRecord,
     room: int,
+    request: Request,
+    without: int,
     *,
-    before: View | None = None,
+    before: View | None,
     space: SpaceRecord | None = None,
     first: Sequence[StoredMessage],
     pinned: Sequence[Pin],
-    least: bool,
 ) -> Decided:
     """Plan the cut beside the record of the space, from the view ``before`` if there is one."""
+    least = without == _GROWING
     situation = await situation_of(
         handle, record, request, room, pinned=pinned, first=first, least=least, space=space
     )
@@ -350,25 +355,17 @@ async def _planned(
     held = sum(map(len, handle.excerpts.values()))
     while held > _MOST_EXCERPTS:
         held -= len(handle.excerpts.pop(next(iter(handle.excerpts))))
-    prefetched: list[Node] = []
-    if request.strategy == "layered":
-        situation = replace(situation, gone=taken_back(await handle.store.events(record.id)))
-        deciding = layered.shown(situation, shown)
+    is_cut = request.strategy == "cut"
+    reading = cut.select(situation, before, shown) if is_cut else layered.shown(situation, shown)
+    answer = handle.answer(record.id, reading)
+    if before:
+        fitted, gone = await answer, before.gone
     else:
-        if before is not None:
-            situation = replace(situation, gone=before.gone)
-        else:
-            levels = [(record.id, need) for need in cut.prefetch(situation.state)]
-            events, *nodes = await handle.store.read(
-                [(record.id, transaction.NeedEvents()), *levels]
-            )
-            prefetched = [node for level in nodes for node in level]
-            situation = replace(situation, gone=taken_back(events))
-        deciding = cut.select(situation, before, shown)
-    found = await handle.answer(record.id, deciding, prefetched=prefetched)
-    if space is None:
-        found = replace(found, blocks=noticed(found.blocks, handle.counter.count))
-    return Decided(record, situation, found, space=space)
+        fitted, events = await asyncio.gather(answer, handle.store.events(record.id))
+        gone = taken_back(events)
+    blocks = fitted.blocks if space else noticed(fitted.blocks, handle.counter.count)
+    fitted = replace(fitted, view=replace(fitted.view, gone=gone, without=without), blocks=blocks)
+    return Decided(record, situation, fitted, space=space)
 
 
 async def _compared(
@@ -378,15 +375,15 @@ async def _compared(
 
     Behind the record that was recalled for a question nothing is a prefix of the next selection.
     """
-    found, seen = decided.cut, decided.seen
-    count = None if recall is None else cut.before_turn(found)
+    fitted, seen = decided.cut, decided.seen
+    count = None if recall is None else cut.before_turn(fitted)
     now_seen, shared = _seen(decided, count), _shared(decided, seen)
     if recall is not None:
         shared = min(shared, now_seen.tokens + sum(tokens for _, tokens in now_seen.blocks))
-    is_kept = request.keep and request.sticky and decided.record.messages and not found.omitted
+    is_kept = request.keep and request.sticky and decided.record.messages and not fitted.omitted
     if is_kept and decided.name and now_seen != seen:
-        beside = (*found.lead, *((decided.space.block,) if decided.space else ()))
-        rendered = found.tokens + sum(each.tokens for each in beside)
+        beside = (*fitted.lead, *((decided.space.block,) if decided.space else ()))
+        rendered = fitted.tokens + sum(each.tokens for each in beside)
         counted = now_seen.after(seen, rendered=rendered, shared=shared)
         await _keep(handle, decided.record, decided.name + SEEN, counted)
     return shared
@@ -494,7 +491,7 @@ async def in_record(
     ``messages`` is an upper limit of the indices that the frame states. Returns None twice if there
     is no evidence or no room.
     """
-    writer = Writer(await handle.key(), handle.counter.count)
+    writer = Writer(await handle.key(), handle.counter)
     left = room - recalled.frame_tokens(writer, messages)
     if left <= 0:
         return None, None
@@ -506,12 +503,7 @@ async def in_record(
 
 async def _known(
     handle: Handle, session_id: str, request: Request, name: str
-) -> tuple[
-    SessionRecord,
-    Sequence[StoredMessage],
-    Sequence[Pin],
-    tuple[View | None, Seen | None],
-]:
+) -> tuple[SessionRecord, Sequence[StoredMessage], Sequence[Pin], View | None, Seen | None]:
     """Read the record, the first messages, the pinned ones and the views of this name.
 
     They are read at one time, so no view is stored under an epoch that is newer than the pins in
@@ -528,34 +520,39 @@ async def _known(
         needs += [transaction.NeedMessages(index, index + 1) for index in own]
     if request.sticky and request.strategy == "cut":
         needs.append(transaction.NeedViews((name, name + SEEN)))
-    found = await handle.store.read([(session_id, need) for need in needs])
-    record, first = handle.checked_or_new(session_id, found.pop(0)), found.pop(0)
+    answers = await handle.store.read([(session_id, need) for need in needs])
+    record, first = handle.checked_or_new(session_id, answers.pop(0)), answers.pop(0)
     if request.space and not record.messages:
         record = replace(record, space=request.space)
     held: tuple[Pin, ...] = ()
     if has_pins:
-        person = None
-        if record.space is not None:
-            from hiermem.context.space import person_of
-
-            person = await person_of(handle, record)
-        pinned = {
-            stored.index: stored
-            for _ in range(len(wishes.IN_SIGHT) + len(own))
-            for stored in found.pop(0)
-        }
-        held = pins.of_messages(
-            pinned.values(),
-            handle.counter.count,
-            among_people=session_state(record).among_people,
-            person=person,
-            also=own,
-        )
-    states = {view.name: view.state for views in found for view in views}
+        pinned = [each for _ in range(len(wishes.IN_SIGHT) + len(own)) for each in answers.pop(0)]
+        held = await pins_of(handle, record, pinned, also=own)
+    states = {view.name: view.state for views in answers for view in views}
     # An unreadable state only costs a cache miss.
     before = View.from_json(states[name]) if name in states else None
     seen = Seen.from_json(states[name + SEEN]) if before and name + SEEN in states else None
-    return record, first, held, (before, seen)
+    return record, first, held, before, seen
+
+
+async def pins_of(
+    handle: Handle,
+    record: SessionRecord,
+    messages: Sequence[StoredMessage],
+    *,
+    also: Sequence[int] = (),
+) -> tuple[Pin, ...]:
+    """Return the pins of a session among its messages, newest first."""
+    person = None
+    if record.space is not None:
+        # Most sessions are in no space, and the code of spaces is not loaded for them.
+        from hiermem.context.space import person_of
+
+        person = await person_of(handle, record)
+    among_people = session_state(record).among_people
+    return pins.of_messages(
+        messages, handle.counter.count, among_people=among_people, person=person, also=also
+    )
 
 
 def _seen(decided: Decided, count: int | None) -> Seen:
@@ -591,7 +588,7 @@ def _shared(decided: Decided, seen: Seen | None) -> int:
     return shared
 
 
-def chosen(
+async def chosen(
     handle: Handle,
     request: Request,
     decided: Decided,
@@ -626,7 +623,7 @@ def chosen(
     blocks = (decided.space.block, *blocks) if decided.space else blocks
     blocks = (*shown.lead, *noticed(blocks, handle.counter.count))
     rendered = sum(each.tokens for each in blocks)
-    system_tokens, tool_tokens = request.overhead(handle.counter)
+    system_tokens, tool_tokens = await request.weigh(handle.counter)
     return ContextSelection(
         session_id=decided.record.id,
         max_tokens=request.budget.max_tokens,

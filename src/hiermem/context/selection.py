@@ -12,7 +12,8 @@ about the message.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -75,27 +76,21 @@ def of(
     gone: Ranges = (),
 ) -> ShownMessages:
     """Return the shown messages of a session of ``total`` messages, without those ``gone``."""
+    kinds = dict.fromkeys(summarised, "summarised") | dict.fromkeys(excerpted, "excerpted")
+    kinds |= dict.fromkeys(verbatim, "verbatim")
+    shown = sorted(
+        index
+        for index in kinds
+        if 0 <= index < total and not any(begin <= index < end for begin, end in gone)
+    )
 
-    def kept(indices: Iterable[int], *taken: Collection[int]) -> list[int]:
-        return sorted(
-            index
-            for index in set(indices)
-            if 0 <= index < total
-            and not any(begin <= index < end for begin, end in gone)
-            and not any(index in each for each in taken)
-        )
-
-    raw = kept(verbatim)
-    lines = kept(excerpted, raw_set := frozenset(raw))
-    under = kept(summarised, raw_set, frozenset(lines))
-    quarters: list[ShownQuarter] = []
-    for quarter in range(4):
+    def of_quarter(quarter: int) -> ShownQuarter:
         begin, end = total * quarter // 4, total * (quarter + 1) // 4
         lost = sum(max(0, min(end, b) - max(begin, a)) for a, b in gone)
-        counts = [bisect_left(each, end) - bisect_left(each, begin) for each in (raw, lines, under)]
-        quarters.append(ShownQuarter(end - begin - lost, *counts))
-    first, second, third, fourth = quarters
-    return ShownMessages(tuple(sorted((*raw, *lines, *under))), (first, second, third, fourth))
+        inside = shown[bisect_left(shown, begin) : bisect_left(shown, end)]
+        return ShownQuarter(end - begin - lost, **Counter(kinds[index] for index in inside))
+
+    return ShownMessages(tuple(shown), (of_quarter(0), of_quarter(1), of_quarter(2), of_quarter(3)))
 
 
 class _Default(int):
@@ -343,30 +338,23 @@ def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
     raw = [block for block in blocks if block.message is not None and block.kind != "excerpt"]
     short = [block for block in blocks if block.kind == "excerpt"]
     recalled: list[str] = []
-    for block in blocks:
-        if block.message is not None:
-            continue
+    for block in (block for block in blocks if block.message is None):
+        first, last = block.span.start, block.span.stop - 1
         if block.kind == "recall":
-            first, last = block.span.start, block.span.stop - 1
             of = f"of messages {first}-{last}, " if first <= last else ""
             recalled.append(f"  recalled: {of}{block.tokens:,} tokens")
-            continue
-        if block.kind == "space":
+        elif block.kind == "space":
             lines.append(f"  of the space: {block.tokens:,} tokens")
-            continue
-        inside = [
-            item for level in summaries.values() for item in level if item.block == block.name
-        ]
-        levels = sorted({item.level for item in inside}, reverse=True)
-        of = ", ".join(
-            f"{sum(item.level == level for item in inside)} L{level}" for level in levels
-        )
-        what = "pooled view" if inside else "open view"
-        what = {"summary": "summary", "pins": "pinned"}.get(block.kind, what)
-        lines.append(
-            f"  {what} {block.name}: messages {block.span.start}-{block.span.stop - 1}, "
-            f"{block.tokens:,} tokens" + (f" ({of})" if of else "")
-        )
+        else:
+            shown = (each for level in summaries.values() for each in level)
+            inside = Counter(each.level for each in shown if each.block == block.name)
+            of = ", ".join(f"{inside[level]} L{level}" for level in sorted(inside, reverse=True))
+            what = "pooled view" if inside else "open view"
+            what = {"summary": "summary", "pins": "pinned"}.get(block.kind, what)
+            lines.append(
+                f"  {what} {block.name}: messages {first}-{last}, {block.tokens:,} tokens"
+                + (f" ({of})" if of else "")
+            )
     if raw:
         tokens = sum(block.tokens for block in raw)
         quoted = sum(block.kind == "quote" for block in raw)

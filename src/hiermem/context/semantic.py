@@ -49,10 +49,9 @@ async def found(
         return await search.pack(handle, record.id, passages, tokens)
 
     block, evidence = await select.in_record(handle, find, room, messages=record.messages)
-    gone = taken_back(await handle.store.events(record.id))
-    view = View(0, tuple(pieces), gone=gone)
+    view = View(0, tuple(pieces), gone=taken_back(await handle.store.events(record.id)))
     decided = select.Decided(record, situation, Cut(view, (), tuple(view.blocks())))
-    selection = select.chosen(handle, request, decided, select.Recalled(block, evidence))
+    selection = await select.chosen(handle, request, decided, select.Recalled(block, evidence))
     return replace(selection, coverage=_covered(pieces, evidence) / max(1, record.messages))
 
 
@@ -60,7 +59,7 @@ async def _taken(
     handle: Handle, record: SessionRecord, question: search.Question, room: int
 ) -> tuple[list[Piece], list[Hit]]:
     """Return the best hits that fit ``room`` together: summaries by place, messages by rank."""
-    writer = Writer(await handle.key(), handle.counter.count)
+    writer = Writer(await handle.key(), handle.counter)
     zone = ZoneMaker(writer)
     frame = recalled.frame_tokens(writer, record.messages)
     pieces: list[Piece] = []

@@ -81,6 +81,12 @@ class SharedLine:
         return (self.origin.name, self.origin.index)
 
 
+#: A conversation that stands verbatim leaves the record this share of the budget, up to a page of
+#: the bank with its wishes.
+_ALONE: Final = 0.45
+_PAGE: Final = 2_000
+
+
 def room_of(share: float, budget: int) -> int:
     """Return the most tokens of the record in a budget.
 
@@ -90,6 +96,15 @@ def room_of(share: float, budget: int) -> int:
     if budget < _SMALL or not share:
         return 0
     return max(int(share * budget), _LEAST if budget >= _MIDDLE else 0)
+
+
+def room_alone(room: int, budget: int) -> int:
+    """Return the most tokens of the record while all of its conversation stands verbatim.
+
+    >>> room_alone(600, 4_000), room_alone(2_400, 16_000), room_alone(0, 4_000)
+    (1800, 2400, 0)
+    """
+    return room and max(room, min(int(_ALONE * budget), _PAGE))
 
 
 def is_wish_of(stored: StoredMessage, person: str) -> bool:

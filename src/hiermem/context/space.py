@@ -62,7 +62,7 @@ async def space_of(
     """
     if record.space is None or not room:
         return None
-    writer = Writer(await handle.key(), handle.counter.count)
+    writer = Writer(await handle.key(), handle.counter)
     room -= notice_tokens(handle.counter.count)
     if before is not None and before.space == record.space:
         state, lines = await _lines_again(handle, before)

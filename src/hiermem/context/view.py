@@ -220,7 +220,7 @@ class View:
     a later erasure or quarantine outdates the view. Of each tool result in ``results`` at most so
     many tokens are shown, or the excerpt that any context shows if they are 0. Images from the
     place ``images`` on stand, older ones by name. ``shared`` is what the context shows of its
-    space.
+    space. ``without`` is how much of what stands beside the cut yielded to it (``select``).
     """
 
     boundary: Natural
@@ -230,6 +230,7 @@ class View:
     results: tuple[tuple[Natural, Natural], ...] = ()
     images: tuple[Natural, Natural] = (0, 0)
     shared: SharedState | None = None
+    without: Natural = 0
 
     @property
     def tokens(self) -> int:

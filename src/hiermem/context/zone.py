@@ -220,7 +220,6 @@ class ZoneMaker:
         share: int,
         *,
         beside: Sequence[Shown] = (),
-        kept: Sequence[Unit] = (),
         raw: Sequence[Shown] = (),
         levels: Collection[int] | None = None,
         head: Head = NO_PINS,
@@ -229,20 +228,20 @@ class ZoneMaker:
         """Show all of ``below`` in one view of at most ``share`` tokens; () if there is nothing.
 
         The messages ``beside``, which are newer than all nodes, join the view. Without nodes they
-        are of windows from ``at`` on, where the zone ends. ``kept`` and ``raw`` are further
-        available lines and messages of ``below`` (``lines.gather``). The lines are those of
-        summaries of the ``levels``, as far as there are such, behind those of the ``head``.
+        are of windows from ``at`` on, where the zone ends. ``raw`` are further available messages
+        of ``below`` (``lines.gather``). The lines are those of summaries of the ``levels``, as far
+        as there are such, behind those of the ``head``.
         """
         if not below and not beside:
             return ()
         gathered = lines.Pool()
         if below:
             gathered = yield from lines.gather(
-                below, share, count=self.writer.count, kept=kept, raw=raw, levels=levels
+                below, share, count=self.writer.count, raw=raw, levels=levels
             )
         gathered.beside(beside)
         span = _hull([item.span for item in below], beside)
-        covers = tuple(below if levels is None else gathered.nodes)
+        covers = tuple(gathered.cover)
         return (self._view(gathered, covers, beside, span, share, at=at, head=head),)
 
     def appended(
@@ -279,8 +278,7 @@ class ZoneMaker:
         if not joined:
             return piece
         held = (index for each in (*joined, piece) for index in each_of(each.runs))
-        trimmed = tuple(item.id for item in covers)
-        return replace(piece, runs=ranges_of(held), trimmed=trimmed)
+        return replace(piece, runs=ranges_of(held))
 
     def joins(self, piece: Piece) -> bool:
         """Return whether all lines of a piece can be pooled again.

@@ -18,14 +18,14 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from hiermem.calls.answers import Accepted, Judge, Rejected
 from hiermem.calls.call import ask_until_fit
 from hiermem.calls.failures import cause_of
 from hiermem.calls.limits import request_tokens
 from hiermem.calls.retry import TRIES, retry_store, shielded
-from hiermem.calls.run import CallState, JournalledRun, RecordClaim, Run
+from hiermem.calls.run import CallState, RecordClaim, Run
 from hiermem.config import ExtractionOptions
 from hiermem.errors import BusyError, ModelError, SpendLimitError
 from hiermem.extraction import chunks as chunking
@@ -40,6 +40,9 @@ from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import Attempt, Record, RecordWrite
 from hiermem.types.trivector import Answer
 
+if TYPE_CHECKING:
+    from hiermem.extraction.extract import SummaryReduction
+
 T = TypeVar("T")
 
 #: The kinds of record that hold the answer to a chunk, and a summary of several summaries.
@@ -51,134 +54,7 @@ CLAIM: Final = "extraction-claim"
 _ALL: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class ReduceStep:
-    """The reduction of the summaries; ``key`` names its inputs."""
-
-    id: str
-    key: str
-
-
-WorkItem: TypeAlias = Chunk | ReduceStep
-
-
-class ExtractionRecords:
-    """The claim and the answers of one run in one session."""
-
-    def __init__(self, run: JournalledRun, *, epoch: int) -> None:
-        self._run, self._epoch = run, epoch
-        self._store, self._session_id = run.store, run.subject
-        self._journal = run.journal
-        self.claim = RecordClaim(
-            run.run_id,
-            run.lease,
-            run.now,
-            read=lambda: self._one(CLAIM, ""),
-            put=self._put_claimed,
-            place=lambda body, version: RecordWrite(CLAIM, self._session_id, "", body, version),
-        )
-
-    # -- chunks
-
-    async def stored(self) -> dict[str, StoredAnswer]:
-        """Return the stored answers of this session, by the chunks' input hashes."""
-        answers: dict[str, StoredAnswer] = {}
-        for record in await self.all_of(CHUNK):
-            body = read_answer(record.body)
-            if body is not None and body.value() is not None:
-                answers[record.key] = body
-        return answers
-
-    async def joined(self, step: ReduceStep) -> StoredAnswer | None:
-        """Return the stored answer to a step of the reduction; a damaged one counts as none."""
-        found = await self._one(JOIN, step.key)
-        answer = read_answer(found.body) if found else None
-        return answer if answer is not None and answer.answer.strip() else None
-
-    async def begin_calls(self, calls: Sequence[Attempt]) -> bool:
-        """Journal calls while the claim is held; return whether."""
-        return await self._journal.write_with(calls, lambda: self.claim.commit((), attempts=calls))
-
-    async def commit(
-        self, item: WorkItem, stored: StoredAnswer, attempts: Sequence[Attempt]
-    ) -> StoredAnswer:
-        """Write an answer; return the one on record, which another run may have written first.
-
-        What is paid for is stored where the claim was lost, too, if no other answer is there.
-        """
-        kind, key = _record_key(item)
-        body = write_answer(stored)
-        if await self.claim.commit([RecordWrite(kind, self._session_id, key, body)]):
-            await self._journal.write(attempts)
-            return stored
-        for _ in range(TRIES):
-            before = await self._one(kind, key)
-            stored_answer = read_answer(before.body) if before else None
-            if stored_answer is not None:
-                stored = stored_answer
-                break
-            version = before.version if before else 0
-            if await self.write([RecordWrite(kind, self._session_id, key, body, version)]):
-                break
-        await self._journal.write(attempts)
-        return stored
-
-    async def keep_only(self, kind: str, used: Collection[str]) -> None:
-        """Delete the answers of a ``kind`` whose keys are not ``used`` by the session's result.
-
-        Where other runs keep writing the same ones, this is left to a later run.
-        """
-        for _ in range(TRIES):
-            writes = [
-                RecordWrite(kind, record.scope, record.key, None, record.version)
-                for record in await self.all_of(kind)
-                if record.key not in used
-            ]
-            if not writes or await self.write(writes):
-                return
-
-    # -- the store
-
-    async def all_of(self, kind: str) -> list[Record]:
-        """Return the session's records of a ``kind``."""
-        return await self._retry(
-            lambda: self._store.records(kind, scope=self._session_id, limit=_ALL)
-        )
-
-    async def _one(self, kind: str, key: str) -> Record | None:
-        records = await self._retry(
-            lambda: self._store.records(kind, scope=self._session_id, key=key)
-        )
-        return records[0] if records else None
-
-    async def write(
-        self, writes: Sequence[RecordWrite], *, attempts: Sequence[Attempt] = ()
-    ) -> bool:
-        """Write all records made from the session, or none; return whether they were written.
-
-        Raises BusyError where the session was changed since it was read: the records may
-        contain what was withdrawn.
-        """
-        epochs = {self._session_id: self._epoch}
-        if await self._retry(
-            lambda: self._store.put_records(writes, epochs=epochs, attempts=attempts)
-        ):
-            return True
-        now = await self._retry(lambda: self._store.session(self._session_id))
-        if now is None or now.epoch != self._epoch:
-            raise BusyError(session_id=self._session_id)
-        return False
-
-    async def _put_claimed(
-        self, writes: Sequence[RecordWrite], attempts: Sequence[Attempt]
-    ) -> bool:
-        """Write under the claim; to give it back also where the session was changed."""
-        if all(write.body is None for write in writes):
-            return await self._retry(lambda: self._store.put_records(writes))
-        return await self.write(writes, attempts=attempts)
-
-    async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await retry_store(call, sleep=self._run.sleep)
+WorkItem: TypeAlias = "Chunk | SummaryReduction"
 
 
 def _record_key(item: WorkItem) -> tuple[str, str]:
@@ -216,7 +92,7 @@ class ExtractionRun(Run[WorkItem]):
     room: int | None
     answer: int
     strategy: str
-    records: ExtractionRecords = field(init=False)
+    record_claim: RecordClaim = field(init=False)
     failures: list[Failure] = field(init=False, default_factory=list[Failure])
     halted: bool = field(init=False, default=False)
     chunks: tuple[Chunk, ...] = field(init=False)
@@ -234,15 +110,22 @@ class ExtractionRun(Run[WorkItem]):
         )
         begun = record.created_at
         self.facts = Facts(title, participants, begun, begun, record.messages)
-        self.records = ExtractionRecords(self, epoch=self.record.epoch)
-        self.claim_mark = lambda: self.records.claim.mark
+        self.record_claim = RecordClaim(
+            self.run_id,
+            self.lease,
+            self.now,
+            read=lambda: self._one(CLAIM, ""),
+            put=self._put_claimed,
+            place=lambda body, version: RecordWrite(CLAIM, self.subject, "", body, version),
+        )
+        self.claim_mark = lambda: self.record_claim.mark
 
     async def claim(self) -> bool:
         """Claim the extraction of the session; return whether, before the budget ends the run.
 
         A run of a remote model does that. While another run holds it, this one waits.
         """
-        claim, waits = self.records.claim, False
+        claim, waits = self.record_claim, False
         # Shielded: a claim whose taking was cancelled has to be known, to be released.
         while self.llm.remote and not await shielded(claim.take()):
             if self.budget.stop_reason() is not None:
@@ -257,18 +140,20 @@ class ExtractionRun(Run[WorkItem]):
 
     async def begin_call(self, item: WorkItem, calls: Sequence[Attempt]) -> bool:
         """Journal these calls while the claim is held; return whether."""
-        return await self.records.begin_calls(calls)
+        return await self.journal.write_with(
+            calls, lambda: self.record_claim.commit((), attempts=calls)
+        )
 
     async def renew(self) -> None:
         """Extend the claim."""
-        await self.records.claim.renew()
+        await self.record_claim.renew()
 
     async def release(self) -> None:
         """Journal the calls that have no end yet, and release the claim."""
         try:
             await super().release()
         finally:
-            await self.records.claim.release()
+            await self.record_claim.release()
 
     async def fail(self, failure: Failure, state: CallState[WorkItem]) -> None:
         """Journal a failure at once, so that it is known whatever else fails."""
@@ -281,6 +166,96 @@ class ExtractionRun(Run[WorkItem]):
         return await retry_store(
             lambda: read_messages(self.store, self.subject, start, stop), sleep=self.sleep
         )
+
+    async def stored(self) -> dict[str, StoredAnswer]:
+        """Return the stored answers of this session, by the chunks' input hashes."""
+        answers: dict[str, StoredAnswer] = {}
+        for record in await self.all_of(CHUNK):
+            body = read_answer(record.body)
+            if body is not None and body.value() is not None:
+                answers[record.key] = body
+        return answers
+
+    async def joined(self, key: str) -> StoredAnswer | None:
+        """Return the stored summary of several summaries; a damaged one counts as none."""
+        found = await self._one(JOIN, key)
+        answer = read_answer(found.body) if found else None
+        return answer if answer is not None and answer.answer.strip() else None
+
+    async def commit(
+        self, item: WorkItem, stored: StoredAnswer, attempts: Sequence[Attempt]
+    ) -> StoredAnswer:
+        """Write an answer; return the one on record, which another run may have written first.
+
+        What is paid for is stored where the claim was lost, too, if no other answer is there.
+        """
+        kind, key = _record_key(item)
+        body = write_answer(stored)
+        if await self.record_claim.commit([RecordWrite(kind, self.subject, key, body)]):
+            await self.journal.write(attempts)
+            return stored
+        for _ in range(TRIES):
+            before = await self._one(kind, key)
+            stored_answer = read_answer(before.body) if before else None
+            if stored_answer is not None:
+                stored = stored_answer
+                break
+            version = before.version if before else 0
+            if await self.write([RecordWrite(kind, self.subject, key, body, version)]):
+                break
+        await self.journal.write(attempts)
+        return stored
+
+    async def keep_only(self, kind: str, used: Collection[str]) -> None:
+        """Delete the answers of a ``kind`` whose keys are not ``used`` by the session's result.
+
+        Where other runs keep writing the same ones, this is left to a later run.
+        """
+        for _ in range(TRIES):
+            writes = [
+                RecordWrite(kind, record.scope, record.key, None, record.version)
+                for record in await self.all_of(kind)
+                if record.key not in used
+            ]
+            if not writes or await self.write(writes):
+                return
+
+    async def all_of(self, kind: str) -> list[Record]:
+        """Return the session's records of a ``kind``."""
+        return await self._retry(lambda: self.store.records(kind, scope=self.subject, limit=_ALL))
+
+    async def _one(self, kind: str, key: str) -> Record | None:
+        records = await self._retry(lambda: self.store.records(kind, scope=self.subject, key=key))
+        return records[0] if records else None
+
+    async def write(
+        self, writes: Sequence[RecordWrite], *, attempts: Sequence[Attempt] = ()
+    ) -> bool:
+        """Write all records made from the session, or none; return whether they were written.
+
+        Raises BusyError where the session was changed since it was read: the records may
+        contain what was withdrawn.
+        """
+        epochs = {self.subject: self.record.epoch}
+        if await self._retry(
+            lambda: self.store.put_records(writes, epochs=epochs, attempts=attempts)
+        ):
+            return True
+        now = await self._retry(lambda: self.store.session(self.subject))
+        if now is None or now.epoch != self.record.epoch:
+            raise BusyError(session_id=self.subject)
+        return False
+
+    async def _put_claimed(
+        self, writes: Sequence[RecordWrite], attempts: Sequence[Attempt]
+    ) -> bool:
+        """Write under the claim; to give it back also where the session was changed."""
+        if all(write.body is None for write in writes):
+            return await self._retry(lambda: self.store.put_records(writes))
+        return await self.write(writes, attempts=attempts)
+
+    async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await retry_store(call, sleep=self.sleep)
 
 
 async def split(run: ExtractionRun) -> None:
@@ -400,7 +375,7 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
         tuple((span.start, span.stop) for span in chunk.spans),
     )
     # Shielded: what is paid for is not lost to a cancellation.
-    result.stored = await shielded(run.records.commit(chunk, stored, tuple(result.ended)))
+    result.stored = await shielded(run.commit(chunk, stored, tuple(result.ended)))
 
 
 async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:

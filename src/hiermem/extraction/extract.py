@@ -7,6 +7,11 @@
 If a failure, a cap, a cancellation or a kill ends a run early, its answers stay on record, and the
 next run asks only for the missing ones. ``extraction`` decides which chunks there are, what to
 ask for and what a failure means.
+
+The graph needs no model. Only the summary asks one, once, and its answer is stored as a chunk's is,
+so that no second run pays for it again. Summaries that exceed a request are shown in an extract. If
+the model gives no summary, one is put together without it, so that the chunks' answers are not
+lost.
 """
 
 from __future__ import annotations
@@ -20,29 +25,54 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import prompts as shipped
-from hiermem.calls import limits
+from hiermem.calls.answers import Rejected
 from hiermem.calls.budget import Budget
 from hiermem.calls.claim import ClaimLostError
+from hiermem.calls.limits import answer_tokens, request_tokens, threshold
 from hiermem.calls.rate_limit import rate_limiter
-from hiermem.calls.retry import retry_store
-from hiermem.calls.run import RunOutcome, connect
-from hiermem.config import CallPolicy, ExtractionOptions, for_model
-from hiermem.errors import SpendLimitError
+from hiermem.calls.retry import retry_store, shielded
+from hiermem.calls.run import CallState, RunOutcome
+from hiermem.config import CallPolicy, ExtractionOptions, Limits, for_model
+from hiermem.errors import SpendLimitError, StoreError
 from hiermem.extraction import chunk as chunk_steps
 from hiermem.extraction import plan, prompt
-from hiermem.extraction.chunk import CHUNK, ChunkResult
+from hiermem.extraction.chunk import (
+    CHUNK,
+    JOIN,
+    ChunkResult,
+    ExtractionRun,
+    WorkItem,
+    ask_for,
+)
 from hiermem.extraction.chunks import Chunk, chunk_number
-from hiermem.extraction.join import SummaryReduction, store_result
-from hiermem.extraction.plan import ResultBasis, StoredAnswer
+from hiermem.extraction.plan import (
+    ENTITY,
+    TRIVECTOR,
+    Failure,
+    StoredAnswer,
+    graph_records,
+    join_key,
+    replaces,
+    write_result,
+)
+from hiermem.extraction.prompt import judge_joined
 from hiermem.extraction.reduce import Graph, finish, ground, reduce
 from hiermem.handle import Handle
 from hiermem.prompts.template import PromptTemplate
-from hiermem.protocols import LLM
-from hiermem.types.transaction import NO_COST
+from hiermem.protocols import LLM, LLMRequest
+from hiermem.summaries import salience
+from hiermem.summaries.inputs import Count
+from hiermem.types.transaction import NO_COST, Cost, RecordWrite
 from hiermem.types.trivector import TriVector
 
 Progress: TypeAlias = Callable[[plan.ExtractionProgress], object]
 _log = logging.getLogger("hiermem.extract")
+#: The most that a summary may be longer than asked for, as a factor.
+_HARD_RATIO: Final = 1.5
+#: Tokens around each summary in a request to join several.
+_FRAME: Final = 8
+#: How often storing the result is tried where other runs write at the same time.
+_TRIES: Final = 5
 #: The most seconds that calls in flight are awaited after an error.
 _DRAIN: Final = 30.0
 
@@ -55,30 +85,22 @@ async def extract(
     options: ExtractionOptions | None = None,
     prompts: Mapping[str, PromptTemplate | str] | None = None,
     on_progress: Progress | None = None,
-    max_calls: int | None = None,
-    max_tokens: int | None = None,
-    deadline: float | None = None,
+    limits: Limits | None = None,
 ) -> plan.ExtractionReport:
     """Extract the session as it is now and store the result; return what was done.
 
-    ``max_calls``, ``max_tokens`` and ``deadline`` (seconds from now) end the run before they are
-    exceeded; what was answered until then stays. ``on_progress`` is called as chunks are done. The
-    update policy's rate limits, and its caps of session and tenant, apply here too.
+    What was answered stays if the ``limits`` end the run. ``on_progress`` is called as chunks are
+    done. The update policy's rate limits, and its caps of session and tenant, apply here too.
 
     Raises NotFoundError and ConflictError for the session, ConfigError for a limit that is
     impossible, and what the store raises: an extraction whose record cannot be written fails.
     """
-    budget = Budget(
-        max_calls=max_calls,
-        max_tokens=max_tokens,
-        deadline=deadline,
-        parents=handle.caps(session_id),
-    )
+    budget = Budget(limits=limits, parents=handle.caps(session_id))
     policy = for_model(options or ExtractionOptions(), llm)
     record = await retry_store(lambda: handle.record(session_id), sleep=asyncio.sleep)
     template = shipped.load_named("extract.map", prompts)
-    limit = limits.threshold(policy, llm.context_window)
-    answer = limits.answer_tokens(policy, window=llm.context_window, live=llm.remote)
+    limit = threshold(policy, llm.context_window)
+    answer = answer_tokens(policy, window=llm.context_window, live=llm.remote)
     count = handle.counter.count
     room = None
     if limit is not None:
@@ -121,7 +143,188 @@ async def extract(
 
 
 @dataclass(kw_only=True, eq=False)
-class _Extraction(chunk_steps.ExtractionRun):
+class SummaryReduction:
+    """The session's summary in progress, and what it took.
+
+    ``asked`` are the tokens of its request, also if it was answered before. ``unfit``: the model
+    answered, but nothing fit; ``capped``: a cap came first. ``key`` names the inputs of its step.
+    """
+
+    run: ExtractionRun
+    text: str = ""
+    spent: Cost = NO_COST
+    asked: int = 0
+    failure: Failure | None = None
+    unfit: bool = False
+    capped: bool = False
+    degraded: bool = False
+    key: str = ""
+
+    @property
+    def id(self) -> str:
+        """The id under which its calls are journalled."""
+        return f"{self.run.subject}:reduce"
+
+    @property
+    def broken(self) -> bool:
+        """Whether the model is not asked any more."""
+        return self.capped or self.failure is not None
+
+    async def summarise(self, texts: Sequence[str], *, whole: bool) -> None:
+        """Make one summary of the chunks' summaries.
+
+        With ``whole`` no chunk is missing. If the model fails, the failure is recorded, and the
+        summary is put together without it: ``degraded``. The same happens if a cap forbids the call
+        and a partial result is wanted. Raises SpendLimitError if none is wanted, and what the store
+        raises.
+        """
+        run, count = self.run, self.run.counter.count
+        target = run.policy.summary_tokens
+        tokens = [await asyncio.to_thread(count, text) for text in texts]
+        if len(texts) < 2 or sum(tokens) + len(texts) <= target:
+            # They fit as they are: rewriting them gains nothing.
+            self.text = "\n".join(texts)
+        else:
+            shown = await asyncio.to_thread(self._shown, texts, tokens)
+            self.text = await self._joined(shown) if shown else ""
+            if not self.text:
+                self.degraded = True
+                self.text = await asyncio.to_thread(_selected, texts, target, count)
+        if whole and not self.broken:
+            # An incomplete run did not reach a step that is paid for and wanted again; it stays.
+            await run.keep_only(JOIN, [self.key])
+
+    def _shown(self, texts: Sequence[str], tokens: Sequence[int]) -> list[str]:
+        """Return the summaries; if one request has no room for them, one extract of all."""
+        run = self.run
+        if run.limit is None:
+            return list(texts)
+        target = run.policy.summary_tokens
+        room = prompt.join_room(
+            run.join_template,
+            limit=run.limit,
+            target=target,
+            max_tokens=int(target * _HARD_RATIO),
+            counter=run.counter,
+        )
+        if sum(tokens) + _FRAME * len(texts) <= room:
+            return list(texts)
+        extract = _selected(texts, room - _FRAME, run.counter.count)
+        return [extract] if extract else []
+
+    async def _joined(self, texts: Sequence[str]) -> str:
+        """Get one summary in place of several; "" if the model gives none."""
+        run = self.run
+        self.key = join_key(
+            texts,
+            strategy=run.strategy,
+            template=run.join_template,
+            target=run.policy.summary_tokens,
+        )
+        # A task of the run: where it is cancelled, an answer that came is stored all the same.
+        task = run.spawn(self._join(texts))
+        await asyncio.wait([task])
+        try:
+            return task.result()
+        except SpendLimitError:
+            if run.policy.on_chunk_failure != "partial":
+                raise
+            self.capped = True
+            return ""
+
+    async def _join(self, texts: Sequence[str]) -> str:
+        """Get the summary: made before, or asked for."""
+        run, target = self.run, self.run.policy.summary_tokens
+
+        def build() -> LLMRequest:
+            return prompt.join_request(
+                run.join_template,
+                texts,
+                facts=replace(run.facts, summaries=len(texts)),
+                counter=run.counter,
+                target=target,
+                max_tokens=int(target * _HARD_RATIO),
+                temperature=run.policy.temperature,
+            )
+
+        request = await asyncio.to_thread(build)
+        size = request_tokens(request.messages, run.counter.count)
+        self.asked += size
+        state: CallState[WorkItem] = CallState(self, sum(map(run.counter.count, texts)))
+        if (answer := await run.joined(self.key)) is not None:
+            return answer.answer
+        try:
+            return await self._ask(state, request, size)
+        except ClaimLostError:
+            run.budget.refuse("claim")
+        finally:
+            self.spent += state.spent
+
+    async def _ask(self, state: CallState[WorkItem], request: LLMRequest, size: int) -> str:
+        """Ask for the summary and commit it, or note the failure; ``size`` is its tokens.
+
+        Raises ClaimLostError and SpendLimitError.
+        """
+        run, most = self.run, self.run.limit
+        if most is not None:
+            most -= request.max_tokens
+        judge = partial(
+            judge_joined,
+            request,
+            input_tokens=state.input_tokens,
+            limit=most,
+        )
+        verdict = await ask_for(run, state, request, judge, most=most, prompt=size)
+        if isinstance(verdict, Rejected):
+            self.unfit = self.unfit or bool(verdict.reason)
+            calls, detail = state.spent.calls, verdict.detail
+            failure = Failure(state.node.id, "reduce", verdict.cause, calls, detail)
+            self.failure, run.halted = failure, True
+            await run.fail(failure, state)
+            return ""
+        stored = StoredAnswer(verdict.value, run.strategy, verdict.model or run.llm.name)
+        # Shielded: what is paid for is not lost to a cancellation.
+        return (await shielded(run.commit(state.node, stored, tuple(state.ended)))).answer
+
+
+def _selected(texts: Sequence[str], target: int, count: Count) -> str:
+    """Choose from the summaries, without a model, what fits the length."""
+    pieces = [
+        unit for part, text in enumerate(texts, start=1) for unit in prompt.lines_of(text, part)
+    ]
+    return salience.select(pieces, target, count).text
+
+
+async def store_result(run: ExtractionRun, vector: TriVector, basis: Mapping[str, Any]) -> bool:
+    """Store the result and its entries for each name, all at once; return whether it was stored.
+
+    A stored result of more messages, or a better one of the same messages, stays.
+    """
+    fresh = graph_records(vector)
+    for _ in range(_TRIES):
+        before = await run.all_of(TRIVECTOR)
+        current = before[0] if before else None
+        if current is not None and not replaces(basis, current.body):
+            return False
+        stale = {record.key: record for record in await run.all_of(ENTITY)}
+        version = current.version if current else 0
+        body = write_result(vector, basis)
+        writes = [RecordWrite(TRIVECTOR, run.subject, "", body, version)]
+        writes += [
+            RecordWrite(ENTITY, run.subject, key, body)
+            for key, body in fresh.items()
+            if key not in stale or stale[key].body != body
+        ]
+        writes += [
+            RecordWrite(ENTITY, run.subject, key, None) for key in stale.keys() - fresh.keys()
+        ]
+        if await run.write(writes):
+            return True
+    raise StoreError(f"other runs are writing the result of session {run.subject!r}; retry")
+
+
+@dataclass(kw_only=True, eq=False)
+class _Extraction(ExtractionRun):
     """One run: the chunks in progress, and the results so far, by the chunks' ids.
 
     ``mapped`` and ``reduced`` are the seconds of the two phases. ``chunks_outcome`` is that of the
@@ -149,7 +352,6 @@ class _Extraction(chunk_steps.ExtractionRun):
         self._opened = time.monotonic()
         self.detail, self.keep_finished = self._detail, self._keep_finished
         async with self:
-            await connect(self.llm)
             await self.claim()
             await self.begin()
             await self._map(await self._agenda())
@@ -173,7 +375,7 @@ class _Extraction(chunk_steps.ExtractionRun):
         """Note what is reused and what fails at once; return the chunks to make."""
         make, reuse, fail = plan.chunk_agenda(
             self.chunks,
-            await self.records.stored(),
+            await self.stored(),
             self.policy,
             room=self.room,
             answer=self.answer,
@@ -269,9 +471,9 @@ class _Extraction(chunk_steps.ExtractionRun):
         # The run is on record before the result is stored: where that cannot be written, nothing
         # is.
         await self.put(whole=True)
-        basis = ResultBasis(
+        basis = plan.basis_of(
             messages=self.record.messages,
-            input=self.input,
+            input_hash=self.input,
             tokens=sum(chunk.tokens for chunk, _ in answered),
             whole=not missing,
             degraded=summary.degraded,
@@ -279,7 +481,7 @@ class _Extraction(chunk_steps.ExtractionRun):
         self.kept = await store_result(self, vector, basis)
         if whole:
             hashes = {chunk.input_hash for chunk in self.chunks}
-            await self.records.keep_only(CHUNK, hashes)
+            await self.keep_only(CHUNK, hashes)
         self.report_progress(done=True)
         self.reduced = time.monotonic() - begun
         self.vector, self.reduce_state = vector, "partial" if summary.broken else "ok"

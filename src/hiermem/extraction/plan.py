@@ -61,6 +61,10 @@ from hiermem.types.trivector import (
     answer_schema,
 )
 
+#: The kinds of record that hold a session's result, and what it says about each name.
+TRIVECTOR: Final = "trivector"
+ENTITY: Final = "entity"
+
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
@@ -120,16 +124,9 @@ def read_answer(body: str) -> StoredAnswer | None:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class NameRecord:
-    """What one session says under one name.
-
-    ``entities`` have the name, ``relations`` have one of them at an end.
-    """
-
-    session_id: str
-    entities: tuple[Entity, ...] = ()
-    relations: tuple[Relation, ...] = ()
+#: What one session says under one name: its id, the entities of the name, and the relations of
+#: which one of them is an end.
+Named: TypeAlias = tuple[str, tuple[Entity, ...], tuple[Relation, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,30 +183,23 @@ class Mention(Brief):
     entity: EntityKey
 
 
-@dataclass(frozen=True, slots=True)
-class ResultBasis:
-    """What a session's result was made from, which decides whether another result may replace it.
+def basis_of(
+    *, messages: int, input_hash: str, tokens: int, whole: bool, degraded: bool
+) -> dict[str, Any]:
+    """Return what a session's result was made from, which decides whether another may replace it.
 
-    ``messages`` is how many the session had and ``input`` is the hash of their content; ``tokens``
+    ``messages`` is how many the session had and ``input_hash`` that of their content; ``tokens``
     counts what was read of it, and ``whole`` says that this was everything. ``degraded``: the
-    summary was put together without the model.
+    summary was put together without the model. The greater ``worth`` is the better of the same
+    input. Slicing changes the token count of a message, so the count compares partial results only.
     """
-
-    messages: int
-    input: str
-    tokens: int
-    whole: bool
-    degraded: bool
-
-    def worth(self) -> tuple[bool, bool, int]:
-        """Return a value that is greater for a better result of the same input."""
-        # Slicing changes the token count of a message, so the count only compares partial results.
-        return self.whole, not self.degraded, 0 if self.whole else self.tokens
+    worth = [whole, not degraded, 0 if whole else tokens]
+    return {"messages": messages, "input": input_hash, "worth": worth}
 
 
-def write_result(vector: TriVector, basis: ResultBasis) -> str:
+def write_result(vector: TriVector, basis: Mapping[str, Any]) -> str:
     """Write a session's whole result, with its basis."""
-    return json.dumps({"of": asdict(basis), "vector": vector.model_dump_json()})
+    return json.dumps({"of": basis, "vector": vector.model_dump_json()})
 
 
 def read_result(body: str) -> TriVector | None:
@@ -220,27 +210,20 @@ def read_result(body: str) -> TriVector | None:
         return None
 
 
-def replaces(basis: ResultBasis, standing: str) -> bool:
+def replaces(basis: Mapping[str, Any], standing: str) -> bool:
     """Return whether a result with this basis may replace the ``standing`` one.
 
     It may not if the standing result covers more messages, or the same messages better. A damaged
     result is always replaced.
     """
     try:
-        sources = json.loads(standing)["of"]
-        before = ResultBasis(
-            int(sources["messages"]),
-            str(sources["input"]),
-            int(sources["tokens"]),
-            sources["whole"] is True,
-            sources["degraded"] is True,
-        )
+        before = json.loads(standing)["of"]
+        if before["input"] == basis["input"]:
+            stays = bool(before["worth"] > basis["worth"])
+        else:
+            stays = bool(before["messages"] > basis["messages"])
     except (ValueError, TypeError, KeyError, RecursionError):
         return True
-    if before.input == basis.input:
-        stays = before.worth() > basis.worth()
-    else:
-        stays = before.messages > basis.messages
     return not stays or read_result(standing) is None
 
 
@@ -263,17 +246,17 @@ def graph_records(vector: TriVector) -> dict[str, str]:
     return documents
 
 
-def read_name_record(session_id: str, body: str) -> NameRecord:
+def read_name_record(session_id: str, body: str) -> Named:
     """Read a name's document; an empty one if the record is damaged."""
     try:
         fields = json.loads(body)
-        return NameRecord(
+        return (
             session_id,
             tuple(Entity.model_validate(each) for each in fields["entities"]),
             tuple(Relation.model_validate(each) for each in fields["relations"]),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
-        return NameRecord(session_id)
+        return session_id, (), ()
 
 
 def _joined(
@@ -292,19 +275,15 @@ def _joined(
     return [(item, tuple(sessions[name])) for name, item in joined.items()]
 
 
-def _entities(
-    named: Iterable[NameRecord], type_: EntityType | None
-) -> Iterator[tuple[str, Entity]]:
+def _entities(named: Iterable[Named], type_: EntityType | None) -> Iterator[tuple[str, Entity]]:
     """Yield the entities of a type, or of all, each with its session."""
-    for each in named:
-        for entity in each.entities:
+    for session_id, entities, _ in named:
+        for entity in entities:
             if type_ in (None, entity.type):
-                yield each.session_id, entity
+                yield session_id, entity
 
 
-def entities_named(
-    named: Iterable[NameRecord], type_: EntityType | None
-) -> tuple[GraphEntity, ...]:
+def entities_named(named: Iterable[Named], type_: EntityType | None) -> tuple[GraphEntity, ...]:
     """Join what sessions say into one entity for each type and name, most mentioned first."""
     joined = _joined(_entities(named, type_), key=entity_key, join=merge_entities)
     entities = [GraphEntity(entity, sessions) for entity, sessions in joined]
@@ -321,10 +300,10 @@ def _mentions(entity: Entity) -> int:
     return sum(1 if each > MOST_MENTIONS else each for each in wide)
 
 
-def neighbours_of(named: Sequence[NameRecord], type_: EntityType | None) -> tuple[Neighbour, ...]:
+def neighbours_of(named: Sequence[Named], type_: EntityType | None) -> tuple[Neighbour, ...]:
     """Join the relations of the entities in ``named``, as seen from them; heaviest first."""
     mine = {entity_key(entity) for _, entity in _entities(named, type_)}
-    relations = ((each.session_id, relation) for each in named for relation in each.relations)
+    relations = ((session_id, relation) for session_id, _, of in named for relation in of)
     neighbours: list[Neighbour] = []
     for relation, sessions in _joined(relations, key=relation_key, join=_heavier):
         for end, other, outgoing in (
@@ -344,7 +323,7 @@ def _heavier(first: Relation, right: Relation) -> Relation:
     return best.model_copy(update={"provenance": tuple(places)})
 
 
-def mentions_of(named: Iterable[NameRecord], type_: EntityType | None) -> tuple[Mention, ...]:
+def mentions_of(named: Iterable[Named], type_: EntityType | None) -> tuple[Mention, ...]:
     """List where the entities are mentioned, by session, then place."""
     mentions = {
         Mention(session_id, place.chunk, place.start, place.stop, entity.key)

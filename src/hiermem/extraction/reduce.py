@@ -33,6 +33,7 @@ from hiermem.data import word_lists
 from hiermem.errors import UsageError
 from hiermem.extraction.chunks import Chunk, chunk_number
 from hiermem.text.terms import stem
+from hiermem.types.ranges import ranges_of
 from hiermem.types.trivector import (
     Answer,
     Delta,
@@ -166,15 +167,11 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
 
 def _places(whole: tuple[Provenance, ...], messages: Sequence[int]) -> tuple[Provenance, ...]:
     """Return the contiguous runs of those ``messages`` within a chunk, or the ``whole`` of it."""
-    runs: list[tuple[int, int]] = []
-    for index in sorted(set(messages)):
-        if not any(place.start <= index < place.stop for place in whole):
-            continue
-        if runs and runs[-1][1] == index:
-            runs[-1] = (runs[-1][0], index + 1)
-        else:
-            runs.append((index, index + 1))
-    return tuple(Provenance(chunk=whole[0].chunk, start=a, stop=b) for a, b in runs) or whole
+    inside = (n for n in messages if any(place.start <= n < place.stop for place in whole))
+    return (
+        tuple(Provenance(chunk=whole[0].chunk, start=a, stop=b) for a, b in ranges_of(inside))
+        or whole
+    )
 
 
 def _spelt(name: str) -> str:

@@ -16,7 +16,7 @@ from hiermem.text.policy import check_name
 from hiermem.types import trivector
 
 if TYPE_CHECKING:
-    from hiermem.extraction.plan import NameRecord
+    from hiermem.extraction.plan import Named
 
 #: The most sessions that one question reads.
 _SESSIONS: Final = 100_000
@@ -75,21 +75,21 @@ class AsyncGraph:
 
         return plan.mentions_of(await self._named(name, type), type)
 
-    async def _named(self, name: str, type_: trivector.EntityType | None) -> Sequence[NameRecord]:
-        from hiermem.extraction import join, plan, reduce
+    async def _named(self, name: str, type_: trivector.EntityType | None) -> Sequence[Named]:
+        from hiermem.extraction import plan, reduce
 
         if type_ is not None and type_ not in trivector.ENTITY_TYPES:
             raise UsageError(f"type is {type_!r}; use one of {', '.join(trivector.ENTITY_TYPES)}")
         wanted = reduce.normalise(check_name(name, what="name of an entity"))
-        records = await self._handle().store.records(join.ENTITY, key=wanted, limit=_SESSIONS)
+        records = await self._handle().store.records(plan.ENTITY, key=wanted, limit=_SESSIONS)
         return [plan.read_name_record(record.scope, record.body) for record in records]
 
 
 async def tri_vector(handle: Handle, session_id: str) -> types.TriVector | None:
     """Return the session's newest stored result, or None where it was never extracted."""
-    from hiermem.extraction import join, plan
+    from hiermem.extraction import plan
 
     await handle.record_or_new(session_id)
-    for record in await handle.store.records(join.TRIVECTOR, scope=session_id):
+    for record in await handle.store.records(plan.TRIVECTOR, scope=session_id):
         return plan.read_result(record.body)
     return None

@@ -243,6 +243,10 @@ class Draft:
                 session or lost_id(format, messages[0]), title, messages, format=format
             )
 
+    def named(self, kind: str, stem: str, title: str | None = None) -> Iterator[Conversation]:
+        """Yield what was read as the one conversation of a file, which is called after it."""
+        return self.finished(kind, id_of(None, kind, stem), title or name_of(stem))
+
 
 def _in_run(message: Message) -> bool:
     return bool(message.tool_calls) or message.tool_call_id is not None

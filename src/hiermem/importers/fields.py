@@ -13,7 +13,6 @@ from hiermem.importers.draft import (
     Draft,
     Options,
     found_at,
-    id_of,
     name_of,
     role_of,
 )
@@ -59,7 +58,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         keyed.sort(key=lambda each: cast("datetime", each[0].created_at).timestamp())
     for message, key in keyed:
         draft.add(message, key=key)
-    yield from draft.finished("map", id_of(None, "map", export.stem), name_of(export.stem))
+    yield from draft.named("map", export.stem)
 
 
 def _items(file: File, fields: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, Any]]]:

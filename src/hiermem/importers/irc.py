@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date, datetime, time, timedelta, tzinfo
 
 from hiermem.importers.dates import sensible
-from hiermem.importers.draft import Draft, Options, id_of, name_of, role_of, zone_note
+from hiermem.importers.draft import Draft, Options, name_of, role_of, zone_note
 from hiermem.importers.files import Export, Head, lines_of
 from hiermem.types import Message
 from hiermem.types.message import Conversation
@@ -164,9 +164,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         else:
             draft.miss("lines before the first message")
     close()
-    for conversation in draft.finished(
-        "irc", id_of(None, "irc", export.stem), name_of(export.stem)
-    ):
+    for conversation in draft.named("irc", export.stem):
         if conversation.messages[0].created_at is not None:
             zone_note(draft, options)
         yield conversation

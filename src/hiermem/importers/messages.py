@@ -99,7 +99,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
                 messages,
                 format="messages",
             )
-    yield from one.finished("messages", id_of(None, "messages", export.stem), name_of(export.stem))
+    yield from one.named("messages", export.stem)
 
 
 def _lists(file: File) -> Iterator[tuple[str, dict[str, Any] | None, Sequence[Any]]]:

@@ -185,9 +185,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             title = name_of(line[2:])
     if turn is not None:
         _add(draft, turn, texts, turns, options)
-    yield from draft.finished(
-        "text", id_of(None, "text", export.stem), title or name_of(export.stem)
-    )
+    yield from draft.named("text", export.stem, title)
 
 
 def _add(
@@ -243,9 +241,7 @@ def _own(export: Export, draft: Draft, options: Options) -> Iterator[Conversatio
         turn, texts = begun, [line[begun.end() :]] if begun else []
         day = moment(dated[1], options.zone) if dated else day
     close()
-    yield from draft.finished(
-        "text", id_of(None, "text", export.stem), title or name_of(export.stem)
-    )
+    yield from draft.named("text", export.stem, title)
 
 
 def _own_message(
@@ -307,4 +303,4 @@ def _aider(export: Export, draft: Draft, options: Options) -> Iterator[Conversat
             texts["assistant"].append(line)
     close("user")
     close("assistant")
-    yield from draft.finished("text", id_of(None, "text", export.stem), name_of(export.stem))
+    yield from draft.named("text", export.stem)

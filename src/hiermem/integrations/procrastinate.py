@@ -22,7 +22,7 @@ import hashlib
 
 from procrastinate import App, exceptions
 
-from hiermem import AsyncMemory, UsageError
+from hiermem import AsyncMemory, Limits, UsageError
 from hiermem.fleet import update_one
 
 __all__ = ["add_tasks"]
@@ -33,33 +33,32 @@ def add_tasks(
     memory: AsyncMemory,
     *,
     queue: str = "hiermem",
-    deadline: float = 50.0,
+    limits: Limits | None = None,
     every: str = "* * * * * */5",
     most: int = 1000,
 ) -> None:
     """Add the tasks to ``app``: one that it runs from time to time, and one for each session.
 
-    ``update_session`` makes what a session lacks, in about ``deadline`` seconds, and sends itself
-    again where there is more. ``dispatch`` sends a job for each session that is due, at the times
-    ``every`` (cron, with seconds last), up to ``most`` at a time. Their names in the app begin with
-    "hiermem.". All jobs are in ``queue``; of each session, and of ``dispatch``, no more than one
-    waits there.
+    ``update_session`` makes what a session lacks within ``limits``, as ``update_one`` does, and
+    sends itself again where there is more. ``dispatch`` sends a job for each session that is due,
+    at the times ``every`` (cron, with seconds last), up to ``most`` at a time. Their names in the
+    app begin with "hiermem.". All jobs are in ``queue``; of each session, and of ``dispatch``, no
+    more than one waits there.
 
     ``memory`` is that which opened the store. It must be open while the app's worker runs, in the
     same event loop, and it is left open.
 
-    Raises UsageError for another memory, and for times that are not above 0.
+    Raises UsageError for another memory, and for a number that is not above 0.
     """
     if not isinstance(memory, AsyncMemory):
         raise UsageError(f"memory is {type(memory).__name__}; it must be an AsyncMemory")
     memory.worker(all_tenants=True)  # refuses a memory of one tenant; it is not started
-    for name, value in (("deadline", deadline), ("most", most)):
-        if not isinstance(value, (int, float)) or not value > 0:
-            raise UsageError(f"{name} must be a number above 0")
+    if not isinstance(most, int) or most < 1:
+        raise UsageError("most must be a whole number above 0")
 
     @app.task(name="hiermem.update_session", queue=queue)
     async def update_session(tenant: str, session: str) -> None:
-        report = await update_one(memory.for_tenant, tenant, session, deadline=deadline)
+        report = await update_one(memory.for_tenant, tenant, session, limits=limits)
         if report.more:
             await _send([{"tenant": tenant, "session": session}])
 

@@ -33,8 +33,7 @@ from hiermem.tokens import LONG, in_thread_if_long
 from hiermem.tree import fold
 from hiermem.tree.fold import Folded, SessionState, config_from
 from hiermem.tree.turns import Arrival
-from hiermem.tree.weights import Weigher
-from hiermem.tree.windows import cut, weight
+from hiermem.tree.windows import Weigher, cut, weigh
 from hiermem.types import Message, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 
@@ -175,21 +174,6 @@ def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[
     return mutate_here(about.id, decide, keys=decide.keys)
 
 
-def _stamped(message: Message, now: datetime) -> Message:
-    """Return the message with a time, three times as fast as ``dataclasses.replace``."""
-    return Message(
-        message.role,
-        message.content,
-        key=message.key,
-        name=message.name,
-        thread=message.thread,
-        created_at=now,
-        tool_calls=message.tool_calls,
-        tool_call_id=message.tool_call_id,
-        metadata=message.metadata,
-    )
-
-
 @dataclass(slots=True)
 class _Append:
     """One append: ``prepare`` measures its messages, the call decides inside the transaction.
@@ -238,12 +222,13 @@ class _Append:
         """Return a message's key and its fingerprint to compare by, and all except its index."""
         message = clean_message(message, on_bad=self.about.on_bad_text)
         if message.created_at is None:
-            message = _stamped(message, now)
+            message = replace(message, created_at=now)
         counter = self.handle.counter
         tokens = measure.message_tokens(message, counter)
         text = measure.body(message)
         echoes = fence.find(text, key=self.key)
-        size, heard = weight(message, tokens, self.config, counter=counter, echoes=echoes)
+        weight = weigh(message, tokens, self.config, counter=counter, echoes=echoes)
+        size, heard = weight.size(self.config.unit), weight.tokens
         points, slices = cut(message, size, self.config, counter=counter)
         hashed, flags = measure.message_hash(message), flags_of(message)
 

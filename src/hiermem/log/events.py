@@ -43,10 +43,13 @@ def changed(event: LogEvent) -> Ranges:
     return _read(event, runs)
 
 
-def taken_back(events: Iterable[LogEvent]) -> Ranges:
-    """Return the erased and quarantined messages; a later such event removes all views."""
-    removals = (changed(event) for event in events if event.kind in ("erase", "quarantine"))
-    return joined(run for runs in removals for run in runs)
+def taken_back(events: Iterable[LogEvent], *kinds: str) -> Ranges:
+    """Return the erased and quarantined messages, or those of one of these ``kinds`` of events.
+
+    A later such event removes all views.
+    """
+    wanted = kinds or ("erase", "quarantine")
+    return joined(run for event in events if event.kind in wanted for run in changed(event))
 
 
 def edits_of(events: Iterable[LogEvent]) -> Counter[int]:

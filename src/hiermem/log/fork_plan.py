@@ -25,8 +25,7 @@ from hiermem.needs import existing
 from hiermem.tree.fold import Opening, SessionState, config_from, reopen
 from hiermem.tree.levels import Root, pack
 from hiermem.tree.turns import GROUP_LIMIT
-from hiermem.tree.weights import Weigher
-from hiermem.tree.windows import Limits, Window
+from hiermem.tree.windows import Limits, Weigher, Window
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
 from hiermem.types.transaction import (
     Asking,
@@ -41,8 +40,7 @@ from hiermem.types.transaction import (
 #: The flag of a message whose tool calls were given up, perhaps only after the fork.
 _GIVEN_UP: Final = "missing_result"
 LEAD: Final = 2 * GROUP_LIMIT
-#: Nodes read first, and nodes and messages read in one go.
-_FEW: Final = 16
+#: Nodes and messages read in one go.
 _PAGE: Final = 512
 
 
@@ -136,14 +134,13 @@ def _sealed(source: SessionRecord, state: SessionState, stop: int) -> Asking[dic
     sealed: dict[str, Node] = {}
     windows: int | None = None
     for level, count in enumerate(state.ordinals, start=1):
-        start, last = 0, min(_FEW, count)
-        while start < last:
+        for start in range(0, count, _PAGE):
+            last = min(start + _PAGE, count)
             page: Sequence[Node] = yield source.id, transaction.NeedLevel(level, start, last)
             ended = list(takewhile(partial(_ends, stop, windows), page))
             sealed |= {node.id: node for node in ended}
             if len(ended) < last - start:
                 break
-            start, last = last, min(last + min(last, _PAGE), count)
         windows = len(sealed) if windows is None else windows
     return {
         id_: node if node.parent in sealed else replace(node, parent=None)

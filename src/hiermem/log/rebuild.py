@@ -15,9 +15,7 @@ they are generated anyway. A rebuild makes no texts; the ordinary update generat
 tree.
 
 The last instruction of two holds. A reconfiguration restarts a full rebuild that is under way for
-another configuration, because its swap would otherwise put the older configuration back. An open
-window may hold many messages; a reconfiguration folds them in pages before its transaction
-(``Backlog``), and the result is written only if the session is still what was read.
+another configuration, because its swap would otherwise put the older configuration back.
 """
 
 from __future__ import annotations
@@ -27,19 +25,18 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
 from hiermem.errors import ClosedError
 from hiermem.log.trees import Build, locate
-from hiermem.needs import existing_session, inside
+from hiermem.needs import existing_session
 from hiermem.tree import fold
 from hiermem.tree.fold import Folded, Opening, SessionState, config_from
 from hiermem.tree.turns import Arrival, Flag
-from hiermem.tree.weights import Weigher
-from hiermem.tree.windows import cut
+from hiermem.tree.windows import Weigher, cut
 from hiermem.types import Node, SessionRecord, StoredMessage, transaction
+from hiermem.types.ranges import joined, ranges_of
 from hiermem.types.transaction import (
     Batch,
     Changes,
@@ -52,8 +49,6 @@ from hiermem.types.transaction import (
 #: Messages that a full rebuild folds in one transaction, and those of a backlog folded at once.
 PAGE: Final = 256
 _BACKLOG_PAGE: Final = 2048
-#: What of a session's record its messages and open windows follow from.
-_folded_from: Final = attrgetter("state", "config", "epoch", "tree")
 
 
 def arrival(
@@ -158,47 +153,11 @@ class Refold:
                 self.nodes[child] = replace(child_node, parent=parent)
 
 
-class Backlog(Refold):
-    """The messages of a session's open windows, folded again: ``feed`` it those that are ``left``.
-
-    ``source`` is the record that was read.
-    """
-
-    def __init__(self, record: SessionRecord, config: HierarchyConfig, weigher: Weigher) -> None:
-        state = SessionState.from_json(record.state)
-        state, openings = state.rewound(config_from(record.config).unit, config.unit)
-        super().__init__(config, state, openings, other=record.messages)
-        self.source, self._weigher = record, weigher
-
-    def left(self) -> tuple[int, int] | None:
-        """Return the next messages to feed, from and up to; None at the end."""
-        start = self.state.next_index
-        stop = min(start + _BACKLOG_PAGE, self.source.messages)
-        return (start, stop) if start < stop else None
-
-    def feed(self, messages: Sequence[StoredMessage]) -> None:
-        """Fold the next messages of the session."""
-        self.fold_in(self.arrivals(messages, self._weigher))
-
-    def is_of(self, record: SessionRecord) -> bool:
-        """Return whether the session's messages and open windows are those that were folded."""
-        return _folded_from(record) == _folded_from(self.source)
-
-
 def reconfigure(
-    session_id: str,
-    *,
-    config: str,
-    build_id: str,
-    now: datetime,
-    weigher: Weigher,
-    backlog: Backlog | None = None,
-    wait: bool = True,
-) -> Deciding[bool | None]:
+    session_id: str, *, config: str, build_id: str, now: datetime, weigher: Weigher
+) -> Deciding[bool]:
     """Continue the session under ``config``; return whether the configuration changed.
 
-    ``backlog`` is what was folded before. Where it does not fit the session any more, nothing is
-    changed and None returned; without ``wait`` the messages are read and folded here instead.
     ``build_id`` is for a re-pack that restarts. Raises NotFoundError and ClosedError.
     """
     record = yield from existing_session(session_id)
@@ -223,20 +182,19 @@ def reconfigure(
             return Batch(result=False)
         changes = replace(changes, events=() if chosen else (_event(record, now, detail),))
         return Batch(result=False, sessions=((session_id, changes),))
-    if backlog is None or not backlog.is_of(record):
-        if wait:
-            return Batch(None)
-        backlog = Backlog(record, after, weigher)
-        while stretch := backlog.left():
-            messages: Sequence[StoredMessage] = yield session_id, transaction.NeedMessages(*stretch)
-            backlog.feed(messages)
+    state, openings = SessionState.from_json(record.state).rewound(before.unit, after.unit)
+    refold = Refold(after, state, openings, other=record.messages)
+    while (start := refold.state.next_index) < record.messages:
+        stop = min(start + _BACKLOG_PAGE, record.messages)
+        messages: Sequence[StoredMessage] = yield session_id, transaction.NeedMessages(start, stop)
+        refold.fold_in(refold.arrivals(messages, weigher))
     changes = replace(
         changes,
-        session=replace(session, config=config, state=backlog.state.to_json()),
-        nodes=tuple(backlog.nodes.values()),
-        parents=tuple(backlog.parents.items()),
-        flags=tuple(backlog.flags),
-        rewrites=tuple(Rewrite(stored, "mark") for stored in backlog.rewrites.values()),
+        session=replace(session, config=config, state=refold.state.to_json()),
+        nodes=tuple(refold.nodes.values()),
+        parents=tuple(refold.parents.items()),
+        flags=tuple(refold.flags),
+        rewrites=tuple(Rewrite(stored, "mark") for stored in refold.rewrites.values()),
         events=(_event(record, now, detail),),
     )
     return Batch(result=True, sessions=((session_id, changes),))
@@ -300,7 +258,7 @@ def advance(
         state=refold.state.to_json(),
         at=refold.state.next_index,
         events=build.events + len(events),
-        marks=_ranges(build.marks, marks),
+        marks=joined((*build.marks, *ranges_of(marks))),
         sliced=(*build.sliced, *(each.index for each in arrivals if len(each.slices) > 1)),
     )
     changes = replace(
@@ -334,15 +292,8 @@ def swap(
         for stored in messages:
             points: tuple[int, ...] = ()
             if stored.index in cut:
-                place = yield from inside(
-                    session_id,
-                    locate(
-                        stored.thread,
-                        stored.index,
-                        state.strand(stored.thread).window,
-                        build.tree,
-                    ),
-                )
+                window = state.strand(stored.thread).window
+                place = yield from locate(session_id, stored, window, build.tree)
                 points = place.points
             after = replace(stored, size=sizes[stored.index], slices=points)
             if after != stored:
@@ -380,16 +331,3 @@ def _changed(record: SessionRecord, build: Build, *, drop: Build | None = None) 
         session=replace(record, build=build.to_json(), version=record.version + 1),
         drop_tree=drop.tree if drop else None,
     )
-
-
-def _ranges(
-    before: tuple[tuple[int, int], ...], indices: Sequence[int]
-) -> tuple[tuple[int, int], ...]:
-    """Return ranges with later indices, which come in order, added."""
-    ranges = list(before)
-    for index in indices:
-        if ranges and ranges[-1][1] == index:
-            ranges[-1] = (ranges[-1][0], index + 1)
-        else:
-            ranges.append((index, index + 1))
-    return tuple(ranges)

@@ -20,13 +20,10 @@ from typing import Any, Final, NamedTuple
 from hiermem.config import HierarchyConfig
 from hiermem.errors import StoreCorruptError
 from hiermem.log.events import configs_of
-from hiermem.needs import Reading
-from hiermem.text.measure import heard, speaker
 from hiermem.tree.fold import SessionState, config_from
-from hiermem.tree.weights import Weight
-from hiermem.tree.windows import Window
+from hiermem.tree.windows import Weight, Window
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
-from hiermem.types.transaction import LogEvent, NeedCovering
+from hiermem.types.transaction import Asking, LogEvent, NeedCovering
 
 #: How many messages of the session before a window are read for its overlap.
 OVERLAP_REACH: Final = 200
@@ -122,9 +119,12 @@ class MessageChange(NamedTuple):
     points: Sequence[int] = ()
 
 
-def locate(thread: str, index: int, window: Window, tree: int | None) -> Reading[Location]:
+def locate(
+    session_id: str, stored: StoredMessage, window: Window, tree: int | None
+) -> Asking[Location]:
     """Find a message in a tree that includes it, whose thread has this open window."""
-    windows: Sequence[Node] = yield NeedCovering(thread, index, tree)
+    index = stored.index
+    windows: Sequence[Node] = yield session_id, NeedCovering(stored.thread, index, tree)
     return _located(index, windows, window)
 
 
@@ -160,6 +160,7 @@ class TreeState:
     ``build`` is None for the tree that serves; ``stop`` is the first message not folded in yet.
     """
 
+    session_id: str
     tree: int
     config: HierarchyConfig
     state: SessionState
@@ -176,20 +177,20 @@ class TreeState:
 
     def locate_all(
         self, messages: Sequence[StoredMessage], *, ever: bool = False
-    ) -> Reading[list[Location]]:
+    ) -> Asking[list[Location]]:
         """Find where messages are, sorted by index, and note the windows that were shown some.
 
         Each finished summary stores which messages its prompt contained; with ``ever``, the node's
-        earlier texts count too. A text in progress may have been shown as much as the widest
-        configuration of the log allows: its generation began under one of them, and any later
-        change would have stopped it.
+        earlier texts count too. A text in progress near a message counts as shown, if any
+        configuration of the log has an overlap: its generation began under one of them.
         """
         locations: dict[int, Location] = {}
         for stretch in _stretches(messages):
             thread, last = stretch[0].thread, stretch[-1].index + OVERLAP_REACH
             opening = self._open_window(thread)
             windows: Sequence[Node]
-            windows = yield NeedCovering(thread, stretch[0].index, self.tree, last)
+            need = NeedCovering(thread, stretch[0].index, self.tree, last)
+            windows = yield self.session_id, need
             starts = [node.span.start for node in windows]
             stops = [node.span.stop for node in windows]
             windows_asked: set[int] = set()
@@ -213,17 +214,10 @@ class TreeState:
                 before = bisect_left(indices, starts[position]) - 1
                 if position not in windows_asked and before >= 0:
                     others.append((node, indices[before]))
-            yield from self._shown(stretch, others, locations, ever=ever)
+            yield from self._shown(others, ever=ever)
         return [locations[stored.index] for stored in messages]
 
-    def _shown(
-        self,
-        stretch: Sequence[StoredMessage],
-        others: Sequence[tuple[Node, int]],
-        locations: Mapping[int, Location],
-        *,
-        ever: bool,
-    ) -> Reading[None]:
+    def _shown(self, others: Sequence[tuple[Node, int]], *, ever: bool) -> Asking[None]:
         """Note which of these windows were shown some of a stretch of messages, or may be.
 
         Each comes with the last message of the stretch before it.
@@ -231,7 +225,8 @@ class TreeState:
         near = [(n, index) for n, index in others if n.span.start - index <= OVERLAP_REACH]
         served = {(node.id, node.revision): (node, index) for node, index in near if node.revision}
         if served:
-            texts: Sequence[Revision] = yield transaction.NeedRevisions(tuple(served), self.tree)
+            need = transaction.NeedRevisions(tuple(served), self.tree)
+            texts: Sequence[Revision] = yield self.session_id, need
             for revision in texts:
                 node, index = served[revision.node_id, revision.number]
                 if was_shown(revision, index, ever=ever):
@@ -240,61 +235,22 @@ class TreeState:
         making = {n.id: n for n, _ in near if n.status != "active" or n.degraded or n.dirty}
         if not making:
             return
-        events: Sequence[LogEvent] = yield transaction.NeedEvents()
+        events: Sequence[LogEvent] = yield self.session_id, transaction.NeedEvents()
         named = [config for event in events for config in configs_of(event)]
-        overlap = max(self.config.overlap, *(config.overlap for config in named), 0)
-        if overlap <= 0:
-            return
-        starts = [node.span.start for node in making.values()]
-        for stored in stretch:
-            location = locations[stored.index]
-            if location.opened or not min(starts) - OVERLAP_REACH <= stored.index < max(starts):
-                continue
-            sealed = location.windows[-1].span.stop
-            reached = yield from self._overlapping(stored.index, stored.thread, sealed, overlap)
-            self.overlapping.update((node.id, node) for node in reached if node.id in making)
-
-    def _overlapping(
-        self, index: int, thread: str, sealed: int, overlap: int
-    ) -> Reading[list[Node]]:
-        """Find the later windows whose overlap would show some of a message, as the session is now.
-
-        ``sealed`` is where the message's own windows end.
-        """
-        overlapping: list[Node] = []
-        stop = min(index + 1 + OVERLAP_REACH, self.state.next_index)
-        if overlap <= 0 or stop <= index + 1:
-            return overlapping
-        between: Sequence[StoredMessage] = yield transaction.NeedMessages(index + 1, stop, thread)
-        content, shown = self._open_window(thread).content, 0
-        for stored in between:
-            if shown >= overlap:
-                break
-            text = heard(stored, 0, None) if stored.state == "live" else ""
-            # The length of the message in an overlap.
-            length = len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
-            if stored.index >= sealed:
-                windows: Sequence[Node] = yield NeedCovering(thread, stored.index, self.tree)
-                overlapping += [
-                    node for node in windows if shown + min(length, node.span.start_char) < overlap
-                ]
-                if content.messages and content.begin <= stored.index:
-                    return overlapping
-                if not windows:
-                    break
-                sealed = windows[-1].span.stop
-            shown += length
-        return overlapping
+        if any(config.overlap > 0 for config in (self.config, *named)):
+            self.overlapping |= making
 
 
 def tree_states(record: SessionRecord) -> list[TreeState]:
     """Return the tree that serves, then the one that is being built, if there is one."""
     state = SessionState.from_json(record.state)
-    states = [TreeState(record.tree, config_from(record.config), state, record.messages)]
+    config = config_from(record.config)
+    states = [TreeState(record.id, record.tree, config, state, record.messages)]
     build = Build.from_json(record.build)
     if build is not None:
         state = SessionState.from_json(build.state)
-        states.append(TreeState(build.tree, config_from(build.config), state, build.at, build))
+        config = config_from(build.config)
+        states.append(TreeState(record.id, build.tree, config, state, build.at, build))
     return states
 
 

@@ -11,7 +11,7 @@ import hmac
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -233,14 +233,11 @@ class _Tool(Tool):
                 near = get_close_matches(place.rpartition(".")[2], known, 1, _LIKE)
                 right = f"{near[0]} is" if near else f"there are {', '.join(known)}"
                 said.append(f"{place} is no argument; {right}")
-            elif kind == "missing":
-                said.append(
-                    f"{place} is missing; it must be {_right(self.parameters, each['loc'])}"
-                )
             elif kind == "value_error":
                 said.append(str(each.get("ctx", {}).get("error")))
             else:
-                said.append(f"{place} must be {_right(self.parameters, each['loc'])}")
+                right = each["msg"].replace("Input should", "must")
+                said.append(f"{place} {right.replace('Field required', 'is missing')}")
         more = f"; and {len(faults) - 8} more" if len(faults) > 8 else ""
         return "; ".join(said) + more
 
@@ -254,33 +251,6 @@ def _schema(kind: TypeAdapter[Any], mode: JsonSchemaMode = "validation") -> dict
             each.pop("description", None)
             each.pop("required", None)
     return schema
-
-
-def _right(schema: Mapping[str, Any], place: Sequence[str | int]) -> str:
-    """Return in words what a schema wants at a place of the arguments."""
-    found: Mapping[str, Any] = schema
-    for step in place:
-        if isinstance(step, int):
-            found = found.get("items", {})
-        else:
-            found = found.get("properties", {}).get(step, {})
-        if "$ref" in found:
-            found = schema["$defs"][found["$ref"].rpartition("/")[2]]
-    if "enum" in found:
-        return f"one of {', '.join(map(repr, found['enum']))}"
-    if found.get("format") == "date-time":
-        day = ", or a day" if place[-1] in ("since", "until") else ""
-        return f"a time with its time zone, such as 2026-05-01T10:00:00Z{day}"
-    least = found.get("minimum", found.get("minLength", found.get("minItems", 0)))
-    most = found.get("maximum", found.get("maxLength", found.get("maxItems")))
-    bounds = f"{least:,} to {most:,}" if most is not None else f"{least:,} or more"
-    return {
-        "integer": f"a whole number, {bounds}",
-        "number": f"a number, {bounds}",
-        "string": f"text of {bounds} characters",
-        "array": f"a list of {bounds} items",
-        "boolean": "true or false",
-    }.get(found.get("type", ""), "an object with its fields")
 
 
 def _sentence(error: HiermemError) -> str:
@@ -391,15 +361,14 @@ async def memory_server(
     person: str | None = None,
     read_only: bool = False,
     tools: str = "core",
-    max_calls: int | None = None,
-    max_tokens: int | None = None,
+    limits: hiermem.Limits | None = None,
 ) -> AsyncIterator[MCPServer[Any]]:
     """Yield a server over the memory that ``opening`` opens, such as ``AsyncMemory.open(…)``.
 
     It serves the conversations and the notes of one ``space``, which its first use makes; its
     ``person`` speaks as the user without a name or under that one.
     ``tools`` are "core", "all", or names with commas. A worker makes the summaries of all
-    conversations; ``max_calls`` and ``max_tokens`` cap its work, and with 0 calls there is none.
+    conversations; ``limits`` are those of its work, and with 0 calls there is none.
     With ``read_only`` the server has no tool that changes anything and no worker; open the memory
     in the same way. At the end the memory is closed, which waits for work under way.
 
@@ -425,9 +394,8 @@ async def memory_server(
         )
         _add_resources(server, served)
         _add_prompts(server, served)
-        if not read_only and max_calls != 0:
-            worker = memory.worker(max_calls=max_calls, max_tokens=max_tokens)
-            await stack.enter_async_context(worker)
+        if not read_only and (limits is None or limits.calls != 0):
+            await stack.enter_async_context(memory.worker(limits=limits))
         yield server
 
 

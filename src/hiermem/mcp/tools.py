@@ -7,13 +7,11 @@ no more than sizes; the memory checks what it is given, and its errors say what 
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from functools import partial, wraps
 from inspect import Parameter, Signature, getdoc, signature
 from types import UnionType
@@ -32,6 +30,7 @@ from hiermem import (
     ConfigError,
     ExtractionOptions,
     HierarchyConfig,
+    Limits,
     Message,
     NotFoundError,
     ToolCall,
@@ -40,7 +39,7 @@ from hiermem import (
 )
 from hiermem.mcp import results
 from hiermem.mcp.results import progress_to
-from hiermem.types import ConsolidationResult, KnownLine, Note, Receipt, SessionRecord
+from hiermem.types import ConsolidationResult, KnownLine, Note, Receipt
 
 Authors: TypeAlias = Literal["person", "all"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -232,51 +231,10 @@ class Tools:
 
     def __init__(self, memory: AsyncMemory, space: AsyncSpace) -> None:
         self._memory, self._space = memory, space
-        # The times of a session's first and last message, for the version of its record.
-        self._times: dict[str, tuple[int, datetime, datetime]] = {}
 
-    async def found(self, name: str, *, whole: bool = False, reads: bool = False) -> AsyncSession:
-        """Return the session of that id, or of that title unless ``whole``.
-
-        If the caller only ``reads``, a beginning that one title alone has will do, and ``@last``.
-
-        Raises NotFoundError, with the sessions whose title or id is most like it, and UsageError
-        where several have the title.
-        """
-        session = self._memory.session(name)
-        if await session.count():
-            return session
-        records = await self._records()
-        if any(each.id == name for each in records):
-            return session
-        like: dict[str, list[SessionRecord]] = {}
-        for each in records:
-            for text in {_plain(each.id), _plain(each.title or each.id)}:
-                like.setdefault(text, []).append(each)
-        titled = _sources(like.get(_plain(name), ()))
-        if reads and name == LAST:
-            titled = await self._newest(records)
-        elif reads and not titled and _plain(name):
-            begun = [each for each in records if _plain(each.title or "").startswith(_plain(name))]
-            begun = _sources(begun)
-            titled = begun if len(begun) == 1 else []
-        if len(titled) == 1 and not whole:
-            return self._memory.session(titled[0].id)
-        texts = get_close_matches(_plain(name), like, _NEAREST, 0.5)
-        near = titled or [each for text in texts for each in like[text]]
-        near += [each for text, held in like.items() if _plain(name) in text for each in held]
-        named = list(dict.fromkeys(results.named(each.title, each.id) for each in near))
-        there = f"there is {', '.join(named[:_NEAREST])}" if named else "list_sessions finds others"
-        if len(titled) > 1 and not whole:
-            raise UsageError(f"several conversations have the title {name!r}: {there}; use an id")
-        raise NotFoundError(f"session {name!r} does not exist; {there}")
-
-    async def _newest(self, records: Iterable[SessionRecord]) -> list[SessionRecord]:
-        """Return the conversation with the newest message, if any; a fork only if it went on."""
-        said = [each for each in records if each.messages]
-        await self._read_times(said)
-        said.sort(key=lambda each: (self._times[each.id][2], each.forked_from is None, each.id))
-        return said[-1:]
+    async def found(self, name: str, *, reads: bool = False) -> AsyncSession:
+        """Return the session that a client names; one that it changes, by a whole id or title."""
+        return await self._memory.find(name, space=self._space.name, whole=not reads)
 
     @tool("Remember or forget", destroys=True)
     async def remember(
@@ -307,7 +265,7 @@ class Tools:
         if forget is not None:
             await self._forget(forget, authors, done, several=all_matches)
         if text is not None:
-            known = map(_plain, [note.text for note in await self._space.notes()])
+            known = [_plain(note.text) for note in await self._space.notes()]
             if _plain(text) not in known:
                 await self._space.note(text, agent=_NOTED_BY)
             done.remembered = text
@@ -374,54 +332,25 @@ class Tools:
             until: Before this time, or up to this day, which is included.
             after: `next` of the page before.
         """
-        place, words = _place(after), _plain(text or "").split()
-        families = [
-            (root, [root, *forks])
-            for root, forks in _families(await self._records())
-            if all(word in _plain(f"{root.title or ''} {root.id}") for word in words)
-        ]
-        await self._read_times([each for _, family in families for each in family])
-        listed: list[results.Session] = []
-        for root, family in families:
-            _, first, last = zip(*(self._times[each.id] for each in family), strict=True)
-            if (since and max(last) < since) or (until and min(first) >= until):
-                continue
-            forks = [each.id for each in family[1 : _NAMED + 1]]
-            about = results.picked(root, "id title messages")
-            listed.append(results.Session(**about, first=min(first), last=max(last), forks=forks))
-        listed.sort(key=lambda each: (each.last, each.id), reverse=True)
-        left = [each for each in listed if place is None or (each.last, each.id) < place]
+        place = None if after is None else _place(after)
+        families = await self._memory.families((text or "").split(), space=self._space.name)
+        listed = [
+            results.Session(
+                **results.picked(family.session, "id title messages"),
+                first=family.first,
+                last=family.last,
+                forks=list(family.forks[:_NAMED]),
+            )
+            for family in families
+            if family.first is not None and family.last is not None
+            and (since is None or family.last >= since)
+            and (until is None or family.first < until)
+        ]  # fmt: skip
+        listed.sort(key=_stands_at, reverse=True)
+        left = [each for each in listed if place is None or _stands_at(each) < place]
         page = left[:limit]
         ends = f"{page[-1].last.isoformat()} {page[-1].id}" if len(left) > limit else None
         return results.Sessions(sessions=page, total=len(listed), next=ends)
-
-    async def _records(self) -> list[SessionRecord]:
-        """Return the records of the space's conversations."""
-        found: dict[str, SessionRecord] = {}
-        last: str | None = None
-        space = self._space.name
-        while page := await self._memory.sessions(after=last, limit=_RECORDS, space=space):
-            last = page[-1].id
-            if last in found:
-                break  # a session was erased meanwhile, and the list began again
-            found |= {each.id: each for each in page}
-        return list(found.values())
-
-    async def _read_times(self, records: Iterable[SessionRecord]) -> None:
-        """Read the times of the sessions that were written to since they were read."""
-
-        async def read(record: SessionRecord) -> None:
-            times = [record.created_at] * 2
-            with suppress(NotFoundError, IndexError):  # it may be empty, or erased meanwhile
-                for end, at in enumerate((0, record.messages - 1)):
-                    found = await self._memory.session(record.id).messages(at, at + 1)
-                    times[end] = found[0].created_at
-            self._times[record.id] = (record.version, times[0], times[1])
-
-        known = {name: version for name, (version, *_) in self._times.items()}
-        new = [each for each in records if known.get(each.id) != each.version]
-        for begin in range(0, len(new), _READS):
-            await asyncio.gather(*map(read, new[begin : begin + _READS]))
 
     @tool("Read a conversation within a token budget", reads=True)
     async def select_context(
@@ -610,11 +539,9 @@ class Tools:
             return {**about, "plan": results.fields_of(plan), "note": note}
         if config is not None and not full:
             await place.reconfigure(config)
+        limits = Limits(calls=max_calls, tokens=max_tokens)
         async with progress_to(context) as report:
-            made = await update(
-                level if wait or full else 1,
-                max_calls=max_calls, max_tokens=max_tokens, on_progress=report,
-            )  # fmt: skip
+            made = await update(level if wait or full else 1, limits=limits, on_progress=report)
         # If level 1 had nothing to make, work follows only if a higher level had some.
         higher = any(
             count and 1 < number <= (level or number)
@@ -624,9 +551,8 @@ class Tools:
         ended = wait or full or level == 1 or made.stopped is not None
         ended = ended or (made.run_id is None and not higher)
         if not ended:  # both parts together keep the caps
-            calls = None if max_calls is None else max(0, max_calls - made.calls)
-            tokens = None if max_tokens is None else max(0, max_tokens - made.tokens)
-            await update(level, wait=False, max_calls=calls, max_tokens=tokens)
+            left = limits.after(calls=made.calls, tokens=made.tokens)
+            await update(level, wait=False, limits=left)
         return {
             "session": name,
             "state": "done" if ended else "running",
@@ -751,7 +677,8 @@ class Tools:
             max_tokens: End before more tokens of the model.
         """
         place = await self._named(space)
-        return await place.consolidate(dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens)
+        limits = Limits(calls=max_calls, tokens=max_tokens)
+        return await place.consolidate(dry_run=dry_run, limits=limits)
 
     async def _named(
         self, name: str | None, rules: str | None = None, new_rules: str | None = None
@@ -792,8 +719,7 @@ class Tools:
             done = await place.extract(
                 ExtractionOptions(on_chunk_failure=on_chunk_failure),
                 on_progress=report,
-                max_calls=max_calls,
-                max_tokens=max_tokens,
+                limits=Limits(calls=max_calls, tokens=max_tokens),
             )
         graph, kinds = done.tri_vector, ("entities", "relations", "deltas", "strategy")
         cut = graph and graph.model_copy(update={one: getattr(graph, one)[:most] for one in kinds})
@@ -836,8 +762,9 @@ class Tools:
         """
         if confirm != session:
             raise UsageError("confirm must be the id of the conversation; nothing was erased")
-        place = await self.found(session, whole=True)
-        return await self._memory.session(place.id).delete(forks=forks)
+        if (place := await self.found(session)).id != session:
+            raise NotFoundError(f"session {session!r} does not exist; its id is {place.id!r}")
+        return await place.delete(forks=forks)
 
 
 def hints_of(method: object) -> ToolAnnotations | None:
@@ -865,38 +792,18 @@ def wanted(config: HierarchyConfig, given: Mapping[str, Any], *, full: bool) -> 
     return HierarchyConfig.from_published(given, base=base)
 
 
-def _place(after: str | None) -> tuple[datetime, str] | None:
+def _stands_at(session: results.Session) -> tuple[datetime, str]:
+    return session.last, session.id
+
+
+def _place(after: str) -> tuple[datetime, str]:
     """Return the time and the id of the session that ends a page, from the page's ``next``."""
-    if after is None:
-        return None
     given, _, session = after.partition(" ")
-    try:
+    with suppress(ValueError):
         moment = datetime.fromisoformat(given)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None or not session:
-        raise UsageError("after is invalid; pass the `next` of the page before unchanged")
-    return moment, session
-
-
-def _families(records: Iterable[SessionRecord]) -> list[tuple[SessionRecord, list[SessionRecord]]]:
-    """Return each session that is no fork of another one here, with all of its forks."""
-    known = {each.id: each for each in records}
-    found: dict[str, list[SessionRecord]] = {}
-    for each in known.values():
-        root = each
-        while root.forked_from in known:
-            root = known[root.forked_from]
-        found.setdefault(root.id, [])
-        if root is not each:
-            found[root.id].append(each)
-    return [(known[name], forks) for name, forks in found.items()]
-
-
-def _sources(found: Iterable[SessionRecord]) -> list[SessionRecord]:
-    """Return the sessions that are no forks; the forks, if they alone have been found."""
-    forks = list(found)
-    return [each for each in forks if each.forked_from is None] or forks
+        if moment.tzinfo is not None and session:
+            return moment, session
+    raise UsageError("after is invalid; pass the `next` of the page before unchanged")
 
 
 def _spelled(name: str, known: Iterable[str]) -> str:

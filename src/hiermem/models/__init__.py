@@ -25,8 +25,8 @@ def model_by_name(name: str, **settings: Any) -> LLM:
     if model and provider in ("openai", "ollama"):
         from hiermem.models.openai import OpenAIChat
 
-        server = {"base_url": "http://127.0.0.1:11434/v1"} if provider == "ollama" else {}
-        return OpenAIChat(model, **{**server, **settings})
+        local: dict[str, Any] = {"base_url": "http://127.0.0.1:11434/v1"}
+        return OpenAIChat(model, **{**(local if provider == "ollama" else {}), **settings})
     if model and provider == "anthropic":
         from hiermem.models.anthropic import AnthropicChat
 

@@ -7,12 +7,12 @@ the journal. ``remote.responses`` reads its errors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from hiermem import arguments
-from hiermem.calls.limits import Prices, count_of, reported_model
+from hiermem.calls.limits import count_of, reported_model
 from hiermem.protocols import ChatMessage, Finish, LLMRequest, LLMResponse, Usage
-from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
+from hiermem.remote.chat import ChatSettings, RemoteChat, ServerCapabilities
 from hiermem.remote.responses import MiscastError, messages_of, text_of
 
 if TYPE_CHECKING:
@@ -59,37 +59,12 @@ class AnthropicChat(RemoteChat):
         base_url: str | None = None,
         api_key: str | None = None,
         client: AsyncAnthropic | Callable[[], AsyncAnthropic] | None = None,
-        name: str | None = None,
-        context_window: int | None = 200_000,
-        max_output_tokens: int | None = None,
-        reasoning_tokens: int = 0,
-        timeout: float | None = None,
-        temperature: float | Literal["auto"] | None = "auto",
-        structured: Structured = "auto",
         cache: bool = True,
-        stream: bool = False,
-        extra: Mapping[str, Any] | None = None,
-        remote: bool = True,
-        prices: Prices | None = None,
+        **settings: Unpack[ChatSettings],
     ) -> None:
-        super().__init__(
-            model,
-            name=name,
-            context_window=context_window,
-            max_output_tokens=max_output_tokens,
-            reasoning_tokens=reasoning_tokens,
-            timeout=timeout,
-            temperature=temperature,
-            structured=structured,
-            extra=extra,
-            remote=remote,
-            prices=prices,
-            base_url=base_url,
-            stream=stream,
-            capabilities=ServerCapabilities(
-                cache_control=arguments.switch(cache, "cache"), fixed=True
-            ),
-        )
+        settings.setdefault("context_window", 200_000)
+        accepted = ServerCapabilities(cache_control=arguments.switch(cache, "cache"), fixed=True)
+        super().__init__(model, base_url=base_url, capabilities=accepted, **settings)
         self._server = self._connect(
             "anthropic", "AsyncAnthropic", base_url=base_url, api_key=api_key, client=client
         )

@@ -59,29 +59,9 @@ class FunctionLLM:
         self._waits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004  # an object with an async __call__
         )
-        self._name, self._window, self._remote = name, context_window, remote
-        self._prices = prices
+        self.name, self.context_window = name, context_window
+        self.remote, self.prices = remote, prices
         self._abandoned: dict[int, threading.Thread] = {}
-
-    @property
-    def name(self) -> str:
-        """The name that it was made with."""
-        return self._name
-
-    @property
-    def context_window(self) -> int | None:
-        """The window that it was made with."""
-        return self._window
-
-    @property
-    def remote(self) -> bool:
-        """Whether a call may cost money or time elsewhere."""
-        return self._remote
-
-    @property
-    def prices(self) -> Prices | None:
-        """The prices that it was made with."""
-        return self._prices
 
     @property
     def abandoned_calls(self) -> int:
@@ -102,10 +82,10 @@ class FunctionLLM:
         if inspect.isawaitable(answer):
             answer = await answer
         if isinstance(answer, str):
-            return LLMResponse(text=answer, model=self._name)
+            return LLMResponse(text=answer, model=self.name)
         if not isinstance(answer, LLMResponse):
             raise UsageError(
-                f"the function of model {self._name!r} returned {type(answer).__name__}; "
+                f"the function of model {self.name!r} returned {type(answer).__name__}; "
                 "return text or an LLMResponse"
             )
         return answer
@@ -115,7 +95,7 @@ class FunctionLLM:
         if self.abandoned_calls >= _MOST_ABANDONED:
             raise ModelError(
                 (
-                    f"{_MOST_ABANDONED} timed-out calls of model {self._name!r} still run; let its "
+                    f"{_MOST_ABANDONED} timed-out calls of model {self.name!r} still run; let its "
                     "function return"
                 ),
                 charged=False,
@@ -141,7 +121,7 @@ class FunctionLLM:
             thread.start()
         except RuntimeError as error:
             raise ModelError(
-                f"no thread could start for model {self._name!r}; lower concurrency",
+                f"no thread could start for model {self.name!r}; lower concurrency",
                 charged=False,
                 kind="transient",
             ) from error

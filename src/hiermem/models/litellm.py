@@ -8,13 +8,11 @@ those are lighter.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Unpack
 
-from hiermem.calls.limits import Prices
 from hiermem.protocols import LLMRequest, LLMResponse
-from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
+from hiermem.remote.chat import ChatSettings, RemoteChat, ServerCapabilities
 from hiermem.remote.object_storage import key_of, require
 from hiermem.remote.responses import MiscastError, joined_events, messages_of, read_answer
 
@@ -38,35 +36,10 @@ class LiteLLMChat(RemoteChat):
         *,
         base_url: str | None = None,
         api_key: str | None = None,
-        name: str | None = None,
-        context_window: int | None = None,
-        max_output_tokens: int | None = None,
-        reasoning_tokens: int = 0,
-        timeout: float | None = None,
-        temperature: float | Literal["auto"] | None = "auto",
-        structured: Structured = "auto",
-        stream: bool = False,
-        extra: Mapping[str, Any] | None = None,
-        remote: bool = True,
-        prices: Prices | None = None,
+        **settings: Unpack[ChatSettings],
     ) -> None:
         require("litellm", extra="litellm", what=type(self).__name__)
-        super().__init__(
-            model,
-            name=name,
-            context_window=context_window,
-            max_output_tokens=max_output_tokens,
-            reasoning_tokens=reasoning_tokens,
-            timeout=timeout,
-            temperature=temperature,
-            structured=structured,
-            extra=extra,
-            remote=remote,
-            prices=prices,
-            base_url=base_url,
-            stream=stream,
-            capabilities=ServerCapabilities(),
-        )
+        super().__init__(model, base_url=base_url, capabilities=ServerCapabilities(), **settings)
         self._base_url, self._key = base_url, key_of(api_key)
 
     async def disconnect(self) -> None:

@@ -6,13 +6,12 @@ the journal. ``remote`` reads answers and errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal, Unpack
 
 from hiermem import arguments
-from hiermem.calls.limits import Prices
 from hiermem.protocols import LLMRequest, LLMResponse
-from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
+from hiermem.remote.chat import ChatSettings, RemoteChat, ServerCapabilities
 from hiermem.remote.responses import joined_events, messages_of, read_answer
 
 if TYPE_CHECKING:
@@ -55,18 +54,8 @@ class OpenAIChat(RemoteChat):
         base_url: str | None = None,
         api_key: str | None = None,
         client: AsyncOpenAI | Callable[[], AsyncOpenAI] | None = None,
-        name: str | None = None,
-        context_window: int | None = None,
-        max_output_tokens: int | None = None,
-        reasoning_tokens: int = 0,
-        timeout: float | None = None,
-        temperature: float | Literal["auto"] | None = "auto",
-        structured: Structured = "auto",
         limit_field: Literal["auto", "max_tokens", "max_completion_tokens"] = "auto",
-        stream: bool = False,
-        extra: Mapping[str, Any] | None = None,
-        remote: bool = True,
-        prices: Prices | None = None,
+        **settings: Unpack[ChatSettings],
     ) -> None:
         arguments.one_of(limit_field, "limit_field", _LIMITS)
         settled = limit_field != "auto"
@@ -74,19 +63,9 @@ class OpenAIChat(RemoteChat):
         usual = "max_tokens" if base_url is not None else "max_completion_tokens"
         super().__init__(
             model,
-            name=name,
-            context_window=context_window,
-            max_output_tokens=max_output_tokens,
-            reasoning_tokens=reasoning_tokens,
-            timeout=timeout,
-            temperature=temperature,
-            structured=structured,
-            extra=extra,
-            remote=remote,
-            prices=prices,
             base_url=base_url,
-            stream=stream,
             capabilities=ServerCapabilities(limit=limit_field if settled else usual, fixed=settled),
+            **settings,
         )
         self._server = self._connect(
             "openai", "AsyncOpenAI", base_url=base_url, api_key=api_key, client=client

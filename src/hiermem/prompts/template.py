@@ -38,7 +38,7 @@ _PLACES: Final = words(
 )
 #: The places of a consolidation prompt, whose name begins with this word.
 _BANK: Final = "consolidate"
-_BANK_PLACES: Final = words("rules files append_only missing synthesis count period record")
+_BANK_PLACES: Final = words("rules files missing synthesis count period record")
 #: Words per token of a line under its day, by language. Models count words better than tokens.
 _WORDS: Final = {"English": 0.7}
 _OTHER_WORDS: Final = 0.5
@@ -64,9 +64,9 @@ class PromptTemplate:
     ``{{end}}``, ``{{duration}}``, ``{{count}}``, ``{{message_count}}``, ``{{language}}``,
     ``{{length}}`` and ``{{overlap}}``, and must hold ``{{record}}``; a line whose
     places are all empty is left out. The prompt of an extraction may hold ``{{most}}``. A prompt
-    named ``consolidate`` may hold ``{{rules}}``, ``{{files}}``, ``{{append_only}}``,
-    ``{{missing}}``, ``{{synthesis}}``, ``{{period}}`` and ``{{count}}`` instead, and its record is
-    the notes. Raises ConfigError if a place is unknown or the record has none.
+    named ``consolidate`` may hold ``{{rules}}``, ``{{files}}``, ``{{missing}}``, ``{{synthesis}}``,
+    ``{{period}}`` and ``{{count}}`` instead, and its record is the notes. Raises ConfigError if a
+    place is unknown or the record has none.
     """
 
     name: str

@@ -11,7 +11,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from hiermem import arguments
 from hiermem.calls.failures import CallFailure, refused_field, to_error
@@ -84,6 +84,22 @@ class ServerCapabilities:
         return None
 
 
+class ChatSettings(TypedDict, total=False):
+    """The settings that all adapters share; ``RemoteChat`` has their defaults."""
+
+    name: str | None
+    context_window: int | None
+    max_output_tokens: int | None
+    reasoning_tokens: int
+    timeout: float | None
+    temperature: float | Literal["auto"] | None
+    structured: Structured
+    stream: bool
+    extra: Mapping[str, Any] | None
+    remote: bool
+    prices: Prices | None
+
+
 class RemoteChat(ABC):
     """A chat model behind an SDK. ``complete`` is safe to cancel and to call concurrently.
 
@@ -94,23 +110,23 @@ class RemoteChat(ABC):
         self,
         model: str,
         *,
-        name: str | None,
-        context_window: int | None,
-        max_output_tokens: int | None,
-        reasoning_tokens: int,
-        timeout: float | None,
-        temperature: float | Literal["auto"] | None,
-        structured: Structured,
-        extra: Mapping[str, Any] | None,
-        remote: bool,
-        prices: Prices | None,
         base_url: str | None,
-        stream: bool,
         capabilities: ServerCapabilities,
+        name: str | None = None,
+        context_window: int | None = None,
+        max_output_tokens: int | None = None,
+        reasoning_tokens: int = 0,
+        timeout: float | None = None,
+        temperature: float | Literal["auto"] | None = "auto",
+        structured: Structured = "auto",
+        stream: bool = False,
+        extra: Mapping[str, Any] | None = None,
+        remote: bool = True,
+        prices: Prices | None = None,
     ) -> None:
         self._where = server_of(base_url)
         self._model = text(model, "model")
-        self._name = text(name, "name") if name is not None else self._model
+        self.name = text(name, "name") if name is not None else self._model
         if context_window is not None:
             arguments.whole(context_window, "context_window", least=1)
         if max_output_tokens is not None:
@@ -122,7 +138,10 @@ class RemoteChat(ABC):
                 f"{context_window:,}; lower it"
             )
         self._window, self._most = context_window, max_output_tokens
-        self._reasoning = reasoning_tokens
+        #: The tokens that a call may take besides prompt and answer: those for reasoning.
+        self.overhead_tokens = reasoning_tokens
+        #: The window that it was made with, less the tokens reserved for reasoning.
+        self.context_window = None if context_window is None else context_window - reasoning_tokens
         self.local_server = is_loopback(self._where or None)
         usual = _LOCAL_TIMEOUT if self.local_server else _TIMEOUT
         self._timeout = usual if timeout is None else arguments.seconds(timeout, "timeout")
@@ -132,7 +151,8 @@ class RemoteChat(ABC):
         self._structured: Structured = structured
         self._temperature: float | Literal["auto"] | None = temperature_of(temperature)
         self._extra = fields(extra)
-        self._remote = arguments.switch(remote, "remote")
+        #: Whether a call may cost money or time elsewhere.
+        self.remote = arguments.switch(remote, "remote")
         if prices is not None and not isinstance(prices, Prices):
             raise ConfigError(f"prices is {type(prices).__name__}; it must be Prices, or None")
         self.prices = prices
@@ -147,26 +167,6 @@ class RemoteChat(ABC):
     def __repr__(self) -> str:
         at = f", base_url={self._where!r}" if self._where else ""
         return f"{type(self).__name__}({self._model!r}{at})"
-
-    @property
-    def name(self) -> str:
-        """The name that it was made with, or the model's."""
-        return self._name
-
-    @property
-    def context_window(self) -> int | None:
-        """The window that it was made with, less the tokens reserved for reasoning."""
-        return None if self._window is None else self._window - self._reasoning
-
-    @property
-    def overhead_tokens(self) -> int:
-        """The tokens that a call may take besides prompt and answer: those for reasoning."""
-        return self._reasoning
-
-    @property
-    def remote(self) -> bool:
-        """Whether a call may cost money or time elsewhere."""
-        return self._remote
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Ask the model.
@@ -186,7 +186,7 @@ class RemoteChat(ABC):
                 failure = read(error, key=self._key)
                 kind = type(error).__name__
             if failure is None:
-                raise ModelError(f"{self._name}: the call ended in {kind}")
+                raise ModelError(f"{self.name}: the call ended in {kind}")
             next_capabilities = capabilities.after(failure, structured=self._structured)
             if next_capabilities is None:
                 raise self._error(failure)
@@ -238,13 +238,13 @@ class RemoteChat(ABC):
             failure = replace(failure, what=f"{failure.what}, because of its {field}")
         if failure.status is None and self._where:
             failure = replace(failure, what=f"{failure.what} ({self._where})")
-        return to_error(failure, model=self._name)
+        return to_error(failure, model=self.name)
 
     # -- what subclasses build requests from
 
     def _limit(self, request: LLMRequest) -> int:
         """Return the most tokens of an answer, reasoning included."""
-        wanted = request.max_tokens + self._reasoning
+        wanted = request.max_tokens + self.overhead_tokens
         return wanted if self._most is None else min(wanted, self._most)
 
     def _temperature_of(
@@ -314,7 +314,7 @@ class RemoteChat(ABC):
         if needed + answer > self._window:
             raise ModelError(
                 (
-                    f"{self._name}: prompt {needed:,} + answer {answer:,} exceed context_window "
+                    f"{self.name}: prompt {needed:,} + answer {answer:,} exceed context_window "
                     f"{self._window:,}; shorten one, or raise it"
                 ),
                 charged=False,

@@ -25,7 +25,7 @@ import json
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -75,19 +75,14 @@ def server_of(base_url: str | None) -> str:
         return ""
     if not isinstance(base_url, str):
         raise ConfigError(f"base_url is {type(base_url).__name__}; it must be text, or None")
-    try:
+    scheme, host, port = "", "", None
+    with suppress(ValueError):
         parts = urlsplit(base_url)
-        port = f":{parts.port}" if parts.port is not None else ""
-        host = parts.hostname
-        if host and ":" in host:
-            host = f"[{host}]"
-    except ValueError:
-        host = None
-        parts = urlsplit("")
-        port = ""
-    if parts.scheme not in ("http", "https") or not host:
+        scheme, host, port = parts.scheme, parts.hostname or "", parts.port
+    if scheme not in ("http", "https") or not host:
         raise ConfigError("base_url must be an address such as https://host:8000/v1")
-    return f"{parts.scheme}://{host}{port}"
+    host = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{host}" + ("" if port is None else f":{port}")
 
 
 def is_loopback(base_url: str | None) -> bool:

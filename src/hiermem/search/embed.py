@@ -20,6 +20,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -121,16 +122,17 @@ def agree(session_id: str, stored: Identity | None, identity: Identity) -> None:
         )
 
 
-async def _unit_vectors(handle: Handle, session_index: SessionIndex, identity: Identity) -> Vectors:
+async def _unit_vectors(handle: Handle, session: SessionIndex, identity: Identity) -> Vectors:
     """Read the vectors of units that were added to an index, or were made, since the last read."""
-    index, current = session_index.index, session_index.vectors
+    index, current = session.index, session.vectors
     units = Vectors.none(identity.dimension) if current is None else current
     parts: list[tuple[int, Array]] = []
-    for start, stop in _lacking(index, units):
+    for start, stop in _runs(_lacking(session)):
         for block in await stored_blocks(
-            handle.store, session_index.record.id, identity.kind, start, stop
+            handle.store, session.record.id, identity.kind, start, stop
         ):
-            part = vectors_in(index, block, identity)
+            many = first_unit(index, block.stop) - first_unit(index, block.start)
+            part = vectors.unpack(block.data, many=many, dimension=identity.dimension)
             if part is not None:
                 parts.append((first_unit(index, block.start), part))
     # Vectors have the levels of the index, even of an index without units.
@@ -139,18 +141,24 @@ async def _unit_vectors(handle: Handle, session_index: SessionIndex, identity: I
     return units
 
 
-def _lacking(index: Index, units: Vectors) -> list[tuple[int, int]]:
-    """Return the runs of strides, in messages, in which a unit has no vector yet."""
-    covered = len(units.present)
-    without = np.append(~units.present, np.ones(len(index) - covered, dtype=bool))
-    runs: list[tuple[int, int]] = []
-    for stride in np.unique(index.units.message[without] // STRIDE).tolist():
-        start = stride * STRIDE
-        if runs and runs[-1][1] == start and start - runs[-1][0] < _AT_ONCE * STRIDE:
-            runs[-1] = (runs[-1][0], start + STRIDE)
+def _lacking(session: SessionIndex) -> list[int]:
+    """Return the strides, by their first messages, in which a unit has no vector yet."""
+    message, without = session.index.units.message, np.ones(len(session.index), dtype=bool)
+    if session.vectors is not None:
+        without[: len(session.vectors.present)] = ~session.vectors.present
+    strides: list[int] = (np.unique(message[without] // STRIDE) * STRIDE).tolist()
+    return strides
+
+
+def _runs(strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Return strides that follow each other as stretches of messages to be read at once."""
+    found: list[tuple[int, int]] = []
+    for start in strides:
+        if found and found[-1][1] == start and start - found[-1][0] < _AT_ONCE * STRIDE:
+            found[-1] = (found[-1][0], start + STRIDE)
         else:
-            runs.append((start, start + STRIDE))
-    return runs
+            found.append((start, start + STRIDE))
+    return found
 
 
 async def _level_vectors(
@@ -160,43 +168,29 @@ async def _level_vectors(
     level = row.summaries[0].level
     names = [name_of(summary) for summary in row.summaries]
     table = np.full((len(names), identity.dimension), np.nan, dtype=np.float32)
-    by_name: dict[tuple[str, int], Array] = {}
-    if level in index.summary_vectors:
-        pairs = zip(*index.summary_vectors[level], strict=True)
-        by_name = {name: vector for name, vector in pairs if not np.isnan(vector[0])}
+    by_name = _known(index, level)
     lacking = [summary for summary in row.summaries if name_of(summary) not in by_name]
     if lacking:
         starts = [start for start, _ in by_stretch(lacking)]
-        by_name |= await stored_summaries(
-            handle, index.record.id, identity, level, start=starts[0], stop=starts[-1] + 1
-        )
+        for block in await stored_blocks(
+            handle.store, index.record.id, identity.kind_of(level), starts[0], starts[-1] + 1
+        ):
+            by_name |= vectors.unpack_summaries(block.data, dimension=identity.dimension)
     for position, name in enumerate(names):
         if name in by_name:
             table[position] = by_name[name]
     return names, table
 
 
-async def stored_summaries(
-    handle: Handle, session_id: str, identity: Identity, level: int, *, start: int, stop: int
-) -> dict[tuple[str, int], Array]:
-    """Return the vectors of a level's summaries in the blocks over a range of messages."""
-    by_name: dict[tuple[str, int], Array] = {}
-    for block in await stored_blocks(
-        handle.store, session_id, identity.kind_of(level), start, stop
-    ):
-        by_name |= vectors.unpack_summaries(block.data, dimension=identity.dimension)
-    return by_name
+def _known(session: SessionIndex, level: int) -> dict[tuple[str, int], Array]:
+    """Return the vectors of a level's summaries that are in memory."""
+    pairs = zip(*session.summary_vectors.get(level, ((), ())), strict=True)
+    return {name: vector for name, vector in pairs if not np.isnan(vector[0])}
 
 
 def first_unit(index: Index, message: int) -> int:
     """Return the first unit of a message, or where it would be."""
     return int(np.searchsorted(index.units.message, message))
-
-
-def vectors_in(index: Index, block: Block, identity: Identity) -> Array | None:
-    """Return a block's vectors; None if it does not fit its units."""
-    many = first_unit(index, block.stop) - first_unit(index, block.start)
-    return vectors.unpack(block.data, many=many, dimension=identity.dimension)
 
 
 async def quietly(
@@ -338,108 +332,89 @@ class _EmbeddingPass:
 
         A pass that was stopped early returns True.
         """
-        indexes = self._handle.indexes
-        reached = await embedded_state(self._handle, record)
+        handle = self._handle
+        reached = await embedded_state(handle, record)
         try:
-            async with indexes.lock(record.id):
-                session_index = await indexes.get(record)
-                await refresh(self._handle, session_index, record)
-                kind = self._client.identity.kind
-                if session_index.embedded_kind != kind:
-                    session_index.embedded_kind = kind
-                    session_index.embedded, session_index.embedded_summaries = 0, set()
-                index, summary_index = session_index.index, session_index.summary_index
-            policy = self._handle.search_policy
-            begin = session_index.embedded // STRIDE * STRIDE
+            async with handle.indexes.lock(record.id):
+                session = await handle.indexes.get(record)
+                await refresh(handle, session, record)
+                if session.vectors is None:
+                    session.vectors_mark = None  # the embedder may have been recorded since
+                await load_vectors(handle, session, record, self._client)
+                session = replace(session)
+            policy = handle.search_policy
+            lacking = _lacking(session) if policy.embed_messages else []
             if policy.embed_summaries and may_be_stored(record):
-                for level in sorted(summary_index.levels):
-                    if not await self._level(
-                        record, level, summary_index.levels[level], session_index
-                    ):
-                        self._remaining = record.messages - begin if policy.embed_messages else 0
+                for level in sorted(session.summary_index.levels):
+                    if not await self._level(record, level, session):
+                        self._remaining = record.messages - lacking[0] if lacking else 0
                         return True
-            for start in range(begin, record.messages if policy.embed_messages else 0, STRIDE):
-                stop = min(record.messages, start + STRIDE)
-                if not await self._stride(record, index, start, stop):
+            for start in lacking:
+                if not await self._stride(record, session, start):
                     self._remaining = record.messages - start
                     return True
-                session_index.embedded = stop
             # Later passes skip a session in the state in which it has all its vectors.
-            store = self._handle.store
-            states = await store.records(EMBEDDER, scope=record.id, key=EMBEDDED_STATE)
+            states = await handle.store.records(EMBEDDER, scope=record.id, key=EMBEDDED_STATE)
             if not states or states[0].body != reached:
                 write = RecordWrite(EMBEDDER, record.id, EMBEDDED_STATE, reached)
-                await store.put_records([write], epochs={record.id: record.epoch})
+                await handle.store.put_records([write], epochs={record.id: record.epoch})
         except BusyError:
             return False
         return True
 
-    async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
+    async def _stride(self, record: SessionRecord, session: SessionIndex, start: int) -> bool:
         """Make the vectors that a stride lacks; return False if stopped before all were made."""
-        identity = self._client.identity
-        low, high = first_unit(index, start), first_unit(index, stop)
-        stored = np.empty((0, identity.dimension), dtype=np.float32)
-        for block in await stored_blocks(
-            self._handle.store, record.id, identity.kind, start, start + 1
-        ):
-            part = vectors_in(index, block, identity)
-            if part is not None and block.stop <= stop:
-                stored = part
-                begin = block.stop
-                break
-        else:
-            begin = start
-        if begin >= stop:
-            return True
-        texts = await self._texts(record, index, low + len(stored), high, (begin, stop))
-        new = await self._embedded(texts)
+        index, identity, vectors_of = session.index, self._client.identity, session.vectors
+        assert vectors_of is not None
+        stop = min(record.messages, start + STRIDE)
+        within = slice(first_unit(index, start), first_unit(index, stop))
+        lacking = within.start + np.flatnonzero(~vectors_of.present[within])
+        new = await self._embedded(await self._texts(record, index, lacking))
         if new is None:
             return False
-        rows = np.concatenate([stored, new])
+        rows = vectors_of.rows[within].copy()
+        rows[lacking - within.start] = new
         await self._put(record, Block(identity.kind, start, stop, vectors.pack(rows)))
-        self._done["messages"] += stop - begin
+        self._done["messages"] += len(np.unique(index.units.message[lacking]))
         return True
 
-    async def _texts(
-        self, record: SessionRecord, index: Index, low: int, high: int, span: tuple[int, int]
-    ) -> list[str]:
+    async def _texts(self, record: SessionRecord, index: Index, lacking: Array) -> list[str]:
         """Return the texts of units as an embedder receives them."""
         units = index.units
-        read = await self._handle.messages(record.id, *span)
+        numbers = units.message[lacking]
+        read = await self._handle.messages(record.id, int(numbers[0]), int(numbers[-1]) + 1)
         bodies = {stored.index: body(stored.message) for stored in read}
         return [
             spoken(
                 units.speakers[units.speaker[unit]],
                 bodies[int(units.message[unit])][units.begin[unit] : units.end[unit]],
             )
-            for unit in range(low, high)
+            for unit in lacking
         ]
 
-    async def _level(
-        self, record: SessionRecord, level: int, row: SummaryLevel, index: SessionIndex
-    ) -> bool:
+    async def _level(self, record: SessionRecord, level: int, session: SessionIndex) -> bool:
         """Make the vectors that a level's summaries lack; return False if stopped before."""
-        identity = self._client.identity
+        identity, row = self._client.identity, session.summary_index.levels[level]
+        names, table = session.summary_vectors[level]
+        known = {
+            name: vector
+            for name, vector in zip(names, table, strict=True)
+            if vector[0] == vector[0]
+        }
         for start, summaries in by_stretch(row.summaries):
-            wanted = {name_of(summary): summary for summary in summaries}
-            if wanted.keys() <= index.embedded_summaries:
-                continue
-            stored = await stored_summaries(
-                self._handle, record.id, identity, level, start=start, stop=start + 1
-            )
-            missing = [summary for name, summary in wanted.items() if name not in stored]
+            missing = [summary for summary in summaries if name_of(summary) not in known]
             missing = await with_texts(self._handle, record, missing)
             missing = [summary for summary in missing if summary.revision is not None]
-            if missing:
-                new = await self._summary_vectors(row, missing)
-                if new is None:
-                    return False
-                vectors_of = {name: stored[name] for name in stored if name in wanted} | dict(new)
-                stop = max(summary.span.stop for summary in summaries)
-                data = vectors.pack_summaries(vectors_of)
-                await self._put(record, Block(identity.kind_of(level), start, stop, data))
-                self._done["summaries"] += len(new)
-            index.embedded_summaries |= wanted.keys()
+            if not missing:
+                continue
+            new = await self._summary_vectors(row, missing)
+            if new is None:
+                return False
+            stored = {name: known[name] for name in map(name_of, summaries) if name in known}
+            stop = max(summary.span.stop for summary in summaries)
+            data = vectors.pack_summaries(stored | dict(new))
+            await self._put(record, Block(identity.kind_of(level), start, stop, data))
+            self._done["summaries"] += len(new)
         return True
 
     async def _summary_vectors(

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 from zlib import compress, crc32, decompressobj
@@ -32,7 +33,7 @@ from hiermem.data import word_lists
 from hiermem.search.query import indexed
 from hiermem.text import measure
 from hiermem.text.slices import Piece, token_points
-from hiermem.text.terms import FIRST_PERSON, STEMS, STOP_WORDS, fold, number, stem, terms, words
+from hiermem.text.terms import FIRST_PERSON, STOP_WORDS, fold, number, stem, terms, words
 from hiermem.tokens import stretch_counter
 from hiermem.types import ROLES, Span, StoredMessage
 
@@ -54,6 +55,8 @@ SLICE: Final = 100
 _SHORT: Final = 3 * WHOLE
 
 #: The version of the terms, of the layout and of the stems. Blocks of another one are made again.
+#: Two bytes for the version of the stemmers: what holds other stems is made again.
+STEMS: Final = crc32(version("snowballstemmer").encode()).to_bytes(4, "big")[:2]
 _MAGIC: Final = b"T3" + STEMS
 #: A block that claims to be longer than this, unpacked, is damaged.
 _LONGEST: Final = 1 << 28

@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from hiermem.errors import BusyError, StoreCorruptError, StoreError
-from hiermem.index_cache import IndexCache
+from hiermem.process import IndexCache
 from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.search.index import Index, Postings, collect, join, pack, unpack
 from hiermem.search.segments import Part
@@ -38,10 +38,6 @@ KIND: Final = TERMS
 STRIDE: Final = 256
 #: Strides read, and blocks written, at a time.
 _AT_ONCE: Final = 32
-#: Sessions whose number of stored strides is remembered.
-_MOST_NOTED: Final = 10_000
-#: Messages whose blocks a fork takes over at a time.
-SHARED_AT_ONCE: Final = _AT_ONCE * STRIDE
 #: Fewer messages, or units, than this are processed in place; more on a thread.
 _FEW_MESSAGES: Final = 32
 _FEW_UNITS: Final = 4_096
@@ -55,9 +51,7 @@ class SessionIndex:
 
     ``tail`` holds the postings after the last full stride. ``summary_index`` indexes the summaries
     as they were at ``summary_mark``, which changes with them. ``vectors`` cover this index, or an
-    earlier state of it, and ``summary_vectors`` the summaries; ``search.embed`` loads
-    them. It skips messages up to ``embedded`` and the ``embedded_summaries``
-    (by node and revision), which have vectors of ``embedded_kind``.
+    earlier state of it, and ``summary_vectors`` the summaries; ``search.embed`` loads them.
     """
 
     record: SessionRecord
@@ -70,9 +64,6 @@ class SessionIndex:
     vectors: Vectors | None = None
     summary_vectors: SummaryTables = field(default_factory=dict)
     vectors_mark: object = None
-    embedded_kind: str = ""
-    embedded: int = 0
-    embedded_summaries: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
     def serves(self, record: SessionRecord) -> bool:
         """Return whether it was read from this or an earlier version of ``record``'s session."""
@@ -101,8 +92,6 @@ class Indexes:
         self._store, self._counter, self._read = store, counter, read
         self._cache = cache
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        #: The strides of a session, in one of its epochs, that are known to be stored.
-        self._stored: dict[str, tuple[object, int]] = {}
         #: The parts of the index over all sessions that its segments store, by their numbers.
         self.segments: dict[int, Part] = {}
         #: Whether updates keep that index, and how many ended since one last looked at it.
@@ -124,13 +113,6 @@ class Indexes:
                 if used is not None:
                     self._cache.put(self._store.tenant, session_id, used, used.nbytes)
 
-    def forget(self, session_id: str | None = None) -> None:
-        """Forget which blocks of one session, or of all, are stored."""
-        if session_id is None:
-            self._stored.clear()
-        else:
-            self._stored.pop(session_id, None)
-
     async def get(self, record: SessionRecord) -> SessionIndex:
         """Return the index of a session as its record shows it; call it under its lock.
 
@@ -145,46 +127,20 @@ class Indexes:
         self._cache.put(self._store.tenant, record.id, index, index.nbytes)
         return index
 
-    def is_due(self, record: SessionRecord) -> bool:
-        """Return whether an update is to store blocks: at first, then for each new full stride.
-
-        After a change of the session's past, the next search stores them, so that no update reads
-        the session for it.
-        """
-        stored = self._stored.get(record.id)
-        if stored is None:
-            return True
-        epoch, full = stored
-        return epoch == (record.created_at, record.epoch) and full < record.messages // STRIDE
-
     async def store_ahead(self, record: SessionRecord) -> None:
-        """Store the blocks of the newest full strides, back to the last stored stride.
+        """Store the blocks of the newest full strides, back to one that is stored.
 
         The first search then need not build them. The search that misses an older block makes it.
         """
-        epoch, full = (record.created_at, record.epoch), record.messages // STRIDE
-        stored = self._stored.get(record.id)
-        low = stored[1] if stored is not None and stored[0] == epoch else 0
-        high = full
-        while low < high:
+        high = record.messages // STRIDE
+        while high:
             start = (high - 1) * STRIDE
             # A search over all sessions also stores strides that are not full yet.
-            if any(
-                block.stop == start + STRIDE
-                for block in await stored_blocks(self._store, record.id, KIND, start, start + 1)
-            ):
+            stored = await stored_blocks(self._store, record.id, KIND, start, start + 1)
+            if any(block.stop == start + STRIDE for block in stored):
                 break
-            first = max(low, high - _AT_ONCE)
-            await self._strides(record, first, high)
-            high = first
-        self._note_stored(record)
-
-    def _note_stored(self, record: SessionRecord) -> None:
-        """Note that the blocks of all full strides are stored."""
-        self._stored.pop(record.id, None)
-        self._stored[record.id] = (record.created_at, record.epoch), record.messages // STRIDE
-        if len(self._stored) > _MOST_NOTED:
-            del self._stored[next(iter(self._stored))]
+            await self._strides(record, max(0, high - _AT_ONCE), high)
+            high = max(0, high - _AT_ONCE)
 
     async def _build(self, record: SessionRecord) -> SessionIndex:
         full = record.messages // STRIDE
@@ -194,7 +150,6 @@ class Indexes:
         tail = [await self.collect(record.id, full * STRIDE, record.messages)]
         await self._check(record)
         index = await _index_of([*parts, *tail])
-        self._note_stored(record)
         return SessionIndex(record, record.messages, index, tail)
 
     async def _strides(self, record: SessionRecord, first: int, stop: int) -> list[Postings]:

@@ -112,7 +112,6 @@ def score(
     query: Query,
     *,
     dense: Leg | None = None,
-    weights: RankingWeights = WEIGHTS,
     corpus: Corpus | None = None,
 ) -> tuple[Array, Array, Array]:
     """Return the score of each unit of the index, and whether it matches, and lies near a match.
@@ -122,7 +121,7 @@ def score(
     shares a window with one. Other units are ranked by their speaker only. ``corpus`` gives the
     rarity of terms; without it, the index does.
     """
-    words = lexical(index, query, weights=weights, corpus=corpus)
+    words = lexical(index, query, corpus=corpus)
     own, levels = words.own, list(words.levels)
     matching = own > 0
     nearby = matching.copy()
@@ -144,12 +143,12 @@ def score(
     near = padded[index.before] + padded[index.after]
     flags = index.units.flags
     said = (flags & SPEAKS_OF_SELF != 0).astype(np.float64) - (flags & ASKS != 0)
-    lone = 1 / (1 + (index.units.whole / weights.lone) ** 2)
-    result: Array = own + lone * (weights.context * context + weights.near * near)
-    result += legs * weights.who * _addressed(index, query)
-    result += legs * weights.said * said
+    lone = 1 / (1 + (index.units.whole / WEIGHTS.lone) ** 2)
+    result: Array = own + lone * (WEIGHTS.context * context + WEIGHTS.near * near)
+    result += legs * WEIGHTS.who * _addressed(index, query)
+    result += legs * WEIGHTS.said * said
     if query.for_time:
-        result += legs * weights.time * (flags & NAMES_TIME != 0)
+        result += legs * WEIGHTS.time * (flags & NAMES_TIME != 0)
     if query.overview or query.to_assistant:
         chosen, asked = _replies(index, result, result)
         result[chosen] = np.maximum(result[chosen], asked)
@@ -157,7 +156,7 @@ def score(
         # A reply may reach the score of the message that it answers but not pass it.
         chosen, asked = _replies(index, result, own)
         _, most = _replies(index, result, result)
-        leaning = np.minimum(result[chosen] + weights.reply * asked, most)
+        leaning = np.minimum(result[chosen] + WEIGHTS.reply * asked, most)
         result[chosen] = np.maximum(result[chosen], leaning)
     return result, matching, nearby
 
@@ -185,7 +184,6 @@ def lexical(
     index: Index,
     query: Query,
     *,
-    weights: RankingWeights = WEIGHTS,
     corpus: Corpus | None = None,
 ) -> Leg:
     """Score units and windows by their terms, each scaled to at most 1."""
@@ -193,14 +191,15 @@ def lexical(
     levels = [np.zeros(len(lengths)) for lengths in index.window_lengths]
     mean = index.length.mean() if len(index) else 1.0
     if corpus is None:
-        matching = _matching(index, query, weights)
+        sets = ((numbers, weight, len(index)) for numbers, weight in term_sets(query))
     else:
         mean = corpus.mean
-        matching = ((*index.find(numbers), weight, 0) for numbers, weight in corpus.sets)
-    for rows, counts, weight, total in matching:
+        sets = ((numbers, weight, 0) for numbers, weight in corpus.sets)
+    for numbers, weight, total in sets:
+        rows, counts = index.find(numbers)
         if not len(rows):
             continue
-        own[rows] += weight * _bm25(counts, index.length[rows] / mean, total, weights)
+        own[rows] += weight * _bm25(counts, index.length[rows] / mean, total)
         for window, lengths, values in zip(
             index.windows, index.window_lengths, levels, strict=True
         ):
@@ -208,19 +207,17 @@ def lexical(
             nodes = np.flatnonzero(occurrences)
             relative = lengths[nodes] / lengths.mean()
             many = len(values) if total else 0
-            values[nodes] += weight * _bm25(occurrences[nodes], relative, many, weights)
+            values[nodes] += weight * _bm25(occurrences[nodes], relative, many)
     return Leg(_scaled(own), tuple(_scaled(values) for values in levels))
 
 
-def term_sets(
-    query: Query, *, weights: RankingWeights = WEIGHTS
-) -> Iterator[tuple[tuple[int, ...], float]]:
+def term_sets(query: Query) -> Iterator[tuple[tuple[int, ...], float]]:
     """Yield the sets of terms that a question looks for, each with its weight."""
     for term in query.terms:
-        weight = term.count * (weights.form if term.of_form else 1.0)
-        weight *= weights.asker if term.of_asker else 1.0
+        weight = term.count * (WEIGHTS.form if term.of_form else 1.0)
+        weight *= WEIGHTS.asker if term.of_asker else 1.0
         yield (term.number, *term.forms), weight
-        for numbers, share in ((term.parts, weights.parts), (term.members, weights.members)):
+        for numbers, share in ((term.parts, WEIGHTS.parts), (term.members, WEIGHTS.members)):
             if numbers:
                 yield numbers, weight * share
 
@@ -230,27 +227,19 @@ def rarity(total: int, holding: int) -> float:
     return math.log(1 + (total - holding + 0.5) / (holding + 0.5))
 
 
-def saturated(counts: Array, lengths: Array, weights: RankingWeights = WEIGHTS) -> Array:
+def saturated(counts: Array, lengths: Array) -> Array:
     """Return how much the occurrences of a term in a unit of that relative length count."""
-    k, b = weights.saturation, weights.length
+    k, b = WEIGHTS.saturation, WEIGHTS.length
     frequency: Array = counts * (k + 1) / (counts + k * (1 - b + b * lengths))
     return frequency
 
 
-def _matching(
-    index: Index, query: Query, weights: RankingWeights
-) -> Iterator[tuple[Array, Array, float, int]]:
-    """Yield for each set of terms the units that hold it, how often, its weight, and all units."""
-    for numbers, weight in term_sets(query, weights=weights):
-        yield *index.find(numbers), weight, len(index)
-
-
-def _bm25(counts: Array, lengths: Array, total: int, weights: RankingWeights) -> Array:
+def _bm25(counts: Array, lengths: Array, total: int) -> Array:
     """Return BM25 of one term for all units that hold it; ``lengths`` are relative to the mean.
 
     With a ``total`` of 0 every term is as rare as any other.
     """
-    frequency: Array = saturated(counts, lengths, weights)
+    frequency: Array = saturated(counts, lengths)
     return rarity(total, len(counts)) * frequency if total else frequency
 
 

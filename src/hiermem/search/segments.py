@@ -22,6 +22,7 @@ import numpy as np
 
 from hiermem.search import rank
 from hiermem.search.index import (
+    STEMS,
     Array,
     Index,
     Inverted,
@@ -34,7 +35,6 @@ from hiermem.search.index import (
 )
 from hiermem.search.query import Query
 from hiermem.search.rank import Corpus
-from hiermem.text.terms import STEMS
 
 #: The pages of terms; their numbers are the first bits of those of their terms.
 _PAGE_BITS: Final = 8

@@ -13,19 +13,17 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
-from hiermem.errors import NotFoundError, StoreError
+from hiermem.errors import StoreError
 from hiermem.handle import Handle, session_state
 from hiermem.search import summary_index
+from hiermem.search.index import Postings
 from hiermem.search.indexes import KIND, STRIDE, SessionIndex, stored_blocks
-from hiermem.search.summary_index import Part, SummaryIndex, SummaryPostings, name_of
+from hiermem.search.summary_index import SummaryIndex, SummaryPostings, name_of
 from hiermem.tree.fold import config_from
 from hiermem.types import Node, SessionRecord, Summary
 from hiermem.types.transaction import Block
-
-#: A summary, or the node of one.
-Spanning = TypeVar("Spanning", Summary, Node)
 
 _log = logging.getLogger("hiermem.search")
 #: How many of the newest runs ``journal_mark`` examines.
@@ -34,8 +32,6 @@ _RUNS: Final = 8
 _REFRESHING: Final = 0.1
 #: More texts than this are read on a thread, and their postings are stored.
 _FEW: Final = 16
-#: Nodes read at once.
-_PAGE: Final = 1024
 #: Blocks written in one go.
 _AT_ONCE: Final = 32
 
@@ -83,7 +79,7 @@ async def refresh(handle: Handle, index: SessionIndex, record: SessionRecord) ->
         summaries = await _readable(handle, record, summaries, missing)
         index.summary_index = index.summary_index.refreshed(summaries, {})
     else:
-        stored: dict[tuple[str, int], Part] = {}
+        stored: dict[tuple[str, int], Postings] = {}
         for level in sorted({summary.level for summary in missing}):
             for block in await stored_blocks(handle.store, record.id, kind_of(level)):
                 stored |= summary_index.unpack_texts(block.data)
@@ -121,68 +117,6 @@ async def _store(
             return
 
 
-async def store_ahead(handle: Handle, record: SessionRecord) -> None:
-    """Store the postings of a session's newest summaries, for its next search.
-
-    Logs errors, since an index that is not stored costs the next search time and nothing else.
-    """
-    if not may_be_stored(record):
-        return
-    try:
-        for level in range(1, len(session_state(record).ordinals) + 1):
-            await _store_level(handle, record, level)
-    except (StoreError, NotFoundError) as error:
-        _log.info("an index was not kept: %s", type(error).__name__)
-
-
-async def _store_level(handle: Handle, record: SessionRecord, level: int) -> None:
-    """Store a level's made summaries, newest first, back to a stretch that is stored whole."""
-    tree, stop = (
-        handle.store.tree(record.id, record.tree),
-        session_state(record).next_ordinal(level),
-    )
-    while stop:
-        start = max(0, stop - _PAGE)
-        nodes = await tree.level(level, start, stop)
-        rows = by_stretch(nodes)
-        if start and len(rows) > 1:
-            # The first stretch may begin on the page before.
-            _, group = rows.pop(0)
-            start = min(node.ordinal for node in group) + len(group)
-        for first, group in reversed(rows):
-            if not await _store_stretch(handle, record, level, first, group):
-                return
-        stop = start
-
-
-async def _store_stretch(
-    handle: Handle, record: SessionRecord, level: int, start: int, nodes: Sequence[Node]
-) -> bool:
-    """Store the missing summaries of one stretch; return False if it was stored whole."""
-    stored: dict[tuple[str, int], Part] = {}
-    for block in await handle.store.blocks(record.id, kind_of(level), start, start + 1):
-        stored |= summary_index.unpack_texts(block.data)
-    names = [(node.id, node.revision) for node in nodes if node.revision]
-    missing = [name for name in names if name not in stored]
-    if not missing:
-        return not names
-    tree = handle.store.tree(record.id, record.tree)
-    by_id = {node.id: node for node in nodes}
-    read = [
-        Summary(record.id, by_id[revision.node_id], revision, record.closed)
-        for revision in await tree.revisions(missing)
-    ]
-    stored |= await asyncio.to_thread(summary_index.postings_of, read)
-    parts = {name: stored[name] for name in names if name in stored}
-    end = max(node.span.stop for node in nodes)
-    await handle.store.put_blocks(
-        record.id,
-        [Block(kind_of(level), start, end, summary_index.pack_texts(parts))],
-        epoch=record.epoch,
-    )
-    return True
-
-
 def may_be_stored(record: SessionRecord) -> bool:
     """Return whether data derived from a summary may be stored in a block over its messages.
 
@@ -197,9 +131,9 @@ def kind_of(level: int) -> str:
     return f"{KIND}-L{level}"
 
 
-def by_stretch(summaries: Iterable[Spanning]) -> list[tuple[int, list[Spanning]]]:
+def by_stretch(summaries: Iterable[Summary]) -> list[tuple[int, list[Summary]]]:
     """Group summaries by the stretch of messages in which they begin; each group shares a block."""
-    groups: dict[int, list[Spanning]] = {}
+    groups: dict[int, list[Summary]] = {}
     for summary in summaries:
         groups.setdefault(summary.span.start // STRIDE * STRIDE, []).append(summary)
     return sorted(groups.items())

@@ -8,7 +8,7 @@ scored by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -31,33 +31,8 @@ from hiermem.search.query import Query
 from hiermem.search.rank import WEIGHTS
 from hiermem.types import Message, StoredMessage, Summary
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """The postings of one text: the units from ``low`` to ``high`` of a block's."""
-
-    block: Postings
-    low: int
-    high: int
-
-    @property
-    def units(self) -> int:
-        """The number of units."""
-        return self.high - self.low
-
-    def postings(self) -> Postings:
-        """Return the postings of the text alone."""
-        block, units = self.block, slice(self.low, self.high)
-        if self.units == len(block):
-            return block
-        columns = {name: getattr(block, name)[units] for name in COLUMNS}
-        begin = int(block.sizes[: self.low].sum(dtype=np.int64))
-        entries = slice(begin, begin + int(block.sizes[units].sum(dtype=np.int64)))
-        return replace(block, **columns, terms=block.terms[entries], counts=block.counts[entries])
-
-
 #: The postings of texts, by node id and revision number.
-SummaryPostings: TypeAlias = Mapping[tuple[str, int], Part]
+SummaryPostings: TypeAlias = Mapping[tuple[str, int], Postings]
 
 #: The weight of a summary's score in the score of a unit below it.
 BOOST: Final = 0.1
@@ -76,10 +51,10 @@ class SummaryLevel:
     index: Index
 
     @classmethod
-    def of(cls, summaries: Sequence[Summary], parts: Sequence[Part]) -> SummaryLevel:
+    def of(cls, summaries: Sequence[Summary], parts: Sequence[Postings]) -> SummaryLevel:
         """Build a level from summaries and the postings of each."""
-        index = Index(_joined(parts))
-        places = np.repeat(np.arange(len(parts)), [part.units for part in parts])
+        index = Index(join(parts))
+        places = np.repeat(np.arange(len(parts)), list(map(len, parts)))
         # A summary counts as a whole: one window each, however many passages it has.
         index.windows = (places,)
         index.window_lengths = (np.bincount(places, index.length, len(parts)),)
@@ -113,7 +88,7 @@ class SummaryIndex:
 
         ``stored`` are postings that were stored before. A summary without any has its text.
         """
-        parts: dict[tuple[str, int], Part] = {}
+        parts: dict[tuple[str, int], Postings] = {}
         by_level: dict[int, tuple[list[Summary], list[tuple[str, int]]]] = {}
         for summary in summaries:
             name = name_of(summary)
@@ -132,33 +107,15 @@ class SummaryIndex:
         return SummaryIndex(levels, parts)
 
 
-def postings_of(summaries: Iterable[Summary]) -> SummaryPostings:
-    """Read the texts of summaries into postings."""
-    return {name_of(each): _read(each) for each in summaries}
-
-
 def name_of(summary: Summary) -> tuple[str, int]:
     """Return the node id and the revision number of a summary's text."""
     return summary.node.id, summary.node.revision
 
 
-def _read(summary: Summary) -> Part:
+def _read(summary: Summary) -> Postings:
     message = Message.assistant(summary.text, created_at=summary.created_at)
     stored = StoredMessage(index=summary.node.ordinal, message=message, tokens=0, size=0, hash="")
-    read = collect([stored], _roughly)
-    return Part(read, 0, len(read))
-
-
-def _joined(parts: Iterable[Part]) -> Postings:
-    """Join texts; those that follow each other in one block are taken from it together."""
-    rows: list[Part] = []
-    for part in parts:
-        last = rows[-1] if rows else None
-        if last is not None and last.block is part.block and last.high == part.low:
-            rows[-1] = Part(last.block, last.low, part.high)
-        else:
-            rows.append(part)
-    return join([row.postings() for row in rows])
+    return collect([stored], _roughly)
 
 
 def _roughly(text: str) -> int:
@@ -171,8 +128,8 @@ _MAGIC: Final = b"hmR1"
 
 def pack_texts(parts: SummaryPostings) -> bytes:
     """Write the postings of one level with the revisions that they belong to, by rising ordinal."""
-    sizes = [(*name, part.units) for name, part in parts.items()]
-    return titled(_MAGIC, sizes, pack(_joined(parts.values())))
+    sizes = [(*name, len(part)) for name, part in parts.items()]
+    return titled(_MAGIC, sizes, pack(join([*parts.values()])))
 
 
 def unpack_texts(data: bytes) -> SummaryPostings:
@@ -185,11 +142,16 @@ def unpack_texts(data: bytes) -> SummaryPostings:
     whole = unpack(block)
     if whole is None or sum(units for *_, units in names) != len(whole):
         return {}
-    parts: dict[tuple[str, int], Part] = {}
-    low = 0
+    parts: dict[tuple[str, int], Postings] = {}
+    low = begin = 0
     for node, number, units in names:
-        parts[node, number] = Part(whole, low, low + units)
-        low += units
+        rows = slice(low, low + units)
+        entries = slice(begin, begin + int(whole.sizes[rows].sum(dtype=np.int64)))
+        columns = {name: getattr(whole, name)[rows] for name in COLUMNS}
+        parts[node, number] = replace(
+            whole, **columns, terms=whole.terms[entries], counts=whole.counts[entries]
+        )
+        low, begin = rows.stop, entries.stop
     return parts
 
 

@@ -142,33 +142,6 @@ def mean(rows: Array) -> Array:
     return direction.astype(np.float32)
 
 
-class _Table:
-    """Rows of one width that can grow without a copy of the existing ones."""
-
-    def __init__(self, width: int) -> None:
-        self._rows = np.zeros((0, width), dtype=np.float32)
-        self._used = 0
-
-    def first(self, many: int) -> Array:
-        """Return the first ``many`` rows, to be written and read in place."""
-        found: Array = self._rows[:many]
-        return found
-
-    def grown(self, used: int, many: int) -> _Table:
-        """Return a table of ``many`` rows that begins with the ``used`` rows of this one.
-
-        It is this very table, with zeros appended, unless another table was grown from those rows.
-        """
-        table = self
-        if used != self._used or many > len(self._rows):
-            table = _Table(self._rows.shape[1])
-            # Untouched zeros take no memory yet.
-            table._rows = np.zeros((many + many // 2, self._rows.shape[1]), dtype=np.float32)
-            table._rows[:used] = self._rows[:used]
-        table._used = many
-        return table
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
     """The vectors of an index: one row for each unit, zeros for a unit without a vector.
@@ -176,21 +149,18 @@ class Vectors:
     ``norms`` are, for each level, the lengths of the summed vectors of each window: the cosine of a
     window's mean vector is the sum of its units' cosines divided by that. ``nodes`` are the index's
     windows, level by level. Vectors are immutable: ``extended`` returns more of them, for an index
-    that has grown. It writes its rows after these, or into rows without a vector, and ``present``
-    keeps the two apart.
+    that has grown.
     """
 
     rows: Array
     present: Array
     nodes: tuple[Array, ...]
     norms: tuple[Array, ...]
-    _room: _Table
 
     @classmethod
     def none(cls, dimension: int) -> Vectors:
         """Return the vectors of an index without units."""
-        table = _Table(dimension)
-        return cls(table.first(0), np.zeros(0, dtype=bool), (), (), table)
+        return cls(np.zeros((0, dimension), dtype=np.float32), np.zeros(0, dtype=bool), (), ())
 
     def extended(self, index: Index, parts: Iterable[tuple[int, Array]]) -> Vectors:
         """Return these vectors and those of ``parts`` over an index that begins with their units.
@@ -199,8 +169,8 @@ class Vectors:
         the order in which the runs came; only the affected windows are computed.
         """
         existing, many = len(self.present), len(index)
-        table = self._room.grown(existing, many)
-        rows = table.first(many)
+        more = np.zeros((many - existing, self.rows.shape[1]), dtype=np.float32)
+        rows = np.concatenate([self.rows, more])
         present = np.append(self.present, np.zeros(many - existing, dtype=bool))
         for start, part in parts:
             rows[start : start + len(part)] = part
@@ -212,7 +182,7 @@ class Vectors:
             self._norms(level, rows, node, len(index.window_lengths[level]), new)
             for level, node in enumerate(index.windows)
         )
-        return Vectors(rows, present, index.windows, norms, table)
+        return Vectors(rows, present, index.windows, norms)
 
     def _norms(self, level: int, rows: Array, node: Array, many: int, new: Array) -> Array:
         """Return the norms of the windows of a level; ``new`` are the units that got a vector.

@@ -53,7 +53,7 @@ from hiermem.text.facts import Source, find
 from hiermem.text.policy import stands_in
 from hiermem.text.reasoning import text_of, without_reasoning
 from hiermem.text.terms import fold, stem, words, written
-from hiermem.types import Node, Unit
+from hiermem.types import Span, Unit
 
 #: The share of the requested length that a cut answer must still have.
 LEAST_LEFT: Final = 0.6
@@ -526,14 +526,10 @@ def together(counts: Iterable[AttemptCount]) -> AttemptCount:
     )
 
 
-def to_json(count: AttemptCount, node: Node, *, strategy: str) -> str:
-    """Write a count, with the node that it is about, the messages below it, and the strategy."""
-    data = asdict(count) | {
-        "last": count.last.isoformat() if count.last else None,
-        "node": node.id,
-        "strategy": strategy,
-        "span": [node.span.start, node.span.stop],
-    }
+def to_json(count: AttemptCount, span: Span) -> str:
+    """Write a count, with the messages that the text is made of."""
+    last = count.last.isoformat() if count.last else None
+    data = asdict(count) | {"last": last, "span": [span.start, span.stop]}
     return json.dumps(data, separators=(",", ":"))
 
 
@@ -542,18 +538,6 @@ def from_json(body: str) -> AttemptCount:
     data = json.loads(body)
     last = datetime.fromisoformat(data["last"]) if data["last"] else None
     return AttemptCount(data["count"], last, data["unanswered"], data["error"])
-
-
-def node_of(body: str) -> str:
-    """Return the id of the node that a count is about."""
-    return str(json.loads(body)["node"])
-
-
-def is_about(body: str, node: Node, *, strategy: str) -> bool:
-    """Return whether a count is about this node, over the same messages, made by ``strategy``."""
-    data = json.loads(body)
-    subject = data["node"], data["strategy"], data["span"]
-    return bool(subject == (node.id, strategy, [node.span.start, node.span.stop]))
 
 
 def covers(body: str, indices: Collection[int]) -> bool:

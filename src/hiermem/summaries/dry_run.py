@@ -7,27 +7,28 @@ size, and the hash of its inputs stands for it: equal inputs are asked for once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from hiermem.calls.limits import FRAME
-from hiermem.prompts.template import Length
-from hiermem.protocols import ChatMessage
 from hiermem.summaries import plan
-from hiermem.summaries.inputs import Inputs, fitted, from_messages
-from hiermem.summaries.node import copied, count_attempts, is_left_alone, prompts_due
-from hiermem.summaries.reports import UpdatePlan
-from hiermem.summaries.run import (
+from hiermem.summaries.inputs import Inputs, from_messages
+from hiermem.summaries.node import (
     UpdateRun,
-    read_flagged,
+    copied,
+    count_attempts,
+    is_left_alone,
+    prompts_due,
     read_inputs,
     read_outdated,
     read_pages,
-    read_windows_at_once,
+    task_of,
 )
+from hiermem.summaries.reports import UpdatePlan
 from hiermem.tree import status
 from hiermem.types import Node
+from hiermem.types.transaction import NeedMessages
 
 #: Tokens of the line above a summary in a request.
 _HEAD: Final = 9
@@ -52,15 +53,14 @@ async def plan_update(
     calls = tokens_in = tokens_out = 0
     async for node, read in _unmade(run, counts, planned, follow=follow_strategy):
         inputs = read or await _inputs(run, node, texts)
-        if inputs is None or await _is_clean(run, node, inputs):
+        if inputs is None or plan.is_right(task := await task_of(run, node, inputs)):
             continue
         to_make[node.level] += 1
-        if node.verbatim or inputs.empty:
+        if plan.is_copied(node, inputs.tokens) or inputs.empty:
             copy = None if inputs.unread else copied(run, node, inputs)
             texts[node.id] = (copy.output_hash, copy.tokens) if copy else (node.id, inputs.tokens)
             continue
-        wanted = plan.node_hash(node, inputs, run.plan(node.level).strategy)
-        length = plan.lengths(node, inputs.tokens, run.config)
+        wanted, length = task.wanted, task.length
         reusable = None if node.forced else await run.store.reusable(wanted)
         if reusable is not None and plan.may_reuse(reusable, length):
             reused[node.level] += 1
@@ -78,15 +78,10 @@ async def plan_update(
         if run.is_deterministic:
             tokens_in += inputs.tokens
             continue
-        room = run.room(node.level, inputs=inputs.tokens, answer=length.limit)
-        if not inputs.unread:
-            counted = partial(_request_tokens, run, node, inputs, length, room)
-            tokens_in += await run.compute(counted, tokens=inputs.tokens)
-            continue
         if node.level not in frames:
-            frames[node.level] = _tokens(
-                run, run.prompt(node, (), length, summaries=len(node.children), overlap="")
-            )
+            prompt = run.prompt(node, (), length, summaries=len(node.children), overlap="")
+            frames[node.level] = sum(run.counter.count(each.content) + FRAME for each in prompt)
+        room = run.room(node.level, inputs=inputs.tokens, answer=length.limit)
         record = inputs.tokens + _HEAD * len(node.children)
         tokens_in += frames[node.level] + min(record, room or record)
     prices = getattr(run.llm, "prices", None)
@@ -118,17 +113,7 @@ async def _unmade(
             due = [node for node in page if node.id not in seen]
             seen |= {node.id for node in due}
             above |= {node.parent for node in due if node.parent and node.revision}
-            windows = await read_windows_at_once(run, [node for node in due if not node.children])
-            read = {
-                node.id: from_messages(
-                    node.span,
-                    messages,
-                    count=run.counter.count,
-                    tool_tokens=run.config.tool_result_tokens,
-                    unread=run.is_deterministic and not node.verbatim,
-                )
-                for node, messages in windows
-            }
+            read = await _read_windows(run, [node for node in due if not node.children])
             for node in due:
                 yield node, read.get(node.id)
 
@@ -140,8 +125,6 @@ async def _pages(
     async for page in read_pages(partial(run.tree.unfinished, level), stop):
         due = [node for node in page if not status.is_flagged(node) or node.degraded]
         yield [node for node in due if not await is_left_alone(run, node)]
-    async for page in read_flagged(run, level, stop):
-        yield [status.mark_dirty(node, now=run.now()) for node in page]
     async for page in read_outdated(run, level, stop if follow else 0):
         yield [status.mark_dirty(node, now=run.now()) for node in page]
     # A new text of a child makes its parent dirty.
@@ -152,6 +135,26 @@ async def _pages(
         if node.revision and node.level == level
     ]
     yield new
+
+
+async def _read_windows(run: UpdateRun, windows: Sequence[Node]) -> dict[str, Inputs]:
+    """Read the inputs of windows at once; none if a text before them is shown, too."""
+    if run.config.overlap or not windows:
+        return {}
+    needs = [
+        (run.subject, NeedMessages(node.span.start, node.span.stop, node.thread))
+        for node in windows
+    ]
+    return {
+        node.id: from_messages(
+            node.span,
+            messages,
+            count=run.counter.count,
+            tool_tokens=run.config.tool_result_tokens,
+            unread=not node.verbatim,
+        )
+        for node, messages in zip(windows, await run.store.read(needs), strict=True)
+    }
 
 
 async def _inputs(run: UpdateRun, node: Node, texts: dict[str, tuple[str, int]]) -> Inputs | None:
@@ -175,30 +178,3 @@ async def _inputs(run: UpdateRun, node: Node, texts: dict[str, tuple[str, int]])
         "conversation",
         unread=True,
     )
-
-
-async def _is_clean(run: UpdateRun, node: Node, inputs: Inputs) -> bool:
-    """Return whether the text of a dirty node was made from these very inputs."""
-    if not node.dirty or node.status != "active" or node.forced:
-        return False
-    serving = await run.tree.revisions([(node.id, node.revision)])
-    follow = run.plan(node.level).strategies if run.policy.follow_strategy else ()
-    return bool(serving) and plan.is_clean(node, inputs, serving[0], follow=follow)
-
-
-def _request_tokens(
-    run: UpdateRun, node: Node, inputs: Inputs, length: Length, room: int | None
-) -> int:
-    """Return the tokens of the request for ``node``, of whose inputs ``room`` tokens are shown."""
-    if room is not None:
-        whole, inputs = inputs.tokens, fitted(inputs, room, count=run.counter.count)
-        length = plan.shortened(length, shown=inputs.tokens, of=whole)
-    summaries = len(node.children) and len(inputs.sources)
-    overlap = inputs.overlap
-    return _tokens(
-        run, run.prompt(node, inputs.sources, length, summaries=summaries, overlap=overlap)
-    )
-
-
-def _tokens(run: UpdateRun, messages: Iterable[ChatMessage]) -> int:
-    return sum(run.counter.count(each.content) + FRAME for each in messages)

@@ -41,6 +41,8 @@ _FRAME: Final = 4
 SUMMARY: Final = "Summary"
 #: Counts the tokens of a text.
 Count: TypeAlias = Callable[[str], int]
+#: The tags and the entities of a summary, the most significant first.
+Labels: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 #: The most labels of a window's summary; above, ``_ABOVE`` times as many.
 _ENTITIES: Final = 24
 _TAGS: Final = 12
@@ -84,14 +86,6 @@ class Inputs:
     def empty(self) -> bool:
         """Return whether no input has a text."""
         return not self.sources and not self.unread
-
-
-@dataclass(frozen=True, slots=True)
-class Labels:
-    """The tags and the entities of a summary, the most significant first."""
-
-    tags: tuple[str, ...] = ()
-    entities: tuple[str, ...] = ()
 
 
 def from_messages(
@@ -365,7 +359,7 @@ def of_inputs(inputs: Inputs) -> Labels:
     """Return the labels for these inputs: read from messages, or taken over from summaries."""
     if inputs.tags is None or inputs.entities is None:
         return of_messages(inputs.sources)
-    return Labels(inputs.tags[: _ABOVE * _TAGS], inputs.entities[: _ABOVE * _ENTITIES])
+    return inputs.tags[: _ABOVE * _TAGS], inputs.entities[: _ABOVE * _ENTITIES]
 
 
 def of_messages(sources: Iterable[SourceText]) -> Labels:
@@ -404,7 +398,7 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
         for root, count in sorted(used.items(), key=itemgetter(1), reverse=True)
         if count >= _SAID_BY
     ]
-    return Labels(tuple([*kinds, *topics][:_TAGS]), tuple(entities[:_ENTITIES]))
+    return tuple([*kinds, *topics][:_TAGS]), tuple(entities[:_ENTITIES])
 
 
 def _topics(text: str, forms: dict[str, dict[str, int]]) -> dict[str, None]:

@@ -124,22 +124,13 @@ class Metrics(Brief):
     @property
     def dirty_share(self) -> float:
         """Return the share of the summaries whose text is out of date."""
-        return dirty_share(self.levels)
+        dirty = sum(min(level.nodes, level.dirty) for level in self.levels)
+        return dirty / self.nodes if self.nodes else 0.0
 
     @property
     def prefix_reuse(self) -> float | None:
         """Return the share of the contexts' tokens that were already in the one before."""
         return self.served.shared / self.served.tokens if self.served.tokens else None
-
-
-def dirty_share(sums: Iterable[NodeTally | LevelMetrics]) -> float:
-    """Return the share of the summaries whose text is out of date."""
-    counted = [
-        (level.nodes if isinstance(level, LevelMetrics) else level.count, level.dirty)
-        for level in sums
-    ]
-    nodes = sum(count for count, _ in counted)
-    return sum(min(count, marked) for count, marked in counted) / nodes if nodes else 0.0
 
 
 def level_metrics(tallies: Iterable[NodeTally]) -> tuple[LevelMetrics, ...]:

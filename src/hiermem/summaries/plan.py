@@ -20,18 +20,25 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.errors import ConfigError
+from hiermem.needs import existing_session
 from hiermem.prompts.template import Length, PromptTemplate
 from hiermem.summaries.assess import MOST_ANCHORS, Draft
 from hiermem.summaries.inputs import Inputs, Labels, note_overlap, of_inputs, rebase, word_for_word
 from hiermem.text import facts, units
 from hiermem.text.measure import VERBATIM, input_hash, output_hash, strategy_hash
 from hiermem.tree import status
+from hiermem.tree.fold import SessionState
 from hiermem.tree.levels import weigh
 from hiermem.types import Node, Revision
-from hiermem.types.transaction import Attempt
+from hiermem.types.transaction import Attempt, Batch, Changes, Deciding, NeedLevel
 
+_NO_LENGTH: Final = Length(0, 0)
+#: Nodes read together.
+_PAGE: Final = 512
 #: Inputs are not cut into smaller pieces than this, which would say nothing one by one.
 _LEAST_ROOM: Final = 64
+#: More tokens than this are not copied word for word where a node weighs less.
+_SMALL: Final = 200
 #: A window, in tokens, with which most records are read in one request.
 _GOOD_WINDOW: Final = 8_192
 #: The hard limit of an answer, as a multiple of the requested length.
@@ -94,9 +101,17 @@ def level_plan(
     )
 
 
+def is_copied(node: Node, tokens: int) -> bool:
+    """Return whether a node's text is its inputs, of so many tokens, word for word.
+
+    After an edit a node may weigh little while the texts below it are still the longer ones (P8).
+    """
+    return node.verbatim and tokens <= max(node.input_tokens, _SMALL)
+
+
 def node_hash(node: Node, inputs: Inputs, strategy: str) -> str:
     """Return the present input hash of ``node``, made by ``strategy``."""
-    return made_hash(node.level, VERBATIM if node.verbatim else strategy, inputs)
+    return made_hash(node.level, VERBATIM if is_copied(node, inputs.tokens) else strategy, inputs)
 
 
 def made_hash(level: int, strategy: str, inputs: Inputs) -> str:
@@ -137,7 +152,7 @@ def lengths(node: Node, tokens: int, config: HierarchyConfig) -> Length:
     limit leaves a short text room for its headings.
     """
     level, most = config.level(node.level), tokens - (tokens > config.verbatim_tokens)
-    target = int(_OF_ALLOTTED.get(level.style, 1.0) * _allotted(node, config))
+    target = int(_OF_ALLOTTED.get(level.style, 1.0) * _allotted(node, tokens, config))
     if node.children and most < tokens:
         target = min(target, int(max(_MOST_OF_TEXTS, level.target_ratio) * tokens))
     target = max(1, min(target, most))
@@ -145,15 +160,17 @@ def lengths(node: Node, tokens: int, config: HierarchyConfig) -> Length:
     return Length(target, max(1, min(limit, most)))
 
 
-def _allotted(node: Node, config: HierarchyConfig) -> int:
-    """Return the tokens that ``config`` allots to a node.
+def _allotted(node: Node, tokens: int, config: HierarchyConfig) -> int:
+    """Return the tokens that ``config`` allots to a node with inputs of ``tokens``.
 
     They are those it was sealed with, unless the ratio changed since then. A new text takes the new
     ratio, while the weight of the node in the structure does not change.
     """
+    if node.verbatim and not is_copied(node, tokens):
+        return int(config.level(node.level).target_ratio * tokens)
     if node.verbatim or node.unit != config.unit:
         return node.allotted_tokens
-    allotted = weigh(config.level(node.level), node.input_size, verbatim=False)
+    allotted = weigh(config.level(node.level), node.input_size)
     if allotted == node.allotted:
         return node.allotted_tokens
     return max(1, node.input_tokens * allotted // max(1, node.input_size))
@@ -256,14 +273,8 @@ class Outcome:
     @property
     def clears_parent(self) -> bool:
         """Return whether a flag of this node was cleared, so that its parent's may be obsolete."""
-        after = self.after
-        return (
-            self.node.dirty
-            and not self.changes_parent
-            and after is not None
-            and after.status == "active"
-            and not after.dirty
-        )
+        after, may_clear = self.after, self.node.dirty and not self.changes_parent
+        return may_clear and after is not None and after.status == "active" and not after.dirty
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +282,8 @@ class NodeTask:
     """A node to be made, with its inputs and its serving text.
 
     ``clean``: the serving text was made from these inputs. ``flagged``: an edit changed the
-    messages below a child's text.
+    messages below a child's text. ``wanted`` is the present input hash, ``length`` is to be asked
+    for; a copy has neither. ``overlap`` is the configured one.
     """
 
     node: Node
@@ -279,11 +291,9 @@ class NodeTask:
     serving: Revision | None = None
     clean: bool = False
     flagged: bool = False
-
-    @property
-    def generating(self) -> Node:
-        """Return the node in status ``generating``."""
-        return status.generate(status.reset(self.node))
+    wanted: str = ""
+    length: Length = _NO_LENGTH
+    overlap: int = 0
 
 
 def is_right(task: NodeTask) -> bool:
@@ -298,51 +308,47 @@ def clean(task: NodeTask) -> Outcome:
 
 
 def serve(
-    task: NodeTask,
-    kind: OutcomeKind,
-    revision: Revision,
-    *,
-    overlap: int,
-    generating: Node | None = None,
+    task: NodeTask, kind: OutcomeKind, revision: Revision, tried: Node | None = None
 ) -> Outcome:
-    """Return the outcome that makes ``revision`` serve; ``overlap`` is the configured one."""
+    """Return the outcome that makes ``revision`` serve; ``tried`` has the failed attempts."""
     serving = task.serving
     revision = note_overlap(
         revision,
         task.inputs,
-        size=overlap,
+        size=task.overlap,
         verbatim=revision.strategy == VERBATIM,
         before=serving,
     )
     return Outcome(
         kind,
         task.node,
-        status.succeed(generating or task.generating, revision, flagged=task.flagged),
+        status.succeed(tried or task.node, revision, flagged=task.flagged),
         revision,
         inputs=task.inputs.serving,
         changes_parent=serving is not None and serving.output_hash != revision.output_hash,
     )
 
 
-def go_without(
-    task: NodeTask, generating: Node, error: str, *, stand_in_is_due: bool
-) -> Outcome | None:
-    """Return the outcome of a node for which no text resulted; None if a stand-in is to be made."""
+def go_without(task: NodeTask, tried: Node, *, stand_in_is_due: bool) -> Outcome | None:
+    """Return the outcome of a node for which no text resulted; None if a stand-in is to be made.
+
+    ``tried`` is the node with its failed attempts.
+    """
     node = task.node
     if node.degraded and node.revision and not node.dirty:
-        return Outcome("kept", node, status.keep(generating, error=error))
+        return Outcome("kept", node, replace(tried, status="active"))
     if not stand_in_is_due:
-        return failed(node, generating, error)
+        return failed(node, tried)
     if task.clean and node.forced:
-        after = status.keep_previous(generating, error=error, flagged=task.flagged)
-        return Outcome("failed", node, after)
+        # The inputs of the text did not change, so it is as true as before (P7).
+        kept = replace(tried, status="active", attempts=0)
+        return Outcome("failed", node, status.clean(kept, flagged=task.flagged))
     return None
 
 
-def failed(node: Node, generating: Node, error: str) -> Outcome:
+def failed(node: Node, tried: Node) -> Outcome:
     """Return the outcome of a node that has no fit text."""
-    after = status.fail(generating, error=error, attempts=generating.attempts)
-    return Outcome("failed", node, after)
+    return Outcome("failed", node, replace(tried, status="failed"))
 
 
 def copy(
@@ -384,35 +390,58 @@ def revision_of(
     draft: Draft,
     labels: Labels,
     how: LevelPlan,
-    length: Length | None = None,
     *,
     now: datetime,
     degraded: bool = False,
 ) -> Revision:
-    """Return the revision of an accepted draft; ``length`` is the requested one."""
-    node, anchors = task.node, draft.anchors
+    """Return the revision of an accepted draft."""
+    node, anchors, (tags, entities) = task.node, draft.anchors, labels
     return Revision(
         node_id=node.id,
         number=node.revision + 1,
         text=draft.text,
         tokens=draft.tokens,
         input_hash=made_hash(node.level, how.strategy, task.inputs),
-        output_hash=output_hash(
-            text=draft.text, anchors=anchors, tags=labels.tags, entities=labels.entities
-        ),
+        output_hash=output_hash(text=draft.text, anchors=anchors, tags=tags, entities=entities),
         strategy=how.strategy,
         style=how.style,
         model=draft.model or how.model,
         created_at=now,
         provenance=units.pack(draft.units) if draft.units else "",
         anchors=anchors,
-        tags=labels.tags,
-        entities=labels.entities,
+        tags=tags,
+        entities=entities,
         fidelity=draft.fidelity,
         unsupported=draft.unsupported,
         trust=task.inputs.trust,
         degraded=degraded,
         extras={"base": node.span.start}
-        | ({"target": length.target} if length else {})
+        | ({"target": task.length.target} if task.wanted else {})
         | ({"shortened": True} if draft.shortened else {}),
     )
+
+
+def recompress(
+    session_id: str, *, level: int, span: tuple[int, int] | None, now: datetime
+) -> Deciding[tuple[str, ...]]:
+    """Request new texts for the made nodes of ``level`` over the messages of ``span``, or for all.
+
+    Returns their ids. A node without a text will be made anyway. Raises NotFoundError.
+    """
+    record = yield from existing_session(session_id)
+    start, stop = (0, record.messages) if span is None else span
+    count = SessionState.from_json(record.state).next_ordinal(level) if start < stop else 0
+    marked: list[Node] = []
+    for first in range(0, count, _PAGE):
+        page: list[Node] = yield session_id, NeedLevel(level, first, min(count, first + _PAGE))
+        marked += [
+            replace(status.force(node, now=now), version=node.version + 1)
+            for node in page
+            if node.revision and node.span.start < stop and start < node.span.stop
+        ]
+    ids = tuple(node.id for node in marked)
+    if not marked:
+        return Batch(ids)
+    after = replace(record, version=record.version + 1)
+    changes: Changes[None] = Changes(None, session=after, nodes=tuple(marked))
+    return Batch(ids, ((session_id, changes),))

@@ -1,7 +1,7 @@
-"""Tools for adapter authors: conformance suites, strategies, faults and fakes.
+"""Tools for adapter authors: conformance suites, faults and fakes.
 
-Nothing else in the library imports this package, and only this package imports pytest and
-Hypothesis (``pip install "hiermem-memory[testing]"``).
+Nothing else in the library imports this package, and only this package imports pytest
+(``pip install "hiermem-memory[testing]"``).
 
 A store author's test file, whole::
 

@@ -16,7 +16,9 @@ from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeAlias, cast
 
 from hiermem.errors import StoreError
-from hiermem.protocols import Store, TenantStore, TreeStore
+from hiermem.protocols import TenantStore, TreeStore
+from hiermem.records.run import records_of
+from hiermem.records.store import StoreLike
 from hiermem.types.transaction import DueSession
 
 __all__ = ["OPERATIONS", "SITES", "DiedError", "Fault", "FaultPlan", "FaultyStore"]
@@ -82,16 +84,14 @@ class FaultPlan:
             raise DiedError(site)
         if fault == "busy":
             raise StoreError(f"a planned fault: busy at {site}", retryable=True)
-        error = StoreError(f"a planned fault at {site}")
-        error.committed = None if after else False
-        raise error
+        raise StoreError(f"a planned fault at {site}", committed=None if after else False)
 
 
 class FaultyStore:
     """Wraps ``store`` so that its handles meet the faults of ``plan``."""
 
-    def __init__(self, store: Store, plan: FaultPlan) -> None:
-        self._store = store
+    def __init__(self, store: StoreLike, plan: FaultPlan) -> None:
+        self._store = records_of(store)
         self.plan = plan
 
     @property

@@ -74,28 +74,13 @@ class ScriptedLLM:
         keep: int = 1000,
         script: Callable[[LLMRequest], str | LLMResponse | None] | None = None,
     ) -> None:
-        self._name, self._latency, self._remote = name, latency, remote
-        self._window, self._keep, self._script = context_window, keep, script
+        self.name, self.context_window, self.remote = name, context_window, remote
+        self._latency, self._keep, self._script = latency, keep, script
         self.calls = 0
         self.in_flight = 0
         self.peak = 0
         self.input_tokens = 0
         self.requests: list[LLMRequest] = []
-
-    @property
-    def name(self) -> str:
-        """Return the name that it was made with."""
-        return self._name
-
-    @property
-    def context_window(self) -> int | None:
-        """Return the window that it was made with."""
-        return self._window
-
-    @property
-    def remote(self) -> bool:
-        """Return the value that it was made with."""
-        return self._remote
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Answer ``request`` after the latency.
@@ -121,13 +106,13 @@ class ScriptedLLM:
         count = request.counter.count
         prompt = request_tokens(request.messages, count)
         self.input_tokens += prompt
-        if self._window is not None and prompt + request.max_tokens > self._window:
+        if self.context_window is not None and prompt + request.max_tokens > self.context_window:
             raise ModelError("the request does not fit the window", charged=False, kind="overflow")
         scripted = self._script(request) if self._script else None
         if isinstance(scripted, LLMResponse):
             return scripted
         text = scripted if scripted is not None else write(request)
-        return LLMResponse(text, Usage(prompt, count(text)), model=self._name)
+        return LLMResponse(text, Usage(prompt, count(text)), model=self.name)
 
 
 _CALL: Final = re.compile(r"\w+\(\{[^)]*\}\)")
@@ -138,20 +123,13 @@ def write(request: LLMRequest) -> str:
 
     To an extraction or a consolidation it is the answer of the offline default.
     """
+    most, count = request.max_tokens, request.counter.count
     if request.task == "extract":
-        found = graph.extract(
-            request.inputs, max_tokens=request.max_tokens, count=request.counter.count
-        )
-        return graph.write(found)
+        return graph.write(graph.extract(request.inputs, max_tokens=most, count=count))
     if request.bank is not None:
-        answer = offline.consolidate(
-            request.bank, max_tokens=request.max_tokens, count=request.counter.count
-        )
-        return offline.write(answer)
+        return offline.write(offline.consolidate(request.bank, max_tokens=most, count=count))
     system = request.messages[0].content if request.messages else ""
-    return _summary(
-        system, request.inputs, request.target_tokens, request.max_tokens, request.counter.count
-    )
+    return _summary(system, request.inputs, request.target_tokens, most, count)
 
 
 @lru_cache(maxsize=256)
@@ -183,9 +161,8 @@ def _summary(
         chosen = salience.select(pieces, room, count)
         for unit in chosen.units:
             line = _reported(unit)
-            if count("\n".join([*lines, line])) > (
-                budget if lines[len(required) :] else max_tokens
-            ):
+            most = budget if lines[len(required) :] else max_tokens
+            if count("\n".join([*lines, line])) > most:
                 break
             lines.append(line)
     text = "\n".join(lines)

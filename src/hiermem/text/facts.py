@@ -244,10 +244,10 @@ def _day(written: str) -> int | None:
         return None
 
 
-def _key(number: str) -> str:
+def digits(number: str) -> str:
     """Return the digits of a number without separators, leading zeros and thousands.
 
-    >>> [_key(each) for each in ("25.000", "120 000", "12", "2,5", "十五万")]
+    >>> [digits(each) for each in ("25.000", "120 000", "12", "2,5", "十五万")]
     ['25', '12', '12', '25', '十五万']
     """
     digits = number if number.isdecimal() else "".join(filter(str.isdecimal, number))
@@ -261,7 +261,7 @@ def _numbers(text: str) -> dict[str, str]:
     for match in _NUMBER.finditer(_ISO_DATE.sub(" ", text)):
         written = match.group()
         if not (written.isdecimal() and len(written) < 9 and int(written) < _LEAST_CLAIM):
-            stated.setdefault(_key(written), written)
+            stated.setdefault(digits(written), written)
     return stated
 
 
@@ -269,7 +269,7 @@ def _keys(text: str) -> frozenset[str]:
     """Return the keys of the numbers and ISO dates of ``text``, and of the dates' parts."""
     keys = _numbers(text).keys()
     parts = (part for key in keys if _ISO_DATE.fullmatch(key) for part in key.split("-"))
-    return frozenset(keys | set(map(_key, parts)))
+    return frozenset(keys | set(map(digits, parts)))
 
 
 def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
@@ -326,7 +326,7 @@ def _read_token(match: re.Match[str]) -> _Anchor | None:
         return None
     bare = token.strip("$€£¥#%")
     if _NUMBER.fullmatch(bare):
-        return _Anchor(token, 4.0, _key(bare)) if len(token) > 1 else None
+        return _Anchor(token, 4.0, digits(bare)) if len(token) > 1 else None
     core = token.replace("'", "").replace("’", "")
     if "/" in token:
         stretches = token.count("/") > 1 or token[0] in "/.~" or "." in token.rsplit("/", 1)[-1]

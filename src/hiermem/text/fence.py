@@ -27,7 +27,6 @@ import hmac
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from unicodedata import category, normalize
 
@@ -110,16 +109,6 @@ _MARK = re.compile(
     rf"\[\[(?:hiermem (?P<open>{_NAME})(?: [a-z_]{{1,32}}+={_NAME})*+\]\]\r?\n"
     rf"|/hiermem (?P<seal>[0-9]{{{_DIGITS}}})\]\])"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """A verified fence: its range in the text, its name, and its original body."""
-
-    start: int
-    end: int
-    name: str
-    body: str
 
 
 def tenant_key(secret: bytes, tenant: str) -> bytes:
@@ -266,19 +255,14 @@ def _written(value: str) -> str:
 
 
 def find(text: str, *, key: bytes) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of verified fences in ``text``, in order, in any surroundings."""
-    return tuple((found.start, found.end) for found in read(text, key=key))
-
-
-def read(text: str, *, key: bytes) -> tuple[Fence, ...]:
-    """Return the verified fences in ``text``, in order.
+    """Return the ranges of verified fences in ``text``, in order, in any surroundings.
 
     A mark inside a real body is escaped, so a fence runs from an opening mark to the very next
     mark, which must close it: each character is hashed once at most.
     """
     if "[[/hiermem " not in text:
         return ()
-    found: list[Fence] = []
+    found: list[tuple[int, int]] = []
     opening: re.Match[str] | None = None
     for mark in _MARK.finditer(text):
         if mark["open"] is not None:
@@ -287,14 +271,7 @@ def read(text: str, *, key: bytes) -> tuple[Fence, ...]:
         if opening is not None:
             sealed = text[opening.start() : mark.start("seal")]
             if hmac.compare_digest(_seal(sealed, key), mark["seal"]):
-                inner = text[opening.end() : mark.start()]
-                # A client that rewrites one line end rewrites them all.
-                inner = inner.removesuffix("\r\n" if opening.group().endswith("\r\n") else "\n")
-                label = opening["open"]
-                # What ``_quote`` wrote is JSON, because the seal has been verified.
-                name = str(json.loads(label)) if label.startswith('"') else label
-                begin = _with_notice(text, opening.start())
-                found.append(Fence(begin, mark.end(), name, unescape(inner)))
+                found.append((_with_notice(text, opening.start()), mark.end()))
         opening = None
     return tuple(found)
 

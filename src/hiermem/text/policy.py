@@ -22,6 +22,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.data import word_lists
@@ -179,22 +180,13 @@ def _read(word: str) -> tuple[str, int, int] | None:
     return stem(lower.removesuffix("'s")), PLAIN, ANCHOR if word[0].isupper() else PLAIN
 
 
-class _Readings(dict[str, tuple[str, int, int] | None]):
-    """The readings of words of letters alone, which a language repeats in every text.
-
-    No number, path or identifier of a conversation stays in memory in it.
-    """
-
-    def __missing__(self, word: str) -> tuple[str, int, int] | None:
-        found = _read(word)
-        if word.isalpha() and len(word) <= _LONGEST_KEPT:
-            if len(self) >= _MOST_KEPT:
-                self.clear()
-            self[word] = found
-        return found
+#: The readings of words of letters alone, which a language repeats in every text. No number, path
+#: or identifier of a conversation stays in memory in it.
+_kept: Final = lru_cache(_MOST_KEPT)(_read)
 
 
-_readings: Final = _Readings()
+def _reading(word: str) -> tuple[str, int, int] | None:
+    return _kept(word) if word.isalpha() and len(word) <= _LONGEST_KEPT else _read(word)
 
 
 def terms_of(text: str) -> dict[str, int]:
@@ -209,7 +201,7 @@ def terms_of(text: str) -> dict[str, int]:
             for at in range(max(1, len(run) - 1)):
                 found[run[at : at + 2]] = PLAIN
         text = _UNSPACED_RUN.sub(" ", text)
-    readings = list(map(_readings.__getitem__, _words(text)))
+    readings = list(map(_reading, _words(text)))
     if readings and (first := readings[0]) is not None:
         term, kind, _ = first
         readings[0] = term, kind, kind

@@ -114,13 +114,6 @@ _JSON: Final = re.compile(r"(?:```(?:json)?\s*)?(\{.*\})(?:\s*```)?", re.DOTALL 
 _ASIDE: Final = re.compile(r"\s*(?:(?:>[^\n]*\n)+|([*_])(?!\1)[^\n]*[^*_\n]\1\n)\s*(?=\S)")
 
 
-class AnswerParts(NamedTuple):
-    """The places of an answer in a text, and whether reasoning behind them has no end."""
-
-    places: list[tuple[int, int]]
-    is_unclosed: bool
-
-
 class _Mark(NamedTuple):
     """A mark of reasoning. The kind of a fence is its characters; a longer one closes it, too."""
 
@@ -183,7 +176,7 @@ def text_of(answer: str) -> str:
 
 def holds_reasoning(text: str, *, spoken: bool = False) -> bool:
     """Return whether an answer without its closed reasoning still has some, or has a channel."""
-    return answer_parts(text, spoken=spoken).is_unclosed or (
+    return answer_parts(text, spoken=spoken)[1] or (
         not spoken and _CHANNEL.search(text) is not None
     )
 
@@ -193,8 +186,11 @@ def speaks_of_marks(text: str) -> bool:
     return any(mark.kind in _INLINE for mark in _marks(text)) or bool(_CHANNEL.search(text))
 
 
-def answer_parts(text: str, *, spoken: bool = False) -> AnswerParts:
-    """Return the places of ``text`` that are neither reasoning nor marks of turns."""
+def answer_parts(text: str, *, spoken: bool = False) -> tuple[list[tuple[int, int]], bool]:
+    """Return the places of ``text`` that are neither reasoning nor marks of turns.
+
+    Returns also whether reasoning behind them has no end.
+    """
     begin, end = _turn(text)
     first = begin + len(text[begin:]) - len(text[begin:].lstrip(_EDGE))
     marks = [mark for mark in _marks(text) if begin <= mark.start < end and not mark.is_quoted]
@@ -223,7 +219,7 @@ def answer_parts(text: str, *, spoken: bool = False) -> AnswerParts:
     rest = (begin, end if opening is None else opening.start)
     if opening is not None and spoken and (opening.start > first or _goes_on(text, opening)):
         rest, opening = (begin, end), None
-    return AnswerParts([*places, rest], is_unclosed=opening is not None)
+    return [*places, rest], opening is not None
 
 
 def _marks(text: str) -> Iterator[_Mark]:

@@ -8,13 +8,12 @@ the limit. All of it is linear in the text. Clusters are those of Unicode's UAX 
 knows them.
 
 An excerpt, such as of a tool's output, holds the beginning, the end, and of the lines between them
-those that differ from the rest: lines that tell of a failure first, then those with a figure far
-outside of its column, then those whose words are rare in the text. Lines of one shape (equal but
-for figures and long identifiers) stand once, with their number; the room that is left, if it is to
-be ``filled``, goes to more of them, in turn from the beginning, from the end and evenly from
-between. ``GAP`` stands on a line of its own wherever something is left out. The same text, limit
-and counter always give the same excerpt. Time grows with the length of the text; tokens are counted
-of chosen lines only.
+those that differ from the rest: lines that tell of a failure first, then those whose words are rare
+in the text. Lines of one shape (equal but for figures and long identifiers) stand once, with their
+number; the room that is left, if it is to be ``filled``, goes to more of them, in turn from the
+beginning, from the end and evenly from between. ``GAP`` stands on a line of its own wherever
+something is left out. The same text, limit and counter always give the same excerpt. Time grows
+with the length of the text; tokens are counted of chosen lines only.
 """
 
 from __future__ import annotations
@@ -314,12 +313,6 @@ _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _ANY_WORD: Final = re.compile(r"\w")
 #: Ends of the records of a text without lines: JSON, a list of values.
 _RECORD_END: Final = re.compile(r"(?<=[\]}])[,;]\s*")
-#: A table has so many rows of one form, or more. A figure in it is far out if it lies beyond its
-#: column's quartiles by three times their distance (Tukey 1977), as at most one row in 20 does.
-_ROWS: Final = 20
-_FAR: Final = 3
-_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
-_TEXT: Final = re.compile(r"[^\W\d_]+(?:[ _'&-]+[^\W\d_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,36 +397,6 @@ def _pieces(line: str) -> Iterator[str]:
         start = end
 
 
-def _far_out(lines: Sequence[_Line]) -> list[_Line]:
-    """Return the rows of tables in which a figure is far out of its column, the farthest first."""
-    forms: dict[str, str] = {}
-    tables: dict[tuple[str, int], list[tuple[_Line, list[str]]]] = {}
-    for line in lines:
-        if line.listed or line.text == line.shape:
-            continue
-        if line.shape not in forms:
-            forms[line.shape] = _TEXT.sub("a", line.shape)
-        figures = _NUMBER.findall(line.text)
-        tables.setdefault((forms[line.shape], len(figures)), []).append((line, figures))
-    distances: dict[int, float] = {}
-    for rows in tables.values():
-        if len(rows) < _ROWS:
-            continue
-        for column in zip(*(map(float, figures) for _, figures in rows), strict=True):
-            ordered = sorted(column)
-            low, high = ordered[len(rows) // 4], ordered[-1 - len(rows) // 4]
-            spread = high - low or 1.0
-            beyond = {
-                row.place: max(low - figure, figure - high) / spread
-                for (row, _), figure in zip(rows, column, strict=True)
-                if max(low - figure, figure - high) > _FAR * spread
-            }
-            if len(beyond) * _ROWS <= len(rows):
-                for place, distance in beyond.items():
-                    distances[place] = max(distance, distances.get(place, 0.0))
-    return sorted((lines[place] for place in distances), key=lambda row: -distances[row.place])
-
-
 def _evenly(number: int) -> Iterator[int]:
     """Yield the numbers from 0 up to ``number`` so that the first n of them lie about evenly."""
     step = 1 << number.bit_length()
@@ -467,13 +430,10 @@ class _Choice:
         self._take(last)
         self._take_run(self._lines[1:], round(self._limit * _HEAD))
         self._take_run(self._lines[-2:0:-1], round(self._limit * _TAIL))
-        failures, others = self._by_weight()
-        far = _far_out(self._lines)
-        for lines, again in ((failures, False), (far, True), (others, False)):
-            for line in lines:
-                if self._left <= _FRAME:
-                    break
-                self._take(line, again=again)
+        for line in self._by_weight():
+            if self._left <= _FRAME:
+                break
+            self._take(line)
         if filled:
             self._fill()
         out: list[str] = []
@@ -534,8 +494,8 @@ class _Choice:
         self._shapes.add(line.shape)
         return True
 
-    def _by_weight(self) -> tuple[list[_Line], list[_Line]]:
-        """Return one line of each shape: those of failures, and the others; rare words first."""
+    def _by_weight(self) -> list[_Line]:
+        """Return one line of each shape, those of failures before the others, rare words first."""
         number = len(self._lines)
         single = list({line.shape: line for line in reversed(self._lines)}.values())
         words = {line.place: set(_WORD.findall(line.text.lower())) for line in single}
@@ -543,13 +503,9 @@ class _Choice:
         for line in self._lines:
             frequency.update(words.get(line.place) or set(_WORD.findall(line.text.lower())))
 
-        def weight(line: _Line) -> tuple[float, int]:
+        def weight(line: _Line) -> tuple[bool, float, int]:
+            fails = not line.listed and _FAILURE.search(line.text) is not None
             rare = sum(log((1 + number) / frequency[word]) for word in words[line.place])
-            return -rare / (_FRAME + len(words[line.place])), line.place
+            return not fails, -rare / (_FRAME + len(words[line.place])), line.place
 
-        single.sort(key=weight)
-        fails = {line.place for line in single if not line.listed and _FAILURE.search(line.text)}
-        return (
-            [line for line in single if line.place in fails],
-            [line for line in single if line.place not in fails],
-        )
+        return sorted(single, key=weight)

@@ -28,7 +28,6 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any, Final
 from zlib import crc32
 
@@ -104,8 +103,6 @@ _BY_SCRIPT: Final = (
 _HA: Final = re.compile("\u0647$")
 #: A longer run of letters is no word.
 _LONGEST: Final = 40
-#: Two bytes for the version of the stemmers: what holds other stems is made again.
-STEMS: Final = crc32(version("snowballstemmer").encode()).to_bytes(4, "big")[:2]
 
 
 def is_scripted(language: str) -> bool:

@@ -21,7 +21,9 @@ from itertools import takewhile
 from typing import Final
 
 from hiermem.data import words_of_languages
+from hiermem.text import language
 from hiermem.text.policy import either
+from hiermem.text.terms import FIRST_PERSON, words
 from hiermem.types import Message
 from hiermem.types.message import TextPart
 
@@ -50,23 +52,35 @@ _REMARK: Final = 80
 _HEADLINE: Final = 40
 #: A longer paragraph is a document even if it speaks of the user.
 _DOCUMENT: Final = 1_200
-#: A line that begins so is no prose: a quotation, a list, markup, code, a prompt, a time.
+#: A line that begins so is no prose: a quotation, a list, markup, code, a prompt, a time, a log.
 _MARKED: Final = re.compile(
-    r"[^\S\n]{4}| *\t|\s{0,3}(?:[>|#<\[{}()$%@/\\+=~`^_*\u2022\u00b7\u25aa\u2013\u2014&;:-]"
-    r"|(?:\d+[.)]|[a-z]\))(?:\s|$)|\d{1,4}[-:./]\d\d|\w+@[\w.-]+[:~$]|PS [A-Z]:|[A-Za-z]:[\\/])"
+    r"[^\S\n]{4}| *\t|['!]\s|[A-Z][A-Z ,.]+\([A-Za-z]+\) ?[\u2013\u2014-]"
+    r"|\s{0,3}(?:[>|#<\[{}()$%@/\\+=~`^_*\u2022\u00b7\u25aa\u2013\u2014&;:\u00a7\u00ab\u00bb\uff1e\u2605-]"
+    r"|(?:\d+[.)]|\d+(?:\.\d+)+(?= [A-Z])|[a-z]\)|[A-Z][.)]|i\.)(?:\s|$)|\d{1,4}[-:./]\d\d"
+    r"|\w+@[\w.-]+[:~$]|\w+ ?>+ |PS [A-Z]:|[A-Za-z]:[\\/]|(?:\w+ )?[A-Z_]+=|\w+ ?=[\s\"'\w]"
+    r"|(?:npm )?(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERR(?:OR)?|FATAL)\b|[DEFIW]\d{4} |[^\s;]+;\S"
+    r"|(?:[A-Z][a-z]{2} +){1,2}\d+ [\d:]{8}|[^\s:]+:\d+:|[^\s|]+ +[|\u2192] )"
 )
 _ITEM: Final = re.compile(r" {0,3}(?:[-*\u2022\u2013+]|\(?\d{1,2}[.)])\s+(?=\S)")
+_FENCED: Final = re.compile(r"(?<![`~])(`{3,}+|~{3,}+).*?\1[`~]*", re.DOTALL)
+_SPEAKERS: Final = re.compile(r"[A-Z]\w+ [\u2013\u2014-] [^\n]*\n[A-Z]\w+ [\u2013\u2014-] ")
 #: What stands inside a line where its own words end.
-_ENDS: Final = re.compile(r"\[\[|```|~~~|</?[A-Za-z]")
+_ENDS: Final = re.compile(r"\[\[|```|~~~|/\*|</?[A-Za-z]")
+#: Quotation marks, each with those that may close it; behind a digit they are inches.
+_QUOTES: Final = '“” „“” ”” «» »« \u2039\u203a \u201a\u2018\u2019 `` "" \uff02\uff02 ❝❞ 〝〞〟'
 _QUOTED: Final = re.compile(
-    r'(?<!\d)"[^"]*(?:"|$)|“[^”]*(?:”|$)|„[^“”]*(?:[“”]|$)|«[^»]*(?:»|$)|\u2039[^\u203a]*\u203a'
-    r"|「[^」]*(?:」|$)|『[^』]*(?:』|$)|《[^》]*(?:》|$)|`[^`]*(?:`|$)"
-    r"|(?<!\w)['\u2018](?=\w)[^'\u2019]*['\u2019](?!\w)"
+    "|".join(
+        rf"(?<!\d){each[0]}[^{each[1:]}]*(?:[{each[1:]}]|$)"
+        for each in (*_QUOTES.split(), "「」", "『』", "《》", "〈〉", "【】")
+    )
+    + r"|(?<!\w)['\u2018](?=\w)(?:[^'\u2019]|(?<=\w)['\u2019](?=\w))*['\u2019](?!\w)"
 )
 _STOPS: Final = r".!?:\u3002\uff01\uff1f\uff1a\u061f"
 _SENTENCE: Final = re.compile(rf"[^{_STOPS}]+(?:[.!?:](?=[\w/\\])[^{_STOPS}]*)*[{_STOPS}]*")
 #: The most words of a title in quotes, all of which but small ones are capitalised.
 _TITLE_WORDS: Final = 6
+#: The longest title with its marks, where no blanks part words.
+_NAME: Final = 10
 _NAMING: Final = re.compile(r"\w{4,}")
 _QUESTION: Final = ("?", "\uff1f", "\u061f")
 _COLON: Final = (":", "\uff1a")
@@ -104,14 +118,9 @@ def wishes_in(message: Message) -> tuple[str, ...]:
     """
     if message.role != "user":
         return ()
-    content = message.content
-    parts = [content] if isinstance(content, str) else _texts(content)
+    parts = _texts(message) or [""]
     # Nothing else of a text is looked at.
-    return (
-        _between(parts[0][: 2 * _PARAGRAPH], parts[-1][-_PARAGRAPH:], len(parts[-1]))
-        if parts
-        else ()
-    )
+    return _between(parts[0][: 2 * _PARAGRAPH], parts[-1][-_PARAGRAPH:], len(parts[-1]))
 
 
 # A context reads the wishes that it shows anew each time.
@@ -123,9 +132,9 @@ def _between(beginning: str, end: str, length: int) -> tuple[str, ...]:
     # Nearly all messages end here.
     if not _has_cue(_plain(paragraph)):
         return ()
-    found = [_shortened(wish) for wish in _read(lines)][:_MOST]
-    is_letter = _pattern("letter").match(paragraph) or _pattern("signed").search(paragraph)
-    is_foreign = not found or is_letter or _is_judged(end, length, found[-1])
+    found = [_shortened(" ".join(wish.split())) for wish in _read(lines)][:_MOST]
+    is_attributed = _is_letter(paragraph) or end.rstrip(" \n.!").endswith(")")
+    is_foreign = not found or is_attributed or _is_judged(end, length, found[-1])
     return () if is_foreign else tuple(found)
 
 
@@ -143,83 +152,141 @@ def speaks_as(message: Message, person: str) -> bool:
     return message.role == "user" and message.name in (None, "", person)
 
 
-def own_words(message: Message, echoes: Iterable[tuple[int, int]] = ()) -> str:
+def own_words(
+    message: Message, echoes: Iterable[tuple[int, int]] = (), *, among_people: bool = False
+) -> str:
     """Return the words of a user's message that are the user's own: no quotation or pasted text.
 
-    Reading ends where ``wishes_in`` would end it for the sake of foreign words. ``echoes`` are the
-    stretches of the first text that hiermem rendered.
+    Reading ends where ``wishes_in`` would end it for the sake of foreign words. ``among_people``,
+    nobody asks about a text, so that a remark such as "Here's a picture" ends nothing. ``echoes``
+    are the stretches of the first text that hiermem rendered.
 
     >>> own_words(Message.user("I moved to Leeds. Is this a scam? From now on, I pay Bob."))
     'I moved to Leeds.'
     """
-    if message.role != "user":
-        return ""
-    content = message.content
-    parts = [content] if isinstance(content, str) else _texts(content)
-    text = parts[0] if parts else ""
+    text = next(iter(_texts(message)), "")
     for start, stop in echoes:
         text = text[:start] + "\0" * len(text[start:stop]) + text[stop:]
-    is_single = len(_SENTENCE.findall(_plain(text.strip()))) == 1
-    is_remark = len(_last_sentence(text)) <= _REMARK and _is_judged(text, len(text), "")
-    return "" if is_remark and not is_single else _own(text)
+    # What stands behind a block of code is read anew: it is about the code.
+    *pieces, last = _FENCED.split(text)[::2]
+    is_single = len(_SENTENCE.findall(_plain(last.strip()))) == 1
+    is_remark = len(_last_sentence(last)) <= _REMARK and _is_judged(last, len(last), "")
+    if not is_remark or is_single or among_people or _is_led(last.split("\n")[0]):
+        pieces.append(last)
+    read = partial(_own, is_greeting_fine=bool(message.name), among_people=among_people)
+    return _shortened("\n".join(filter(None, map(read, pieces))), most=2 * _PARAGRAPH)
 
 
 def _without_quoted(quoted: re.Match[str]) -> str:
-    """Return blanks for a quotation; a title of few words is a part of what is said."""
-    is_title = len(quoted[0]) <= _HEADLINE and len(quoted[0].split()) <= _TITLE_WORDS
-    is_title = is_title and all(not word[:1].islower() for word in _NAMING.findall(quoted[0]))
-    return quoted[0] if is_title else re.sub(r"[^\n]", " ", quoted[0])
+    """Return blanks for a quotation; a word, or a title of few, is a part of what is said."""
+    parts = quoted[0].split()
+    is_title = all(not word[:1].islower() for word in _NAMING.findall(quoted[0]))
+    is_said = len(parts) == 1 or (len(parts) <= _TITLE_WORDS and is_title)
+    longest = _NAME if _UNSPACED.search(quoted[0]) else _HEADLINE
+    return quoted[0] if is_said and len(quoted[0]) <= longest else _blank(quoted)
 
 
-def _own(text: str) -> str:
+def _blank(found: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", found[0])
+
+
+def _own(text: str, *, is_greeting_fine: bool, among_people: bool) -> str:
     """Return a text's own words, up to the first sign of other people's."""
     blank = _QUOTED.sub(_without_quoted, text.replace("\0", " "))
     lines, plain = text.split("\n"), blank.split("\n")
     own: list[str] = []
-    paragraph: list[str] = []
+    is_new = True
     for number, line in enumerate(lines):
         if not line.strip(" \0\r"):
-            paragraph = []
+            is_new = True
             continue
-        if not paragraph:
-            paragraph = list(takewhile(str.strip, lines[number:]))
-            opening = "\n".join(paragraph)
-            is_letter = _pattern("letter").match(opening) or _pattern("signed").search(opening)
-            if is_letter or len(opening) > _DOCUMENT:
-                break
+        if is_new and _is_foreign(lines[number:], is_greeting_fine=is_greeting_fine):
+            break
+        is_new = False
         item, end = _ITEM.match(line), _ENDS.search(line)
         if (_MARKED.match(line) and not item) or (item and not own):
             break
-        said, is_remark = _sentences_before(plain[number][: end.start() if end else None], lines)
+        plain_end = plain[number][: end.start() if end else None]
+        said, is_remark = _sentences_before(plain_end, lines, among_people=among_people)
         own.append(said)
-        is_title = len(line) <= _HEADLINE and line.rstrip()[-1:].isalnum() and len(lines) > 1
-        if is_remark or end or (number == 0 and is_title):
+        is_title = len(line) <= _HEADLINE and line.rstrip()[-1:].isalnum() and number == 0
+        is_greeting = _pattern("courtesy").fullmatch(_plain(line)) or len(lines) == 1
+        if is_remark or end or (is_title and not is_greeting):
             break
     return re.sub(r" {3,}", " … ", "\n".join(own)).strip()
 
 
-def _sentences_before(line: str, lines: Sequence[str]) -> tuple[str, bool]:
+def _is_letter(text: str) -> bool:
+    return bool(_pattern("letter").match(text) or _pattern("signed").search(text))
+
+
+def _is_led(sentence: str) -> bool:
+    """Return whether a sentence announces the user's own words, as "My plan:" does."""
+    plain = _plain(sentence)
+    begins = not (FIRST_PERSON - listed("whose")).isdisjoint(words(plain)[:1])
+    points = _pattern("reported").search(plain) or _pattern("task").search(plain)
+    is_own = begins and not points and not _pattern("about").search(plain)
+    return plain.rstrip().endswith(_COLON) and bool(is_own or _pattern("own lead").match(plain))
+
+
+def _is_foreign(lines: Sequence[str], *, is_greeting_fine: bool) -> bool:
+    """Return whether the paragraph that begins here is a letter or a document."""
+    prose = [*takewhile(lambda line: line.strip() and not _ENDS.match(line), lines)]
+    opening = "\n".join(prose)
+    is_document = len(opening) > _DOCUMENT and FIRST_PERSON.isdisjoint(words(opening[:_HEADLINE]))
+    if _is_led(lines[0]) or is_document or _SPEAKERS.match(opening):
+        return not _is_led(lines[0])
+    return not (is_greeting_fine and len(prose) == 1) and _is_letter(opening)
+
+
+def _sentences_before(line: str, lines: Sequence[str], *, among_people: bool) -> tuple[str, bool]:
     """Return the sentences of a line before a remark on a text, and if there is such a remark."""
     own = ""
     for part in _SENTENCE.finditer(line):
         plain = _plain(part[0])
-        reports = _pattern("reported").search(_pattern("self").sub("", plain))
-        is_remark = len(part[0].strip()) <= _REMARK and (_pattern("task").search(plain) or reports)
-        if is_remark and (len(lines) > 1 or part[0].strip() != line.strip()):
+        others = _pattern("self").sub(_blank, plain)
+        reports = _pattern("reported").search(others)
+        is_own_lead = _is_led(plain)
+        is_alone = len(lines) == 1 and part[0].strip() == line.strip()
+        remark = reports or _pattern("task").search(others)
+        is_remark = bool(remark) and len(part[0].strip()) <= _REMARK
+        if _pattern("fiction").match(plain) or _pattern("direct").search(others):
             return own, True
+        if remark and is_remark and not (is_alone or among_people or is_own_lead):
+            # "I use FastAPI, here is the log".
+            clause = others[: remark.start()].rpartition(",")[0]
+            is_own = not reports and not FIRST_PERSON.isdisjoint(words(clause))
+            return own + (part[0][: len(clause)] if is_own else ""), True
         own += part[0]
-        if plain.rstrip().endswith(_COLON):
+        is_lead = plain.rstrip().endswith(_COLON) and not is_own_lead
+        if is_lead and (
+            remark or not (among_people or _is_label(plain, line[part.end() :], lines))
+        ):
             return own, True
     return own, False
 
 
-def _texts(parts: Iterable[object]) -> list[str]:
+def _is_label(label: str, value: str, lines: Sequence[str]) -> bool:
+    """Return whether a sentence up to its colon names the short rest of a message of one line.
+
+    "My allergies: nuts and eggs" is said by the user; "Bob: I moved to Rome" is another's speech,
+    and so is "Mi jefe: vivo en Roma", where no pronoun shows it.
+    """
+    text = f"{label} {value}"
+    is_plain = language.guess(text) == "en" or words(label)[:1] in (["my"], ["our"])
+    is_plain |= any(map(str.isdigit, value)) and not _UNSPACED.search(text)
+    is_named = len(words(label)) > 1 and FIRST_PERSON.isdisjoint(words(value)) and is_plain
+    is_short = 0 < len(value.strip()) <= _REMARK and not value.rstrip().endswith(_QUESTION)
+    return len(lines) == 1 and is_named and is_short
+
+
+def _texts(message: Message) -> list[str]:
+    parts = [TextPart(message.content)] if isinstance(message.content, str) else message.content
     return [part.text for part in parts if isinstance(part, TextPart)]
 
 
-def _shortened(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else text[:_LONGEST].rsplit(" ", 1)[0] + " …"
+def _shortened(text: str, most: int = _LONGEST) -> str:
+    return text if len(text) <= most else text[:most].rsplit(" ", 1)[0] + " …"
 
 
 def _first_paragraph(text: str) -> list[str]:
@@ -272,14 +339,16 @@ def _is_judged(text: str, length: int, wish: str) -> bool:
     """Return whether the end of a text is a signature, or asks about what stands before it."""
     end, last = _BREAK.split(text.rstrip())[-1], _last_sentence(text)
     is_short = length <= len(wish) + len(last) + _BETWEEN
+    is_apart = bool(wish) or last == " ".join(text.rstrip().rpartition("\n")[2].split())
     signs = ["task", "reported", *(["about"] if is_short and wish not in last else [])]
-    asks = any(_pattern(sign).search(_plain(last)) for sign in signs)
+    signs += ["opinion", "fiction"] if is_apart else []
+    asks = any(_pattern(sign).search(_pattern("self").sub("", _plain(last))) for sign in signs)
     return bool(_pattern("signed").search(f"\n{end}") or (last not in wish and asks))
 
 
 def _plain(text: str) -> str:
     """Return the text in lower case with straight apostrophes, of the same length."""
-    lowered = text.lower() if text.isascii() else text.replace("İ", "I").lower()
+    lowered = text.replace("İ", "I").lower()
     return lowered.replace("\u2019", "'") if len(lowered) == len(text) else text
 
 
@@ -314,8 +383,8 @@ def _cue_words() -> tuple[Mapping[str, list[frozenset[str]]], frozenset[str]]:
     cues = {cue for name in listed("cues") for cue in listed(name)}
     unspaced = {cue for cue in cues if _UNSPACED.match(cue[-1])}
     found: dict[str, list[frozenset[str]]] = {}
-    for words in map(_WORD.findall, cues - unspaced):
-        found.setdefault(max(words, key=len), []).append(frozenset(words))
+    for parts in map(_WORD.findall, cues - unspaced):
+        found.setdefault(max(parts, key=len), []).append(frozenset(parts))
     return found, frozenset(unspaced)
 
 
@@ -365,6 +434,10 @@ def _sources() -> Mapping[str, str]:
         "opening": opening,
         "courtesy": rf"{opening}(?:{_any('courtesy')}[^\n\0]{{0,40}})?[^\w\0]*",
         "lead": rf"{opening}{_any('lead')}",
+        "task": rf"(?:{_any('task')}|^\W*(?:in|auf|en|op) {_any('tongue')}\W*$)",
+        "direct": rf"{_any('direct')} ?[,\uff0c]",
+        "own lead": rf"{opening}{_any('owned')}",
+        "fiction": rf"^{opening}{_any('fiction')}",
         "order": "|".join(
             re.sub("<([a-zA-Z]+)>", lambda part: pieces.get(part[1]) or _any(part[1]), form)
             for form in sorted(listed("form"))
@@ -375,7 +448,8 @@ def _sources() -> Mapping[str, str]:
         "letter": rf"(?i)\s*(?:{_any('greeting')}|{greeted}\s*(?:[,!:.-]|\n|$))",
         "signed": rf"(?im)\n\s*{_any('closing')}[^\n]{{0,40}}(?:\n[^\n]{{0,40}}){{0,2}}\Z"
         rf"|(?:[.!?\u3002,]\s+|\n\s*)(?:{_any('closing')}|{_any('named_closing')},?){name}\Z"
-        rf"|^\s*-- ?$|(?-i:\s[-\u2013\u2014]+ ?[A-Z]\w+(?: \w+)?(?:,[^\n.!?]{{0,60}})?{office}\W*\Z"
-        rf"|\n[A-Z]\w+(?: [A-Z]\w+)?{office}\Z)|\([^()\n]{{1,60}}\)\W*\Z"
+        rf"|^\s*-- ?$"
+        rf"|(?-i:\s[~\u2013\u2014-]+ ?[A-Z]\w+(?: \w+)?(?:,[^\n.!?]{{0,60}})?{office}\W*\Z"
+        rf"|\n[A-Z]\w+(?: [A-Z]\w+)?{office}\Z)|(?<!\w )\([^()\n]{{1,60}}\)[\s.!]*\Z"
         rf"|\s[-\u2013\u2014]+ ?{_any('whose')} [^\n.!?]{{1,40}}\W*\Z",
     }

@@ -98,13 +98,11 @@ def hull(spans: Iterable[Span]) -> Span:
     return Span(first.start, last.stop, first.start_char, last.stop_char)
 
 
-def weigh(level: LevelConfig, size: int, *, verbatim: bool) -> int:
+def weigh(level: LevelConfig, size: int) -> int:
     """Return the size allotted to a node of ``size``: ``min(input, clamp(ratio * input, …))``.
 
-    A node that is kept word for word is allotted its input; any other node at least one less (P8).
+    That is at least one less than the input (P8); a node kept word for word is allotted all of it.
     """
-    if verbatim:
-        return size
     target = max(int(level.target_ratio * size), level.floor)
     if level.cap is not None:
         target = min(target, level.cap)
@@ -174,7 +172,7 @@ def allot(
     level = config.level(number)
     if unit not in (None, config.unit):
         level = _in_unit(level, unit)
-    allotted = weigh(level, size, verbatim=False)
+    allotted = weigh(level, size)
     share = tokens * allotted // size if size else 0
     return allotted, max(1, min(share, tokens - 1)), False
 

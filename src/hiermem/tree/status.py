@@ -1,16 +1,11 @@
-"""Decides which status a node's generation may take next, and what else changes with it.
+"""Decides which status a node takes when its text was made, or was not, and what else changes.
 
 The life cycle of a node:
 
-    from        to          by              when
-    ----------  ----------  --------------  --------------------------------------------------
-    pending     generating  generate        a run begins to make its text
-    generating  active      succeed         a fit text, or the fallback, is committed
-    generating  active      keep            no new text; the node keeps the text it has
-    generating  active      keep_previous   as keep; the inputs are unchanged: dirty, forced end
-    generating  failed      fail            no fit text
-    failed      pending     reset           the next try
-    active      pending     reset           a dirty, degraded or forced node gets a new text
+    pending, failed   active   a fit text, or the fallback, is committed (succeed)
+    active            active   a dirty, degraded or forced node gets a new text (succeed), or keeps
+                               the text it has
+    any               failed   no fit text
 
 Flags of an active node, which change no status:
 
@@ -21,30 +16,18 @@ Flags of an active node, which change no status:
     degraded  the text is the fallback; the node is tried again
     forced    a new text was requested whatever the inputs are; ends as dirty does
 
-A node is generating within one run only: what is stored is what became of it. Which run may make a
-session's texts, the claim on the session says.
-
-Every change of a status is made here; a change that is not in the table is an
-UsageError. A change of status never removes the serving revision. ``write`` sets the
-version, once for each stored change.
+What is stored of a node is what became of it: a pending one under a session's claim is shown as
+generating. A change of status never removes the serving revision. ``write`` sets the version, once
+for each stored change.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
 
-from hiermem.errors import UsageError
-from hiermem.types import Node, Revision, Status
+from hiermem.types import Node, Revision
 from hiermem.types.transaction import NodeTally, NodeWrite
-
-_NEXT: Final[dict[Status, frozenset[Status]]] = {
-    "pending": frozenset({"generating"}),
-    "generating": frozenset({"active", "failed", "pending"}),
-    "failed": frozenset({"pending"}),
-    "active": frozenset({"pending"}),
-}
 
 
 def is_unfinished(node: Node) -> bool:
@@ -72,30 +55,11 @@ def waiting(tally: NodeTally) -> int:
     return tally.pending if tally.status == "active" else tally.count
 
 
-def _move(node: Node, to: Status) -> Node:
-    """Return ``node`` in the status ``to``."""
-    if to not in _NEXT[node.status]:
-        raise UsageError(
-            f"summary {node.id} is {node.status}; it cannot become {to}, only "
-            f"{' or '.join(sorted(_NEXT[node.status]))}"
-        )
-    return replace(node, status=to)
-
-
-def reset(node: Node) -> Node:
-    """Return a node to ``pending``: for a retry, or a new text."""
-    return node if node.status == "pending" else _move(node, "pending")
-
-
-def generate(node: Node) -> Node:
-    """Begin to make a pending node."""
-    return _move(node, "generating")
-
-
 def succeed(node: Node, revision: Revision, *, flagged: bool = False) -> Node:
     """Make ``revision`` the serving revision; ``flagged`` if a child's text is still flagged."""
     return replace(
-        _move(node, "active"),
+        node,
+        status="active",
         revision=revision.number,
         attempts=node.attempts if revision.degraded else 0,
         error=node.error if revision.degraded else None,
@@ -106,34 +70,12 @@ def succeed(node: Node, revision: Revision, *, flagged: bool = False) -> Node:
     )
 
 
-def fail(node: Node, *, error: str, attempts: int) -> Node:
-    """Record that no fit text resulted; ``attempts`` is the number spent in all."""
-    return replace(_move(node, "failed"), error=error, attempts=attempts)
-
-
-def keep(node: Node, *, error: str | None) -> Node:
-    """Keep the text that a node has, after no new text resulted."""
-    if not node.revision:
-        raise UsageError(f"summary {node.id} has no text; update() makes one")
-    return replace(_move(node, "active"), error=error)
-
-
 def clean(node: Node, *, flagged: bool = False) -> Node:
     """Clear ``dirty`` on an active node whose inputs turned out to be unchanged.
 
     The node stays ``flagged`` if a child's text still is.
     """
-    if node.status != "active":
-        raise UsageError(f"summary {node.id} is {node.status}; update() makes it first")
     return replace(node, dirty=flagged, forced=False, since=None)
-
-
-def keep_previous(node: Node, *, error: str | None, flagged: bool = False) -> Node:
-    """Keep a good text after a new one was requested for its own sake and none resulted.
-
-    The inputs of the text did not change, so the text is as true as before (P7).
-    """
-    return replace(clean(keep(node, error=error), flagged=flagged), attempts=0)
 
 
 def mark_dirty(node: Node, *, now: datetime) -> Node:

@@ -28,13 +28,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
+from math import ceil
 from typing import Any, Final, Literal, NamedTuple
 
 from hiermem.config import HierarchyConfig
 from hiermem.protocols import TokenCounter
 from hiermem.text import measure
 from hiermem.tree.turns import Arrival, Boundary, Flag, Slice, Turns, check_types
-from hiermem.types import Message, Position, SizeUnit
+from hiermem.types import Message, Position, SizeUnit, StoredMessage
 
 #: Characters per token where a size in characters was never measured.
 CHARS_A_TOKEN = 4
@@ -436,29 +437,94 @@ def receive(
 # -- the weight of a message, and oversize messages
 
 
-def weight(
+class Weight(NamedTuple):
+    """The weight of a message or slice as summariser input, in code points and in tokens."""
+
+    chars: int
+    tokens: int
+
+    def size(self, unit: SizeUnit) -> int:
+        """Return the weight in ``unit``."""
+        return self.tokens if unit == "tokens" else self.chars
+
+
+#: The weight of a message that was taken out of the tree.
+NOTHING = Weight(0, 0)
+
+
+class Weigher:
+    """Weighs messages and caches the results.
+
+    Weights are computed before a transaction; the decision inside it looks them up and counts
+    nothing twice. The cache key includes the message's hash, never its index alone.
+    """
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.counter = counter
+        self._weights: dict[tuple[Any, ...], tuple[Weight, ...]] = {}
+        self._points: dict[tuple[Any, ...], tuple[int, ...]] = {}
+
+    def weigh(
+        self, stored: StoredMessage, config: HierarchyConfig, points: Sequence[int] = ()
+    ) -> tuple[Weight, ...]:
+        """Return the weight of each slice that ``points`` make, or of the whole message."""
+        if stored.state != "live":
+            return (NOTHING,) * (len(points) + 1)
+        message, echoes = stored.message, stored.echoes
+        if not points:
+            return (weigh(message, stored.tokens, config, counter=self.counter, echoes=echoes),)
+        cache_key = (stored.index, stored.hash, tuple(points))
+        if cache_key not in self._weights:
+            sizes = measure.slice_sizes(message, points, unit="chars", counter=self.counter)
+            self._weights[cache_key] = tuple(Weight(chars, tokens) for chars, tokens in sizes)
+        return self._weights[cache_key]
+
+    def points(
+        self, stored: StoredMessage, count: int, *, unit: SizeUnit, target: int
+    ) -> tuple[int, ...]:
+        """Return the offsets that cut a live message into exactly ``count`` slices.
+
+        Slices are of at most ``target`` if that many slices can hold the text. A longer text is cut
+        evenly, and the last slice takes the remainder; of a short text the last slices are empty.
+        """
+        if count == 1:
+            return ()
+        cache_key = (stored.index, stored.hash, count, unit, target)
+        if cache_key not in self._points:
+            message, counter = stored.message, self.counter
+            whole = measure.message_size(message, unit=unit, counter=counter)
+            most = max(target, ceil(whole / count))
+            cuts = measure.slice_points(message, unit=unit, target=most, counter=counter)
+            cuts = cuts[: count - 1]
+            end = len(measure.body(message))
+            self._points[cache_key] = (*cuts, *(end for _ in range(count - 1 - len(cuts))))
+        return self._points[cache_key]
+
+
+def _at_most(weight: Weight, role: str, config: HierarchyConfig) -> Weight:
+    """Return a weight; a tool's result has that of an excerpt at most, all that a summary takes."""
+    most = config.tool_result_tokens
+    if role != "tool" or most is None or weight.tokens <= most:
+        return weight
+    return Weight(min(weight.chars, CHARS_A_TOKEN * most), most)
+
+
+def weigh(
     message: Message,
     tokens: int,
     config: HierarchyConfig,
     *,
     counter: TokenCounter,
     echoes: Sequence[tuple[int, int]] = (),
-) -> tuple[int, int]:
-    """Return what a message of ``tokens`` weighs in sealing: its size in the unit, and in tokens.
+) -> Weight:
+    """Return what a message of ``tokens`` weighs in sealing.
 
-    A tool's result weighs at most ``tool_result_tokens``, because no summary takes more of it. Text
-    that hiermem rendered (``echoes``) weighs nothing, because it is never summarised.
+    Text that hiermem rendered (``echoes``) weighs nothing, because it is never summarised.
     """
+    chars = measure.message_size(message, unit="chars", counter=counter, echoes=echoes)
     if echoes:
         tokens = measure.message_size(message, unit="tokens", counter=counter, echoes=echoes)
-    size = tokens
-    if config.unit == "chars":
-        size = measure.message_size(message, unit="chars", counter=counter, echoes=echoes)
-    most = config.tool_result_tokens
-    if message.role == "tool" and most is not None and tokens > most:
-        size = min(size, most if config.unit == "tokens" else CHARS_A_TOKEN * most)
-        tokens = most
-    return size, tokens
+    return _at_most(Weight(chars, tokens), message.role, config)
 
 
 def is_oversize(size: int, config: HierarchyConfig) -> bool:

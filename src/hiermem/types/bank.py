@@ -71,16 +71,14 @@ Origins: TypeAlias = Mapping[str, LineOrigin]
 class BankText:
     """What a model receives to consolidate, as data beside the rendered prompt.
 
-    ``files`` are the (name, text) pairs of files that an answer may write anew; ``append_only`` are
-    those of files that it can only add to, with the text "" if that is not shown. ``missing`` are
-    the files that the rules name and that do not exist yet, with the text that each begins with.
-    ``learning`` is what holds besides the rules in a space that learns, "" in any other.
+    ``files`` are the (name, text) pairs of the files; ``missing`` are those that the rules name and
+    that do not exist yet, with the text that each begins with. ``learning`` is what holds besides
+    the rules in a space that learns, "" in any other.
     """
 
     rules: str
     synthesis: str
     files: tuple[tuple[str, str], ...]
-    append_only: tuple[tuple[str, str], ...]
     missing: tuple[tuple[str, str], ...]
     notes: tuple[Note, ...]
     learning: str = ""

@@ -24,7 +24,7 @@ TERMS: Final = "terms"
 #: The id under which a dump holds what belongs to no session: spaces, and a journal that outlived
 #: its session. No session has it.
 NO_SESSION: Final = ""
-#: One row of a dump: JSON values, which any store can read (``hiermem.stores.dump``).
+#: One row of a dump: JSON values, which any store can read (``hiermem.records.dump_format``).
 StoredRow: TypeAlias = dict[str, Any]
 
 
@@ -374,14 +374,10 @@ class Spent(Cost):
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed(Brief):
-    """Whether removed content is out of the store's bytes too, and if not, why.
-
-    ``removed`` are the names of backup files that the store had made and deleted.
-    """
+    """Whether removed content is out of the store's bytes too, and if not, why."""
 
     done: bool
     reason: str = ""
-    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,7 @@ def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bo
 def of_inputs(node: Node, revision: Revision, read: Sequence[Inputs], *, gone: bool) -> Faults:
     """Check what a text was made from against what its inputs say now.
 
-    ``found`` are the inputs as they may be read now; ``taken`` says that a message among them was
+    ``read`` are the inputs as they may be read now; ``gone`` says that a message among them was
     erased or quarantined. A node that is marked says openly that it is out of date, and is left
     alone.
     """

@@ -29,13 +29,7 @@ from hiermem.bank.sources import SOURCE
 from hiermem.calls.retry import retry_store
 from hiermem.changes.change import copies_of
 from hiermem.changes.erase import erase_copied, subject_of_erased
-from hiermem.changes.receipts import (
-    STORE_COPY,
-    StoreCopy,
-    key_of_copy,
-    record_copy,
-    withdraw_copy,
-)
+from hiermem.changes.receipts import StoreCopy, record_copy
 from hiermem.errors import UsageError
 from hiermem.handle import Handle, every_session
 from hiermem.protocols import Store, TenantStore
@@ -44,7 +38,7 @@ from hiermem.types.transaction import (
     NO_SESSION,
     NeedRecords,
     NeedSession,
-    Record,
+    RecordWrite,
     RunRecord,
     SessionNeed,
     StoredRow,
@@ -107,9 +101,8 @@ async def _only(name: str) -> AsyncIterator[str]:
 def place_of(store: Store | TenantStore) -> str | None:
     """Return where a store is, or that of a tenant; None where it does not say. Holds no secret."""
     place = getattr(store, "place", None)
-    if not isinstance(place, str):
-        return None
-    return place.encode("utf-8", "backslashreplace").decode("utf-8")  # a path may be no text
+    # A path may be no text.
+    return place.encode(errors="backslashreplace").decode() if isinstance(place, str) else None
 
 
 def _same_place(store: Store, source: str | None, target: str | None) -> bool:
@@ -255,24 +248,9 @@ class _TenantCopy:
         return step, target.record.version
 
     async def _step_without_session(self) -> copy_plan.Step:
-        heads: tuple[list[StoredRow], list[StoredRow]] = ([], [])
-        equal = empty = True
-        async with (
-            aclosing(_rows(self.source, self._space)) as source,
-            aclosing(_rows(self.target, self._space)) as target,
-        ):
-            while True:
-                pair = [await anext(rows, None) for rows in (source, target)]
-                if pair == [None, None]:
-                    break
-                equal = equal and pair[0] == pair[1]
-                empty = empty and pair[1] is None
-                for held, row in zip(heads, pair, strict=True):
-                    if row is not None and copy_plan.is_head(row):
-                        held.append(row)
-        if empty and not equal:
-            return "copy"
-        return copy_plan.step_without_session(*heads, equal=equal)
+        source = [row async for row in _rows(self.source, self._space)]
+        target = [row async for row in _rows(self.target, self._space)]
+        return copy_plan.step_without_session(source, target)
 
     async def _send(self, session_id: str, replaces: int | None) -> None:
         """Send a session to the target, which writes it in one transaction."""
@@ -368,28 +346,34 @@ async def backup(store: Store, path: Any, *, tenant: TenantStore) -> StoreCopy:
     target = _new_file(path)
     place = str(target).encode("utf-8", "backslashreplace").decode("utf-8")
     copy = StoreCopy(place, await tenant.now())
-    before: dict[str, Record | None] = {}
-    async for name in every_tenant(store):
-        earlier = await store.tenant(name).records(STORE_COPY, key=key_of_copy(place), limit=1)
-        before[name] = earlier[0] if earlier else None
-    for name in before:
-        await store.tenant(name).put_records([record_copy(copy)])
+    note = record_copy(copy)
+    before = {name: await _recorded(store.tenant(name), note) async for name in every_tenant(store)}
     try:
         await write(target)
     except BaseException:
-        for name, record in before.items():
-            await store.tenant(name).put_records([withdraw_copy(copy, record)])
+        # The record of another backup at this place returns, or stays where it came later.
+        for name, earlier in before.items():
+            await store.tenant(name).put_records([earlier])
         raise
-    # A tenant that came meanwhile may be in the copy too.
-    async for name in every_tenant(store):
-        if name not in before:
-            await store.tenant(name).put_records([record_copy(copy)])
+    # A tenant that came meanwhile may be in the copy too; and a backup that failed at this place
+    # may have taken over the record.
+    for name in [name async for name in every_tenant(store)]:
+        await store.tenant(name).put_records([note])
     return copy
+
+
+async def _recorded(tenant: TenantStore, write: RecordWrite) -> RecordWrite:
+    """Write a record; return the write that puts back what it took the place of."""
+    while True:
+        record = next(iter(await tenant.records(write.kind, key=write.key, limit=1)), None)
+        version, body = (record.version, record.body) if record else (0, None)
+        if await tenant.put_records([replace(write, expected=version)]):
+            return replace(write, body=body, expected=version + 1)
 
 
 def _new_file(path: Any) -> Path:
     if not isinstance(path, (str, PathLike)) or not os.fspath(path) or "\0" in os.fsdecode(path):
-        raise UsageError("path must name a new file")
+        raise UsageError(f"path is {path!r}; it must name a new file")
     target = Path(os.fsdecode(path)).absolute()
     if os.path.lexists(target):
         raise UsageError(f"{target} exists; name a new file for the backup")

@@ -7,7 +7,7 @@ compared row by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -93,8 +93,7 @@ def is_removed(target: SessionRecord, erasures: Sequence[RunRecord]) -> bool:
     if not erasures:
         return False
     last = max(erasures, key=lambda run: run.started_at)
-    erased = last.detail.get("removed", {}).get("messages", 0)
-    if target.messages > erased or target.last_activity > last.started_at:
+    if target.messages > last.detail.get("length", 0) or target.last_activity > last.started_at:
         raise differs(target.id)
     return True
 
@@ -129,30 +128,30 @@ def place_of_kind(row: StoredRow) -> int:
     return ("view", "record", "run", "attempt").index(row["kind"])
 
 
-def is_head(row: StoredRow) -> bool:
+def _is_head(row: StoredRow) -> bool:
     """Return whether a row of no session tells a later state of it from an earlier one."""
     if row["kind"] == "record":
         return row["value"]["kind"].partition("/")[0] in (SPACE, SEQUENCE, META)
     return bool(row["kind"] == "run")
 
 
-def step_without_session(
-    source: Iterable[StoredRow], target: Iterable[StoredRow], *, equal: bool
-) -> Step:
-    """Return what is done with what belongs to no session, by its head rows in both stores.
+def step_without_session(source: Sequence[StoredRow], target: Sequence[StoredRow]) -> Step:
+    """Return what is done with what belongs to no session, by its rows in both stores.
 
     Raises ConflictError where the target has a space, a note, a bank or a run that the source
     never had.
     """
-    if equal:
+    if source == target:
         return "keep"
+    if not target:
+        return "copy"
     known: dict[tuple[str, str], int] = {}
     erasures: dict[str, str] = {}
-    for row in source:
+    for row in filter(_is_head, source):
         known[_name(row)] = row["value"].get("version", 0)
         if row["kind"] == "run" and row["value"]["detail"].get("kind") == "erase_space":
             erasures[row["value"]["id"]] = row["value"]["subject"]
-    there = list(target)
+    there = list(filter(_is_head, target))
     for row in there:
         if row["kind"] == "run":
             erasures.pop(row["value"]["id"], None)

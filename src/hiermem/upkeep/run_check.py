@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -26,7 +25,7 @@ from hiermem.summaries import inputs
 from hiermem.text.measure import message_tokens
 from hiermem.tokens import in_thread_if_long
 from hiermem.tree.fold import SessionState, config_from
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage, transaction
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 from hiermem.types.tree import Finding
 from hiermem.upkeep import check as checking
@@ -34,9 +33,8 @@ from hiermem.upkeep.check import CheckReport, Fault
 
 #: Rows read at once.
 _PAGE: Final = 500
-#: Sessions of at most so many messages are read several at once.
-_SMALL: Final = 64
-_AT_ONCE: Final = 32
+#: Sessions read at once.
+_AT_ONCE: Final = 8
 #: More findings than this in one session say nothing new.
 _MOST: Final = 1_000
 #: How often a session is read again because it was written to meanwhile.
@@ -53,13 +51,16 @@ async def check(handle: Handle) -> CheckReport:
     findings: list[Finding] = []
     skipped: list[str] = []
     sessions = messages = nodes = 0
-    async for several in _by_size(handle):
-        sessions += len(several)
-        for session_check in await _check_several(handle, several):
-            findings += session_check.findings
-            skipped += session_check.skipped
-            messages += session_check.record.messages
-            nodes += session_check.nodes
+    ids = [record.id async for record in every_session(handle.store)]
+    for start in range(0, len(ids), _AT_ONCE):
+        some = ids[start : start + _AT_ONCE]
+        for session_check in await asyncio.gather(*(_check_settled(handle, id_) for id_ in some)):
+            if session_check is not None:
+                sessions += 1
+                findings += session_check.findings
+                skipped += session_check.skipped
+                messages += session_check.record.messages
+                nodes += session_check.nodes
     subjects, wrong, unsettled = await check_spaces(handle)
     findings += [*wrong, *await _orphans(handle, subjects)]
     skipped += unsettled
@@ -73,69 +74,27 @@ async def check(handle: Handle) -> CheckReport:
     )
 
 
-async def _by_size(handle: Handle) -> AsyncIterator[list[SessionRecord]]:
-    """Yield all sessions: large ones alone, small ones several at once."""
-    small: list[SessionRecord] = []
-    async for record in every_session(handle.store):
-        if record.messages > _SMALL:
-            yield [record]
-            continue
-        small.append(record)
-        if len(small) == _AT_ONCE:
-            yield small
-            small = []
-    if small:
-        yield small
-
-
-async def _check_several(handle: Handle, records: Sequence[SessionRecord]) -> list[_SessionCheck]:
-    """Check sessions; of small ones, which are many, most is read at once."""
-    first: dict[str, _SessionCheck] = {}
-    if records[0].messages <= _SMALL:
-        needs = (
-            transaction.NeedSession(),
-            transaction.NeedMessages(0, _SMALL + 1),
-            transaction.NeedEvents(),
-        )
-        with suppress(StoreCorruptError):  # it is met again where it belongs
-            wanted = [(one.id, need) for one in records for need in needs]
-            answers = await handle.store.read(wanted)
-            for position in range(0, len(answers), len(needs)):
-                record, *others = answers[position : position + len(needs)]
-                if record is not None and record.messages <= _SMALL:
-                    first[record.id] = _SessionCheck(handle, record, *others)
-    checks = await asyncio.gather(
-        *(_check_settled(handle, record.id, first.get(record.id)) for record in records)
-    )
-    return [each for each in checks if each is not None]
-
-
-async def _check_settled(
-    handle: Handle, session_id: str, reading: _SessionCheck | None
-) -> _SessionCheck | None:
+async def _check_settled(handle: Handle, session_id: str) -> _SessionCheck | None:
     """Check a session; keep the findings of two readings in a row during which nothing was written.
 
-    ``found`` is the first reading if its data was read before. Returns None if the session is gone.
+    Returns None if the session is gone.
     """
     before, last = None, None
     for _ in range(_TRIES):
-        if reading is None:
-            record = await handle.store.session(session_id)
-            if record is None:
-                return None
-            reading = _SessionCheck(handle, record)
+        record = await handle.store.session(session_id)
+        if record is None:
+            return None
+        last = _SessionCheck(handle, record)
         try:
-            await reading.run()
+            await last.run()
         except StoreCorruptError as error:
             # The error names what is damaged and never quotes it.
-            reading.add([("P1", "the session", f"it cannot be read: {error}")])
+            last.add([("P1", "the session", f"it cannot be read: {error}")])
         except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-            reading.add([("P1", "the session", f"it cannot be read ({type(error).__name__})")])
-        reading.forget()
-        last, reading = reading, None
+            last.add([("P1", "the session", f"it cannot be read ({type(error).__name__})")])
         if not last.findings:
             return last
-        if await handle.store.session(session_id) != last.record:
+        if await handle.store.session(session_id) != record:
             before = None
         elif before is None:
             before = set(last.findings)
@@ -151,19 +110,13 @@ async def _check_settled(
 class _SessionCheck:
     """One reading of one session, from its messages up to its summaries, with what it found."""
 
-    def __init__(
-        self,
-        handle: Handle,
-        record: SessionRecord,
-        messages: Sequence[StoredMessage] | None = None,
-        events: Sequence[LogEvent] | None = None,
-    ) -> None:
+    def __init__(self, handle: Handle, record: SessionRecord) -> None:
         self.record = record
         self.findings: list[Finding] = []
         self.skipped: list[str] = []
         self.nodes = 0
         self._handle, self._store = handle, handle.store
-        self._stored, self._events = messages, events
+        self._events: Sequence[LogEvent] = ()
         self._counts = record.counter == handle.counter.name
         self._gone: set[int] = set()
         self._threads: dict[str, array[int]] = {}
@@ -181,11 +134,6 @@ class _SessionCheck:
             for promise, where, what in islice(faults, max(_MOST - len(self.findings), 0))
         )
 
-    def forget(self) -> None:
-        """Let go of what was read: the findings of several readings are held at once."""
-        self._stored = self._events = None
-        self._threads, self._nodes = {}, {}
-
     async def run(self) -> None:
         """Read and check everything of the session."""
         record = self.record
@@ -197,8 +145,7 @@ class _SessionCheck:
         if state.next_index != record.messages:
             what = f"its state is at message {state.next_index} of {record.messages}"
             self.add([("P1", "the session", what)])
-        if self._events is None:
-            self._events = await self._store.events(record.id)
+        self._events = await self._store.events(record.id)
         self._edited = edits_of(self._events)
         await self._messages()
         await self._shape(state)
@@ -211,7 +158,7 @@ class _SessionCheck:
         # One more than there should be: a message after the end is as wrong as a missing one.
         for start in range(0, record.messages + 1, _PAGE):
             stop = min(start + _PAGE, record.messages + 1)
-            page = await self._page(start, stop)
+            page = await self._store.messages(record.id, start, stop)
             wanted = min(stop, record.messages) - start
             if len(page) != wanted:
                 what = f"{len(page)} messages are there, not {wanted}"
@@ -228,11 +175,6 @@ class _SessionCheck:
                 if stored.state != "live":
                     self._gone.add(stored.index)
             await self._keys(page)
-
-    async def _page(self, start: int, stop: int) -> Sequence[StoredMessage]:
-        if self._stored is None:
-            return await self._store.messages(self.record.id, start, stop)
-        return [stored for stored in self._stored if start <= stored.index < stop]
 
     def _counted(self, page: Sequence[StoredMessage]) -> list[int | None]:
         counter = self._handle.counter
@@ -322,25 +264,22 @@ class _SessionCheck:
         if not self._counts:
             return None
         span, count = node.span, self._handle.counter.count
-        read = await self._said(span.start, span.stop, node.thread)
+        read = await self._store.messages(self.record.id, span.start, span.stop, thread=node.thread)
         before: Sequence[StoredMessage] = ()
         if overlap:
             start = max(0, span.start - trees.OVERLAP_REACH)
-            before = await self._said(start, span.start + 1, node.thread)
+            before = await self._store.messages(
+                self.record.id, start, span.start + 1, thread=node.thread
+            )
         shown = inputs.overlap_before(node, before, overlap)
         # Under a configuration before, a summary may have taken more or less of a tool's result.
         limits = {config_from(self.record.config).tool_result_tokens}
-        for event in self._events or ():
+        for event in self._events:
             limits.update(each.tool_result_tokens for each in configs_of(event))
         return [
             inputs.from_messages(span, read, count=count, tool_tokens=most, overlap=shown)
             for most in limits
         ]
-
-    async def _said(self, start: int, stop: int, thread: str | None) -> Sequence[StoredMessage]:
-        if self._stored is None:
-            return await self._store.messages(self.record.id, start, stop, thread=thread)
-        return [stored for stored in await self._page(start, stop) if stored.thread == thread]
 
 
 async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:

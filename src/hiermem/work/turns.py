@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
@@ -29,7 +29,7 @@ from hiermem.calls.failures import TROUBLE, VECTORS, back_off
 from hiermem.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.calls.retry import shielded
 from hiermem.calls.run import connect
-from hiermem.config import BankPolicy, UpdatePolicy, UpdateStrategy
+from hiermem.config import BankPolicy, Limits, UpdatePolicy, UpdateStrategy
 from hiermem.errors import HiermemError, NotFoundError, StoreCorruptError, StoreError, name_of
 from hiermem.handle import Handle, every_session
 from hiermem.log.append import tick_if_idle
@@ -37,6 +37,7 @@ from hiermem.protocols import Store
 from hiermem.search.ahead import with_index
 from hiermem.summaries.claim import SessionClaim
 from hiermem.summaries.due import pause_after
+from hiermem.summaries.node import Shared
 from hiermem.summaries.reports import (
     BatchProgress,
     BatchReport,
@@ -46,7 +47,6 @@ from hiermem.summaries.reports import (
     add_plans,
     add_report,
 )
-from hiermem.summaries.run import Shared
 from hiermem.summaries.update import update
 from hiermem.tree.status import waiting
 from hiermem.types.bank import ConsolidationResult
@@ -62,25 +62,13 @@ _TOGETHER: Final = 50
 _OF_SESSION: Final = ("session_calls", "session_tokens")
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The result of a turn: the report, and the time at which the rest is due, None for never.
-
-    ``embedded`` tells whether the session has all its vectors, None without an embedder.
-    """
-
-    report: UpdateReport = field(default_factory=UpdateReport)
-    embedded: bool | None = None
-    pause: float = 0.0
-    due_at: datetime | None = None
-
-
 @dataclass(slots=True)
 class Turns:
     """What turns share: the models, a rate limiter, the places, a ``budget`` and the sums.
 
     ``tasks`` are the turns that have a place, with their claims. ``ending`` is closed where they
-    are to end early.
+    are to end early. ``failed`` says how many turns of a session in a row ended in an error, or
+    left vectors to make.
     """
 
     shared: Shared
@@ -90,6 +78,7 @@ class Turns:
     tasks: dict[asyncio.Task[Any], SessionClaim | None] = field(init=False)
     limiter: RateLimiter = field(init=False)
     ending: Budget = field(init=False)
+    failed: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.tasks = {}
@@ -125,34 +114,38 @@ class Turns:
                 with suppress(HiermemError):
                     await claim.settle()
 
-    async def take(self, handle: Handle, claim: SessionClaim, failures: int = 0) -> Turn:
+    async def take(self, handle: Handle, claim: SessionClaim) -> UpdateReport:
         """Do what a due entry lacks, and settle it: by what is left, later if it failed.
 
         Nothing is done where another run holds it. An entry is a session; if there are others, this
-        is the place that tells them apart. ``failures`` are the entry's turns in a row that failed.
-        Raises what the work raises.
+        is the place that tells them apart. Raises what the work raises.
         """
-        pause, again, embedded = 0.0, False, None
+        key, report, embedded = (handle.store.tenant, claim.session_id), UpdateReport(), None
+        due_at, pause = None, 0.0
         try:
             if claim.held is None and not await claim.take():
-                return Turn()
+                return report
             await handle.compare_clocks(lease=self.policy.lease)
             await tick_if_idle(handle, claim.session_id)
-            report, embedded = await self.work(handle, claim.session_id, claim=claim)
-            pause = pause_after(report)
-            if again := embedded is False:
-                pause = max(pause, back_off(failures + 1, VECTORS))
-        except NotFoundError:
-            report = UpdateReport()
+            with suppress(NotFoundError):
+                report, embedded = await self.work(handle, claim.session_id, claim=claim)
+                pause = pause_after(report)
         except BaseException as error:
             # An error may meet the next turn as well; after a cancellation the rest is due now.
             again = isinstance(error, Exception)
-            pause = back_off(failures + 1, TROUBLE) if again else 0.0
+            self.failed.update([key] * again)
+            pause = back_off(self.failed[key], TROUBLE) if again else 0.0
             with suppress(HiermemError):
                 await shielded(claim.settle(pause=pause, again=again))
             raise
+        if again := embedded is False:
+            self.failed[key] += 1
+            pause = max(pause, back_off(self.failed[key], VECTORS))
+        else:
+            self.failed.pop(key, None)
         due_at = await shielded(claim.settle(pause=pause, again=again))
-        return Turn(report, embedded, pause, due_at)
+        more = due_at is not None and due_at <= handle.store_now() and not pause
+        return replace(report, more=more)
 
     async def work(
         self,
@@ -213,9 +206,9 @@ async def due_spaces(
     return [space for space in spaces if await is_due(space)]
 
 
-async def learn_one(handle: Handle, name: str, shared: Shared, *, deadline: float) -> UpdateReport:
-    """Have a space learn within ``deadline`` seconds, if it is due."""
-    budget = Budget(deadline=deadline, clock=shared.clock)
+async def learn_one(handle: Handle, name: str, shared: Shared, *, limits: Limits) -> UpdateReport:
+    """Have a space learn within ``limits``, if it is due."""
+    budget = Budget(limits=limits, clock=shared.clock)
     turns = Turns(shared, handle.update_policy, budget)
     report = UpdateReport()
     for space in await due_spaces(handle, shared.bank_policy, name=name):
@@ -226,17 +219,15 @@ async def learn_one(handle: Handle, name: str, shared: Shared, *, deadline: floa
 
 
 async def update_one(
-    handle: Handle, session_id: str, shared: Shared, *, deadline: float
+    handle: Handle, session_id: str, shared: Shared, *, limits: Limits
 ) -> UpdateReport:
-    """Take one turn of a session, within ``deadline`` seconds.
+    """Take one turn of a session, within ``limits``.
 
     Where another run holds the session, nothing is done.
     """
     claim = SessionClaim(handle, session_id)
-    turns = Turns(shared, handle.update_policy, Budget(deadline=deadline, clock=shared.clock))
-    turn = await turns.take(handle, claim)
-    is_due = turn.due_at is not None and turn.due_at <= handle.store_now()
-    return replace(turn.report, more=is_due and not turn.pause)
+    turns = Turns(shared, handle.update_policy, Budget(limits=limits, clock=shared.clock))
+    return await turns.take(handle, claim)
 
 
 async def update_all(
@@ -246,27 +237,22 @@ async def update_all(
     *,
     strategy: UpdateStrategy = "incremental",
     on_progress: BatchWatcher | None = None,
-    max_calls: int | None = None,
-    max_tokens: int | None = None,
-    deadline: float | None = None,
+    limits: Limits | None = None,
     search_index: bool = False,
     dry_run: bool = False,
 ) -> BatchReport | UpdatePlan:
     """Update all sessions and spaces that need it; with ``strategy="full"`` re-pack all sessions.
 
     Several are worked on at once, the longest due first. A session that another run holds is waited
-    for, as ``update`` waits. The caps hold for all of them together; ``deadline`` is in seconds
-    from now. ``on_progress`` is called after every commit and at every session's end.
-    ``search_index`` makes the index over all sessions too. ``dry_run`` returns the sum of the
-    sessions' plans.
+    for, as ``update`` waits. The ``limits`` hold for all of them together. ``on_progress`` is
+    called after every commit and at every session's end. ``search_index`` makes the index over all
+    sessions too. ``dry_run`` returns the sum of the sessions' plans.
 
     An error of a single session is in the report; raises what the store raises otherwise.
     """
     from hiermem.search.tenant_index import keep, prepare
 
-    budget = Budget(
-        max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=shared.clock
-    )
+    budget = Budget(limits=limits, clock=shared.clock)
     turns = Turns(shared, handle.update_policy, budget)
     if strategy == "full" or handle.update_policy.follow_strategy:
         sessions = [record.id async for record in every_session(handle.store)]
@@ -276,12 +262,9 @@ async def update_all(
     if dry_run:
         plans = [await plan_learning(space, llm=shared.llm) for space in spaces]
         return add_plans([await _plan(handle, turns.shared, sessions, strategy), *plans])
-    batch = _Batch(turns, handle, sessions, strategy, on_progress)
     if sessions or spaces:
         await connect(shared.llm)
-        await batch.run()
-        await batch.learn(spaces)
-    report = batch.report()
+    report = await _Batch(turns, handle, sessions, strategy, on_progress).run(spaces)
     if not report.stopped:
         # What is not done by the deadline is left to the next update, or to a search.
         with suppress(TimeoutError):
@@ -321,8 +304,11 @@ class _Batch:
     failures: dict[str, str] = field(default_factory=dict[str, str])
     halted: str | None = None
 
-    async def run(self) -> None:
-        """Give every session its turn. Raises an error of the store, which ends the batch."""
+    async def run(self, spaces: Iterable[SpaceContext]) -> BatchReport:
+        """Give every session its turn, then every space; return the work that was done.
+
+        Raises an error of the store, which ends the batch.
+        """
         turns = self.turns
         try:
             while True:
@@ -330,35 +316,29 @@ class _Batch:
                     turns.start(self._turn(self.sessions[self.begun]))
                     self.begun += 1
                 if not turns.tasks:
-                    return
+                    break
                 ended, _ = await asyncio.wait(turns.tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in ended:
                     task.result()
         finally:
             # The sessions' updates end first, as they do where each is cancelled alone.
             await shielded(turns.cut_off())
-
-    def report(self) -> BatchReport:
-        """Return the work that was done."""
-        is_left = self.begun < len(self.sessions)
+        left = [*self.sessions[self.begun :]]
+        for space in spaces:
+            if self._is_halted():
+                left.append(space.name)
+                break
+            with suppress(NotFoundError):
+                done = await turns.learn(space)
+                if done.status == "error":
+                    self.failures[subject_of(space.name)] = done.message
         return replace(
-            self.turns.total,
+            turns.total,
             sessions=len(self.sessions),
             updated=self.done,
             failures=dict(self.failures),
-            stopped=self.halted or (self.turns.budget.stopped if is_left else None),
+            stopped=self.halted or (turns.budget.stopped if left else None),
         )
-
-    async def learn(self, spaces: Iterable[SpaceContext]) -> None:
-        """Have each space learn what its people said, until something halts the batch."""
-        for space in spaces:
-            if self._is_halted():
-                self.halted = self.halted or self.turns.budget.stopped
-                return
-            with suppress(NotFoundError):
-                done = await self.turns.learn(space)
-                if done.status == "error":
-                    self.failures[subject_of(space.name)] = done.message
 
     def _is_halted(self) -> bool:
         return self.halted is not None or self.turns.budget.stop_reason() is not None
@@ -366,7 +346,7 @@ class _Batch:
     async def _turn(self, session_id: str) -> None:
         """Update one session, and count it if nothing of it is left."""
         watch = partial(self._report_progress, session_id) if self.on_progress else None
-        is_done = True
+        failure, is_done = None, True
         try:
             report, _ = await self.turns.work(
                 self.handle, session_id, strategy=self.strategy, on_progress=watch
@@ -377,17 +357,16 @@ class _Batch:
                 is_left = await unfinished(self.handle, [session_id])
                 is_done = self.strategy == "incremental" and not is_left
             elif report.stopped is not None or (self.strategy == "full" and not report.swapped):
-                self.failures[session_id] = report.stopped or "unfinished"
+                failure = report.stopped or "unfinished"
         except NotFoundError:
             pass  # erased meanwhile: nothing is left to do
         except HiermemError as error:
             if not _is_of_session(error):
                 raise
-            self.failures[session_id] = name_of(error)
-        if session_id in self.failures:
-            _log.warning(
-                "the update of all: session %r ended in %s", session_id, self.failures[session_id]
-            )
+            failure = name_of(error)
+        if failure is not None:
+            self.failures[session_id] = failure
+            _log.warning("the update of all: session %r ended in %s", session_id, failure)
         elif is_done:
             self.done += 1
         self._report_progress(session_id, None)

@@ -14,24 +14,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from hiermem import arguments, types
 from hiermem.calls.budget import Budget
 from hiermem.calls.failures import IDLE, TROUBLE, back_off
 from hiermem.calls.retry import shielded
+from hiermem.config import Limits
 from hiermem.errors import UsageError
 from hiermem.handle import Handle, Handles
 from hiermem.protocols import Store
 
 if TYPE_CHECKING:
     from hiermem.summaries.claim import SessionClaim
+    from hiermem.summaries.node import Shared
     from hiermem.summaries.reports import WorkerState
-    from hiermem.summaries.run import Shared
     from hiermem.work.turns import Turns
 
 _log = logging.getLogger("hiermem.worker")
@@ -54,7 +54,7 @@ class AsyncWorker:
 
     It works for the tenants of ``handles`` by name, of which there may be more later; without them,
     for the tenant of ``handle``. With ``all_tenants``, the handles of all tenants of the ``store``,
-    it works for them. ``caps`` are those of a Budget for all its work, from its start. ``poll`` is
+    it works for them. ``limits`` are those of all its work, from its start. ``poll`` is
     the interval between two looks for work, in seconds. ``opened`` raises where the memory is
     closed.
     """
@@ -69,9 +69,9 @@ class AsyncWorker:
         all_tenants: Handles | None = None,
         poll: float = 1.0,
         opened: Callable[[], object] | None = None,
-        **caps: Any,
+        limits: Limits | None = None,
     ) -> None:
-        self._policy, self._shared, self._caps = handle.update_policy, shared, caps
+        self._policy, self._shared, self._limits = handle.update_policy, shared, limits
         self._clock, self._store = shared.clock, store
         self._handles = {handle.store.tenant: handle} if handles is None else handles
         self._all, self._poll, self._opened = all_tenants, max(poll, _LOOK), opened
@@ -82,18 +82,16 @@ class AsyncWorker:
         self._next_look = self._next_spaces = 0.0
         #: Looks so far, and the last one that found nothing while no turn was running.
         self._looks = self._idle = 0
-        self._failures = self._ended = self._learning_failed = 0
+        self._failures = self._ended = 0
         self._halt: str | None = None
         self._halted_until = 0.0
         self._last_error: str | None = None
         self._error: BaseException | None = None
-        #: How many turns of a session in a row ended in an error, or left vectors to make.
-        self._in_row: Counter[tuple[str, str]] = Counter()
 
     def _new_turns(self) -> Turns:
         from hiermem.work.turns import Turns
 
-        budget = Budget(clock=self._clock, **self._caps)
+        budget = Budget(limits=self._limits, clock=self._clock)
         return Turns(self._shared, self._policy, budget)
 
     @property
@@ -104,7 +102,7 @@ class AsyncWorker:
         doing = WorkerStatus(
             state=self._state,
             active=len(self._turns.tasks),
-            resting=len(self._in_row),
+            resting=len(self._turns.failed),
             in_flight=self._turns.limiter.in_flight,
             turns=self._ended,
             stopped=self._halted(),
@@ -304,16 +302,16 @@ class AsyncWorker:
 
     async def _turn(self, handle: Handle, claim: SessionClaim) -> None:
         """Take one session's turn. An error ends only the turn."""
-        key = handle.store.tenant, claim.session_id
+        from hiermem.summaries.due import pause_after
+
         try:
-            turn = await self._turns.take(handle, claim, self._in_row[key])
-            self._in_row[key] = self._in_row[key] + 1 if turn.embedded is False else 0
-            if turn.report.stopped in _OF_ALL:
-                self._halt, self._halted_until = turn.report.stopped, self._clock() + turn.pause
-                self._last_error = turn.report.last_error or self._last_error
+            report = await self._turns.take(handle, claim)
+            if report.stopped in _OF_ALL:
+                self._halt = report.stopped
+                self._halted_until = self._clock() + pause_after(report)
+                self._last_error = report.last_error or self._last_error
         except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
             self._record(error)
-            self._in_row[key] += 1
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - drain() raises it
@@ -321,7 +319,6 @@ class AsyncWorker:
             self._last_error = type(error).__name__
             _log.warning("a worker is ended by %s", self._last_error)
         finally:
-            self._in_row += Counter()  # what is 0 goes
             self._ended += 1
             self.wake()
 
@@ -338,10 +335,8 @@ class AsyncWorker:
         except Exception as error:  # noqa: BLE001 - the next look meets it again, or not
             failures += 1
             self._record(error)
-        self._learning_failed = self._learning_failed + 1 if failures else 0
         if failures:
-            pause = back_off(self._learning_failed, TROUBLE)
-            self._next_spaces = max(self._next_spaces, self._clock() + pause)
+            self._next_spaces = max(self._next_spaces, self._clock() + TROUBLE[1])
         self.wake()
 
     async def _every_handle(self) -> AsyncIterator[Handle]:

@@ -94,7 +94,7 @@ async def test_notes_are_taken_into_the_files_of_the_rules_and_twice_the_same():
     """The third task is done too, from the data and not from the prompt."""
     note = Note("k1", "Chose SQLite for the store.", datetime(2026, 3, 1, tzinfo=UTC), agent="ada")
     missing = (("decisions.md", "# D\n\n## Why\n"),)
-    bank = BankText("- decisions.md: why", "", (), (), missing, (note,))
+    bank = BankText("- decisions.md: why", "", (), missing, (note,))
     asked = request(
         task="consolidate",
         target=400,

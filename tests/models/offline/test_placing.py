@@ -17,7 +17,7 @@ HEADINGS = ("# A", "## A", "## B", "### B", "### Done", "## May", "## June", "##
 
 
 def bank(text: str) -> BankText:
-    return BankText(RULES.text, "", (("a.md", text),), (), (), ())
+    return BankText(RULES.text, "", (("a.md", text),), (), ())
 
 
 @drawn(150)
@@ -65,6 +65,6 @@ def test_a_category_goes_where_its_name_and_the_name_of_a_section_say() -> None:
 def test_a_category_of_two_words_names_a_file_and_its_section() -> None:
     """Broken once: an open risk went to the plain section, beside ``risks.md`` with "Open"."""
     files = (("log.md", "# Log\n\n## Notes\n"), ("risks.md", "# Risks\n\n## Open\n\n## Settled\n"))
-    places = places_of(BankText(RULES.text, "", files, (), (), ()), RULES)
+    places = places_of(BankText(RULES.text, "", files, (), ()), RULES)
     for category, heading in (("open risk", "## Open"), ("risk", "## Notes")):
         assert place(note("The strike is settled.", category=category), places).heading == heading

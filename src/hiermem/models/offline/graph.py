@@ -29,8 +29,8 @@ from hiermem.protocols import SourceText
 from hiermem.summaries import salience
 from hiermem.text import units
 from hiermem.text.entity_names import CALENDAR, NATIONS, NO_NAME
-from hiermem.text.policy import is_back_channel
-from hiermem.types import Unit, trivector
+from hiermem.text.policy import is_back_channel, is_heading
+from hiermem.types import trivector
 from hiermem.types.trivector import MOST_IN_LINE, AnswerStrategy, StrategyKind
 
 _I: Final = r"\b(?:i|we)(?:['’]ve| have)?(?: (?:just|already|finally|now|also|all|both))? "  # noqa: RUF001
@@ -136,8 +136,6 @@ _DESCRIPTION: Final = 220
 #: How often an answer that is too long is reduced.
 _TRIES: Final = 17
 
-#: The most words of an introduction to what follows, and of a bare point of a list.
-_LEAD, _POINT = 12, 5
 _INTRODUCED: Final = re.compile(
     r"\b(?:I['\u2019]m|I am|[Mm]y name is|[Nn]ame['\u2019]s) ([A-Z][a-z]{1,30})(?=[.,;!]|$| and )"
 )
@@ -190,33 +188,10 @@ def _people(sentences: Sequence[speech.Sentence]) -> dict[str, str]:
 
 def _summary(sources: Sequence[SourceText], budget: int, count: Callable[[str], int]) -> str:
     """Return the most informative sentences, as the offline summariser chooses them."""
-    pool = [
-        unit
-        for source in sources
-        if source.role not in ("system", "tool")
-        for unit in _informative(source)
-    ]
-    return salience.select(pool, budget, count).text[: trivector.MOST_IN_SUMMARY]
-
-
-def _informative(source: SourceText) -> list[Unit]:
-    """Return the informative units of one message: no code, headings or bare points of lists."""
-    spoken = [unit for unit in units.of_source(speech.headless(source)) if not unit.code]
-    if source.role != "assistant" or source.speaker not in speech.ROLE_LABELS or len(spoken) < 3:
-        return spoken
-    # An answer with many points has many mere introductions and headings: "Key points:", "SEO".
-    return [unit for unit in spoken if not _is_bare(unit.text)] or spoken
-
-
-def _is_bare(text: str) -> bool:
-    """Return whether a piece of an answer only introduces the next, or is a bare list point."""
-    bare = text.strip(" *_").lstrip("-*•+0123456789.) ")
-    words = bare.split()
-    if bare.endswith(":"):
-        return len(words) <= _LEAD
-    sentence = bare.endswith((".", "!", "?", "…", ";", '"'))
-    figures = any(sign.isdigit() for sign in bare)
-    return len(words) <= _POINT and not sentence and not figures
+    said = [source for source in sources if source.role not in ("system", "tool")]
+    pool = [unit for source in said for unit in units.of_source(source) if not unit.code]
+    plain = [unit for unit in pool if not is_heading(unit.text)]
+    return salience.select(plain or pool, budget, count).text[: trivector.MOST_IN_SUMMARY]
 
 
 def _fitted(
@@ -229,8 +204,8 @@ def _fitted(
     count: Callable[[str], int],
 ) -> trivector.Answer:
     """Build the answer; to make it fit, drop places of entities first, then items of all kinds."""
-    share, most = 1.0, trivector.MOST_MENTIONS
-    for _ in range(_TRIES):
+    cuts = [(1.0, trivector.MOST_MENTIONS), *((0.8**n, _FEWEST_MENTIONS) for n in range(_TRIES))]
+    for share, most in cuts:
         # Names are many and mostly small; open items and decisions are dropped last.
         softer = share**0.5
         fitting = things[: int(len(things) * share)]
@@ -250,14 +225,8 @@ def _fitted(
             ),
             strategy=tuple(lines[len(lines) - round(len(lines) * softer) :]),
         )
-        tokens = count(write(answer))
-        if tokens <= max_tokens:
+        if count(write(answer)) <= max_tokens:
             return answer
-        if share == 1.0 and most > _FEWEST_MENTIONS:
-            most = max(_FEWEST_MENTIONS, most // 2)
-            continue
-        share *= min(0.9, 0.95 * max_tokens / tokens)
-        most = max(_FEWEST_MENTIONS, int(trivector.MOST_MENTIONS * share))
     bare = trivector.Answer(summary=summary)
     return bare if count(write(bare)) <= max_tokens else trivector.Answer(summary="")
 

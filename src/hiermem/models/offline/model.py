@@ -37,8 +37,12 @@ class ExtractiveLLM:
     """A summariser, extractor and bank writer: deterministic, offline, free.
 
     ``weights`` change what it prefers; they are part of its name, so summaries made with other
-    weights count as made by another model.
+    weights count as made by another model. A call reads any length of input, in linear time, costs
+    no money and needs no claim.
     """
+
+    context_window: int | None = None
+    remote = False
 
     def __init__(self, weights: Weights = Weights()) -> None:
         self._weights = weights
@@ -48,22 +52,7 @@ class ExtractiveLLM:
             for field in Weights.__slots__
             if (value := getattr(weights, field)) != getattr(usual, field)
         ]
-        self._name = "extractive-2" + (f"({','.join(changed)})" if changed else "")
-
-    @property
-    def name(self) -> str:
-        """Return ``extractive-2``, followed by the weights that are not the default ones."""
-        return self._name
-
-    @property
-    def context_window(self) -> int | None:
-        """Return None: any length of input is read, in linear time."""
-        return None
-
-    @property
-    def remote(self) -> bool:
-        """Return False: a call costs no money and needs no claim."""
-        return False
+        self.name = "extractive-2" + (f"({','.join(changed)})" if changed else "")
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Answer a ``summarise`` request with at most ``target_tokens`` tokens, or another task.

@@ -85,7 +85,7 @@ class Placement:
 
 def places_of(bank: BankText, rules: Rules) -> list[Placement]:
     """Return the sections of all files, in the order of the rules, then of the files' names."""
-    texts = {**dict(bank.append_only), **dict(bank.files), **dict(bank.missing)}
+    texts = {**dict(bank.files), **dict(bank.missing)}
     about = {file.name: file for file in rules.files}
     order = [name for name in rules.names if name in texts]
     order += [name for name in sorted(texts) if name not in about]
@@ -233,11 +233,10 @@ class _Merge:
     def __init__(self, bank: BankText, count: Count, *, cut: int | None) -> None:
         self._bank, self._count, self._cut = bank, count, cut
         self._files = dict(bank.files)
-        self._append_only = dict(bank.append_only)
         self._places = places_of(bank, read_rules(bank.rules))
         self._added: dict[str, _Added] = {}
         #: What each file says, and the sentences of all points.
-        texts = self._files | self._append_only
+        texts = self._files
         self._said = {
             name: {folded(_bare(line)) for line in lines_of(text)} for name, text in texts.items()
         }
@@ -262,14 +261,14 @@ class _Merge:
                 # What the space's person says needs no name.
                 self._take(number, replace(note, text=facts, agent=note.category and note.agent))
             else:
-                dropped.append(DropAnswer(note=number, reason="no name, figure or date"))
+                dropped.append(DropAnswer(notes=(number,), reason="no name, figure or date"))
         files: list[FileAnswer] = []
         for name, added in self._added.items():
             if (changed := self._file(name, added)) is not None:
                 files.append(changed)
             else:
                 reason = f"{name} says it already"
-                dropped += (DropAnswer(note=number, reason=reason) for number in added.notes)
+                dropped.append(DropAnswer(notes=tuple(added.notes), reason=reason))
         files += [
             FileAnswer(filename=name, action="created", content=text)
             for name, text in self._bank.missing
@@ -311,14 +310,9 @@ class _Merge:
 
     def _file(self, name: str, added: _Added) -> FileAnswer | None:
         """Build the change of one file; None if it contains everything already."""
-        if not added.points and (name in self._files or name in self._append_only):
+        if not added.points and name in self._files:
             return None
         notes = tuple(added.notes)
-        if name in self._append_only:
-            lines = [
-                "\n\n".join([at.heading, "\n".join(points)]) for at, points in added.points.items()
-            ]
-            return FileAnswer(filename=name, content="\n\n".join(lines).strip(), notes=notes)
         text = self._files.get(name) or dict(self._bank.missing).get(name, "")
         # From the end, so that the lines before stay where they are.
         for at in sorted(added.points, key=lambda at: -1e9 if at.end is None else -at.end):

@@ -21,7 +21,6 @@ from hiermem.models.offline.speech import (
     CAP,
     ROLE_LABELS,
     Sentence,
-    calls,
     clause,
     numbered,
     phrases,
@@ -63,10 +62,6 @@ _KEEPS: Final = signs(
     rf"^\W*(?:(?:also|just|then|\w+ly|go ahead and|make sure to|try to) )*"
     rf"{phrases('keeps')}\b(?! {phrases('keeps nothing')})"
 )
-_WITH: Final = re.compile(
-    r"\b(?:with|to|for|from|ask|tell|meet|call|email) [A-Z][a-z]|[a-z,] (?:[A-Z][a-z]|`)"
-    r"|\b(?:ask|tell|call|email|meet) (?:him|her|them|my)\b|\bbefore (?:the|my|we|our)\b"
-)
 _NO_PROMISE: Final = signs(
     rf"\b{phrases('before no promise')}(?:,| that)?(?: if)? [\"“‘']?$|[\"“‘]$",  # noqa: RUF001
     r"\b(?:if|let me know|unless|in case) [^.;]{0,80}$",
@@ -84,7 +79,6 @@ _TROUBLE: Final = signs(
     rf"\b{phrases('trouble')}\b(?! out)",
     r"\b(?:i['’]m|i am) getting (?:an?|the|this)\b[^.;]{0,40}?(?:error|exception|failure|crash)",  # noqa: RUF001
 )
-_MEANS_BEFORE: Final = signs(r"^\W*(?:\w+ ){0,3}(?:it|that|this|these|them|[\"“])")
 #: Questions that need no substantial answer, and replies that give none.
 _PHATIC: Final = signs(rf"\b{phrases('phatic')}|(?:^\W*|, )(?:and )?(?:you|right)\?")
 _UNKNOWN: Final = signs(
@@ -93,7 +87,6 @@ _UNKNOWN: Final = signs(
     r"\bdo(?:n['’]t| not) have (?:\w+ ){0,3}(?:information|info|data|details)\b",  # noqa: RUF001
     r"\bhave(?:n['’]t| not) (?:yet )?(?:found|decided|figured|checked|heard|looked|asked)\b",  # noqa: RUF001
 )
-_BUT: Final = signs(r"\b(?:but|though|however)\b(?!.*\b(?:check|ask|find out|look into)\b)")
 _EMPTY: Final = stems("one ones thing things time stuff else mean say think like know")
 
 
@@ -109,7 +102,7 @@ class OpenItem:
 
 def open_ends(sentences: Sequence[Sentence], sources: Sequence[SourceText]) -> list[OpenItem]:
     """Return what is left open, in order; what nearly repeats an earlier item is left out."""
-    items = [*_marks(sources), *_questions(sentences), *_statements(sentences, sources)]
+    items = [*_marks(sources), *_questions(sentences), *_statements(sentences)]
     items.sort(key=lambda item: item.messages[0])
     items_kept: list[OpenItem] = []
     for each in items:
@@ -151,7 +144,7 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
                 yield _item("task", text, index)
 
 
-def _statements(sentences: Sequence[Sentence], sources: Sequence[SourceText]) -> Iterator[OpenItem]:
+def _statements(sentences: Sequence[Sentence]) -> Iterator[OpenItem]:
     """Yield tasks, promises and problems that people state."""
     order = list(dict.fromkeys((s.index, s.speaker, s.role, s.named) for s in sentences))
     helped = {
@@ -159,66 +152,51 @@ def _statements(sentences: Sequence[Sentence], sources: Sequence[SourceText]) ->
         for before, after in itertools.pairwise(order)
         if after[2] == "assistant" and not after[3] and before[1] != after[1]
     }
-    acting = calls(sources)
     had: set[tuple[DeltaKind, int]] = set()
-    before: Sentence | None = None
     for s in sentences:
-        earlier, before = before, s
-        item = _read(s, earlier, helped=s.index in helped, acts=s.index in acting)
+        item = _read(s, helped=s.index in helped)
         # A message states one item of a kind; further sentences elaborate on it.
         if item is not None and (item.kind, s.index) not in had:
             had.add((item.kind, s.index))
             yield item
 
 
-def _read(unit: Sentence, before: Sentence | None, *, helped: bool, acts: bool) -> OpenItem | None:
+def _read(unit: Sentence, *, helped: bool) -> OpenItem | None:
     """Return what a sentence leaves open, None for nothing.
 
-    ``helped`` says that an assistant answers the message, ``acts`` that the message calls a tool.
+    ``helped`` says that an assistant answers the message.
     """
     text = unit.text
     listed = _LISTED.search(text) if unit.own and not unit.asks else None
     if listed:
-        if before is not None and before.index == unit.index and _MEANS_BEFORE.match(text):
-            text = f"{before.text} {text}"[-CAP:]
-        if not telling(stems(text) - stems(listed.group())):
-            return None
-        return _item("unresolved", clause(text, text.find(listed.group())), unit.index)
+        says_what = telling(stems(text) - stems(listed.group()))
+        return _item("unresolved", clause(text, listed.start()), unit.index) if says_what else None
     trouble = _TROUBLE.search(text) if unit.own and not helped else None
     if trouble and not re.search(r"\b(?:if|when|could|would)\b", text[: trouble.start()]):
         return _item("unresolved", clause(text, trouble.start()), unit.index)
-    return _duty(unit, helped=helped, acts=acts)
-
-
-def _duty(  # noqa: PLR0911 - a row of cases, the first of which holds
-    unit: Sentence, *, helped: bool, acts: bool
-) -> OpenItem | None:
-    """Return what somebody has to do, or says they will, None for nothing of the kind."""
-    text = unit.text
     if unit.asks and not ASIDE.search(text):
         return None
-    match = _LEFT.search(text) if unit.own else None
     kind: DeltaKind = "task"
+    match = _LEFT.search(text) if unit.own else None
     if match is None and unit.own and not helped and (need := _NEED.search(text)):
         match = need if _KEEPS.match(text[need.end() :]) else None
     if match is None:
-        match, kind = _PROMISE.search(text), "promise"
-        if match is None or _NO_PROMISE.search(text[: match.start()]):
-            return None
-        rest = text[match.end() :]
-        if not unit.own and not _LATER.search(rest):
-            return None
-        if (unit.agent and acts) or not _KEEPS.match(rest):
-            return None
-        # What users tell an assistant that they will do is mostly thanks, unless it has an
-        # occasion, or somebody it is done with.
-        if helped and not (_LATER.search(rest) or _WITH.search(rest)):
-            return None
-    duty = clause(text, match.start())
+        kind, match = "promise", _promise(unit, helped=helped)
+    duty = clause(text, match.start()) if match else ""
     plain = stems(re.sub(r"\w+ly\b", "", duty))
-    if unit.own and (len(plain) < _LEAST or not telling(plain)):
+    too_little = unit.own and (len(plain) < _LEAST or not telling(plain))
+    return _item(kind, duty, unit.index) if duty and not too_little else None
+
+
+def _promise(unit: Sentence, *, helped: bool) -> re.Match[str] | None:
+    """Return where somebody says what they will do; None if they do it at once, or hope to."""
+    match = _PROMISE.search(unit.text)
+    if match is None or _NO_PROMISE.search(unit.text[: match.start()]):
         return None
-    return _item(kind, duty, unit.index)
+    rest = unit.text[match.end() :]
+    # What users tell an assistant that they will do is mostly thanks, unless it has a time.
+    needs_time = helped or unit.agent or not unit.own
+    return match if _KEEPS.match(rest) and (not needs_time or _LATER.search(rest)) else None
 
 
 def _questions(sentences: Sequence[Sentence]) -> Iterator[OpenItem]:
@@ -253,8 +231,4 @@ def _puts_off(reply: Sequence[Sentence]) -> bool:
     """Return whether a reply says that it does not know."""
     opening = [one.text for one in reply[:3] if not is_back_channel(one.text)]
     advises = reply[0].role == "assistant" and not reply[0].named and not reply[0].agent
-    for text in opening[:1] if not advises or len(reply) > 2 else opening:
-        unknown = _UNKNOWN.search(text)
-        if unknown and not _BUT.search(text, unknown.end()):
-            return True
-    return False
+    return any(map(_UNKNOWN.search, opening[:1] if not advises or len(reply) > 2 else opening))

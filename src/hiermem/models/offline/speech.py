@@ -107,10 +107,6 @@ ROLE_LABELS: Final = frozenset({"User", "Assistant", "System", "Tool", "Summary"
 _HEADING: Final = re.compile(
     r"[ \t]*(?:#{1,6}[ \t].*|\*\*[^*]{1,120}\*\*:?[ \t]*|\|.*|[-=*_ \t]{3,})$"
 )
-#: A point of a list that is only the heading of the points below it.
-_HEAD_OF_POINTS: Final = re.compile(
-    r"[ \t]*(?:[-*•+]|\d{1,3}[.)])[ \t]+(?:\*\*[^*]{1,120}\*\*:?|\*\*[^*]{1,120}:\*\*)[ \t]*$"
-)
 _QUOTED: Final = re.compile(r"^[ \t]*(?:>[ \t]?)+")
 _EMPHASIS: Final = re.compile(r"(?<![\w*])\*([^*\s][^*\n]{0,80})\*(?![\w*])")
 _MARKER: Final = re.compile(r"^[ \t]*(?:[-*•+]|\d{1,3}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?")
@@ -212,24 +208,6 @@ def sentences(sources: Sequence[SourceText]) -> Iterator[Sentence]:
             yield Sentence(index, source.role, source.speaker, source.date, unit.text, last, agent)
 
 
-def headless(source: SourceText) -> SourceText:
-    """Return a source without headings and tables, which say nothing by themselves.
-
-    A source that contains nothing else, or that came with its units, stays as it is.
-    """
-    if source.units:
-        return source
-    parts = source.text.split(_FENCE)
-    for at in range(0, len(parts), 2):
-        parts[at] = "\n".join(
-            line
-            for line in parts[at].splitlines()
-            if not (_HEADING.match(line[:_LINE]) or _HEAD_OF_POINTS.match(line[:_LINE]))
-        )
-    text = _FENCE.join(f"\n{part}\n" if at else part for at, part in enumerate(parts))
-    return replace(source, text=text) if text.strip("`\n ") else source
-
-
 def _speech(text: str) -> str:
     """Return a message without code, headings, tables, labels of lists and tool calls."""
     parts = text.split(_FENCE)
@@ -242,16 +220,6 @@ def _speech(text: str) -> str:
             plain = _LABEL.sub(r"\1: ", _PROMPT.sub(" ", plain), count=1).replace("**", "")
             lines.append(_EMPHASIS.sub(r"\1", plain))
     return "\n".join(lines)
-
-
-def calls(sources: Sequence[SourceText]) -> frozenset[int]:
-    """Return the messages in which an assistant calls a tool."""
-    return frozenset(
-        index
-        for index, source in numbered(sources)
-        if source.role == "assistant"
-        and any(_TOOL_CALL.match(line) for line in source.text.splitlines()[:_LINES])
-    )
 
 
 def paths(source: SourceText) -> Iterator[str]:

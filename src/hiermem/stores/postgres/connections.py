@@ -1,7 +1,7 @@
-"""The connections to PostgreSQL: a pool in one event loop, its errors, and the rewrite of tables.
+"""The connections to PostgreSQL: kept in one event loop, their errors, and the rewrite of tables.
 
-Statements that are sent together cost one wait for the server. Nothing is set on a connection for
-longer than a transaction, so that it may be another one behind a pooler.
+Statements that are sent together cost one wait for the server, and are one transaction. Nothing is
+set on a connection for longer, so that it may be another one behind a pooler.
 
 A failure is translated by its SQLSTATE. The text of an error is always our own, and no cause is
 kept: PostgreSQL quotes rows in its details, and a driver quotes connection strings.
@@ -20,36 +20,40 @@ import logging
 import re
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import Diagnostic
-from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from hiermem import errors
 from hiermem.errors import ClosedError, ConfigError, StoreError, UsageError
 from hiermem.process import HomeProcess
 from hiermem.types.transaction import Scrubbed
 
-#: The exceptions that the driver and its pool may raise.
+Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
+#: What is sent: a text and the values of $1, $2, and so on.
+Sent: TypeAlias = tuple[bytes, Sequence[Any]]
+#: The rows of a statement.
+Rows: TypeAlias = list[tuple[Any, ...]]
+
+#: The exceptions that the driver may raise.
 FAILURES: Final = (psycopg.Error, UnicodeEncodeError, OverflowError)
-#: The state of ``SELECT 1 / 0``, with which a statement refuses a write that contradicts the store.
-REFUSED: Final = "22012"
-BEYOND: Final = "a number is beyond the 64 bits that the store keeps"
+_BEYOND: Final = "a number is beyond the 64 bits that the store keeps"
+#: Two commits that waited for each other; the server ended one of them.
+DEADLOCK: Final = "40P01"
 #: Transient failures: a conflict, a lock, a time limit, too many connections, a server that stops,
 #: starts or is read-only.
 _BUSY: Final = {
     "40001": "another write came between",
-    "40P01": "another write came between",
+    DEADLOCK: "another write came between",
     "55P03": "another write holds the session for too long",
     "57014": "a statement took longer than its time limit",
-    "25P03": "the transaction waited too long for this process",
     "25P04": "the transaction took longer than its time limit",
     "53300": "it has no connection left",
     "57P01": "it is being stopped",
@@ -57,8 +61,6 @@ _BUSY: Final = {
     "57P03": "it is starting or stopping",
     "25006": "it takes no writes now, as a replica",
 }
-
-
 #: What may help, by what failed.
 _HINTS: Final = {
     "53100": ": its disk is full; make room on it, and call again",
@@ -68,8 +70,7 @@ _HINTS: Final = {
 _REFUSED: Final = {
     "too many": "53300",
     "connection slots": "53300",
-    "starting up": "57P03",
-    "shutting down": "57P03",
+    "database system is": "57P03",
     "not currently accepting": "57P03",
     "permission denied": "42501",
     "authentication failed": "28P01",
@@ -93,24 +94,16 @@ _UNREACHED: Final = {
 _QUOTED: Final = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 
+def _words(error: psycopg.Error) -> str:
+    return _QUOTED.sub("", str(error))
+
+
 def refused_connection(error: psycopg.Error) -> str:
     """Return the SQLSTATE that the text of a failed connection means, or "" for any other one."""
-    text = _QUOTED.sub("", str(error))
+    text = _words(error)
     if "FATAL" not in text and "no password" not in text:
         return ""
     return next((state for words, state in _REFUSED.items() if words in text), "")
-
-
-def _unreached(error: psycopg.Error) -> str:
-    """Return why a connection was not made, in our words, or ""."""
-    text = _QUOTED.sub("", str(error))
-    return next((f": {why}" for words, why in _UNREACHED.items() if words in text), "")
-
-
-def _is_bad_setting(error: psycopg.Error) -> bool:
-    """Return whether libpq refused a value of the connection string before it connected."""
-    text = _QUOTED.sub("", str(error))
-    return "FATAL" not in text and ("invalid" in text or "bad value" in text)
 
 
 def translate(error: Exception, shown: str, *, committing: bool = False) -> Exception:
@@ -119,92 +112,74 @@ def translate(error: Exception, shown: str, *, committing: bool = False) -> Exce
     ``shown`` names the server and the database. ``committing`` says that the commit was sent; then
     it is unknown whether a write took effect whose connection was lost.
     """
-    if isinstance(error, PoolClosed):
-        return errors.ClosedError("the store is closed; open it again")
-    if isinstance(error, PoolTimeout):
-        return errors.StoreError(
-            f"no connection to {shown} was free in time; try again", retryable=True
-        )
     if isinstance(error, UnicodeEncodeError):
         return errors.InvalidMessageError(
             "a text holds a lone surrogate; replace it before storing"
         )
     if isinstance(error, OverflowError):
-        return errors.UsageError(BEYOND)
+        return UsageError(_BEYOND)
     if isinstance(error, psycopg.Error):
         return _of_server(error, shown, committing=committing)
     return error
 
 
-def _of_server(error: psycopg.Error, shown: str, *, committing: bool) -> errors.HiermemError:
+def _of_server(  # noqa: PLR0912 - one a kind of failure
+    error: psycopg.Error, shown: str, *, committing: bool
+) -> errors.HiermemError:
     state = error.sqlstate or refused_connection(error)
     where = f"PostgreSQL at {shown}"
     made: errors.HiermemError
     if state in _BUSY:
-        made = errors.StoreError(f"{where}: {_BUSY[state]} ({state}); try again", retryable=True)
+        made = StoreError(f"{where}: {_BUSY[state]} ({state}); try again", retryable=True)
     elif state.startswith("28"):
-        made = errors.ConfigError(
+        made = ConfigError(
             f"{where} refused the user or the password ({state}); check the connection string"
         )
-    elif state in ("3D000", "42501"):
-        what = "has no such database (3D000); create it, or check the connection string"
-        if state == "42501":
-            what = "denies this to the role (42501); the page on PostgreSQL names what roles need"
-        made = errors.ConfigError(f"{where} {what}")
-    elif state == REFUSED:
-        made = errors.UsageError("the write names a node, message or session that does not exist")
+    elif state == "3D000":
+        made = ConfigError(
+            f"{where} has no such database (3D000); create it, or check the connection string"
+        )
+    elif state == "42501":
+        made = ConfigError(
+            f"{where} denies this to the role (42501); the page on PostgreSQL names what roles need"
+        )
+    elif state in ("22P05", "22021") or (not state and isinstance(error, psycopg.DataError)):
+        made = errors.InvalidMessageError("a text holds a NUL; remove it before storing")
     elif state == "22003":
-        made = errors.UsageError(BEYOND)
+        made = UsageError(_BEYOND)
+    elif state == "54000":
+        made = UsageError(
+            "the names of a row are together longer than an index of PostgreSQL keeps"
+        )
     elif state.startswith(("21", "22", "23")) or isinstance(error, psycopg.DataError):
-        made = errors.UsageError(f"the write contradicts what is stored ({state or 'a value'})")
+        made = UsageError(f"the write contradicts what is stored ({state or 'a value'})")
     elif state in ("42P01", "42703"):
         made = errors.StoreCorruptError(
             f"{where}: a table or column is missing ({state}); restore a copy of the store"
         )
-    elif not state and _is_bad_setting(error):
-        made = errors.ConfigError(
+    elif not state and ("invalid" in _words(error) or "bad value" in _words(error)):
+        made = ConfigError(
             f"the connection string to {where} has a value that libpq refuses; check port, "
             "sslmode and the others"
         )
     elif not state or state.startswith("08"):
-        made = errors.StoreError(
-            f"the connection to {where} was lost or not made{_unreached(error)}"
-        )
+        text = _words(error)
+        why = next((f": {why}" for words, why in _UNREACHED.items() if words in text), "")
+        made = StoreError(f"the connection to {where} was lost or not made{why}")
     else:
-        made = errors.StoreError(f"{where} failed ({state}){_HINTS.get(state, '')}")
+        made = StoreError(f"{where} failed ({state}){_HINTS.get(state, '')}")
     lost = not state or state.startswith(("08", "57P"))
-    if committing and lost and isinstance(made, errors.StoreError):
+    if committing and lost and isinstance(made, StoreError):
         made.committed = None
     return made
 
 
 _log: Final = logging.getLogger("hiermem.store")
-#: The name of our pools, by which their log is told from that of an application's.
-_POOL: Final = "hiermem"
-
-
-class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
-    """A connection of a pool of ours."""
-
-
-#: A statement and the values of $1, $2, and so on.
-Sent: TypeAlias = tuple[str, Sequence[Any]]
-
-BEGIN: Final[Sent] = ("BEGIN ISOLATION LEVEL READ COMMITTED", ())
-#: Every statement of the transaction sees the state from before its first one.
-ONE_STATE: Final[Sent] = ("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", ())
-COMMIT: Final[Sent] = ("COMMIT", ())
-#: The commit of this transaction waits for no sync: a crash of the server may undo it.
-UNSYNCED: Final[Sent] = ("SET LOCAL synchronous_commit = off", ())
-
 #: Seconds in which a connection must be made, where the connection string does not say.
 _CONNECT = 10
 _PORT = "5432"
-#: Seconds after which a connection that does not come is asked for outside the pool.
-_SOON = 1.0
-#: PostgreSQL 17, the first version with a limit for a whole transaction.
-_LIMITS_TRANSACTIONS = 170_000
-_LIMIT = "SELECT set_config('transaction_timeout', $1, true)"
+#: Seconds after which a connection that nobody used is closed.
+_UNUSED: Final = 300.0
 
 
 def shown(dsn: str) -> str:
@@ -229,72 +204,63 @@ def shown(dsn: str) -> str:
     return f"{at}/{named.get('dbname') or named.get('user') or ''}"
 
 
-def settings(dsn: str, *, prepare: bool = False) -> dict[str, Any]:
-    """Return how connections are made: they commit by themselves and use $1 for values.
+async def connect(dsn: str, *, prepare: bool = False) -> Connection:
+    """Make a connection that commits by itself and uses $1 for values.
 
     Texts are sent in UTF-8, whatever a role or a database has as its default.
     """
-    timeout = {} if "connect_timeout" in conninfo_to_dict(dsn) else {"connect_timeout": _CONNECT}
-    return {
-        "autocommit": True,
-        "client_encoding": "utf8",
-        "prepare_threshold": 5 if prepare else None,
-        "cursor_factory": psycopg.AsyncRawCursor,
-        **timeout,
-    }
+    settings: dict[str, Any] = {"prepare_threshold": 5 if prepare else None}
+    if "connect_timeout" not in conninfo_to_dict(dsn):
+        settings["connect_timeout"] = _CONNECT
+    return await psycopg.AsyncConnection.connect(
+        dsn,
+        autocommit=True,
+        client_encoding="utf8",
+        cursor_factory=psycopg.AsyncRawCursor,
+        **settings,
+    )
 
 
-def _at_our_level(record: logging.LogRecord) -> bool:
-    """Make what the driver logs of our pools a detail; return whether it is wanted.
-
-    While a server is away, its pool logs each connection that it lost and each attempt at a new
-    one. ``Connections`` logs an outage once.
-    """
-    given = record.args if isinstance(record.args, tuple) else ()
-    if not any(each == _POOL or isinstance(each, Connection) for each in given):
-        return True
-    record.levelno, record.levelname = logging.DEBUG, "DEBUG"
-    return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+@asynccontextmanager
+async def connected(dsn: str) -> AsyncGenerator[Connection]:
+    """Lend a connection of its own; its failures are raised as errors of hiermem."""
+    named = shown(dsn)
+    try:
+        connection = await connect(dsn)
+    except FAILURES as error:
+        raise translate(error, named) from None
+    try:
+        yield connection
+    except FAILURES as error:
+        raise translate(error, named) from None
+    finally:
+        await connection.close()
 
 
 class Connections:
-    """A pool of connections, which belongs to the event loop that uses it first."""
+    """Up to ``most`` connections, which belong to the event loop that uses them first."""
 
     def __init__(
         self,
         dsn: str,
         *,
-        smallest: int,
-        largest: int,
+        most: int,
         statement_timeout: float,
         idle_timeout: float,
         prepare: bool,
     ) -> None:
         self.shown = shown(dsn)
-        self._dsn, self._statement_timeout = dsn, statement_timeout
-        self._idle_timeout = idle_timeout
-        # How often the pool could not make a connection when the server was last seen to take one.
-        self._failed = 0
+        self.patience = statement_timeout
+        #: Seconds in which what is sent together must be answered.
+        self._longest = statement_timeout + idle_timeout
+        self._dsn, self._prepare = dsn, prepare
         self._is_away = False
-        logging.getLogger("psycopg.pool").addFilter(_at_our_level)
         self._home = HomeProcess()
-        self._make: Callable[[], AsyncConnectionPool[Connection]] = partial(
-            AsyncConnectionPool[Connection],
-            dsn,
-            connection_class=Connection,
-            name=_POOL,
-            kwargs=settings(dsn, prepare=prepare),
-            min_size=smallest,
-            max_size=largest,
-            timeout=statement_timeout,
-            reconnect_timeout=statement_timeout,
-            open=False,
-        )
-        self._pool: AsyncConnectionPool[Connection] | None = None
+        self._free = asyncio.Semaphore(most)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening = asyncio.Lock()
+        #: The connections that nobody uses, with the time since when, the last used one at the end.
+        self._idle: deque[tuple[Connection, float]] = deque()
         self._using = 0
-        self._unanswered: set[Connection] = set()
         self._unused = asyncio.Event()
         self._unused.set()
         self._closed = False
@@ -304,26 +270,31 @@ class Connections:
         self._home.check()
         self._closed = True
         await self._unused.wait()
-        if self._pool is not None:
-            await self._pool.close()
+        await self._drop(0)
 
-    @asynccontextmanager
-    async def use(self) -> AsyncGenerator[Connection]:
-        """Lend a connection on which no transaction is open; roll back what is open at the end."""
+    async def _drop(self, keep: int) -> None:
+        """Close those idle connections that were used longest ago, all but ``keep``."""
+        while len(self._idle) > keep:
+            await self._idle.popleft()[0].close()
+
+    def check(self) -> None:
+        """Raise what keeps a call from being made here and now."""
         self._home.check()
         if self._closed:
             raise ClosedError("the store is closed; open it again")
+        loop = asyncio.get_running_loop()
+        if loop is not (self._loop or loop):
+            raise UsageError("this store is used in another event loop; open it again in this one")
+        self._loop = loop
+
+    @asynccontextmanager
+    async def using(self) -> AsyncGenerator[None]:
+        """Keep the connections open."""
+        self.check()
         self._using += 1
         self._unused.clear()
         try:
-            pool = await self._opened()
-            connection = await self._taken(pool)
-            try:
-                self._unanswered.add(connection)
-                yield connection
-            finally:
-                self._unanswered.discard(connection)
-                await self._give_back(connection, pool)
+            yield
         finally:
             self._using -= 1
             if not self._using:
@@ -337,148 +308,128 @@ class Connections:
             _log.info("PostgreSQL at %s answers again", self.shown)
         self._is_away = error is not None
 
-    def came_lost(self, connection: Connection) -> bool:
-        """Return whether a lent connection is closed and has answered nothing since it was lent."""
-        return connection.closed and connection in self._unanswered
+    async def send(self, statements: Sequence[Sent], *, committing: bool = False) -> list[Rows]:
+        """Send the statements together as one transaction and return the rows of each.
 
-    async def renew(self) -> None:
-        """Replace the connections that were lost."""
-        with suppress(*FAILURES):
-            await (await self._opened()).check()
+        Raises an error of hiermem; the first statement that failed undid the transaction. If the
+        server does not answer all of them in time, the connection is closed. What did not
+        commit is sent once more on a fresh connection if the first one was lost.
+        """
+        while True:
+            late: list[bool] = []
+            async with self.lent() as (connection, fresh):
+                try:
+                    return await self.sent_on(connection, statements, late, committing=committing)
+                except StoreError as error:
+                    if not connection.closed:
+                        raise
+                    # The server ended it, and so it did with those that wait for their next use.
+                    await self._drop(0)
+                    if fresh or late or error.committed is None:
+                        raise
 
-    async def _taken(self, pool: AsyncConnectionPool[Connection]) -> Connection:
-        """Wait for a connection, but not long for a server that takes none."""
-        soon = min(_SOON, self._statement_timeout)
-        for wait in (soon, self._statement_timeout - soon):
+    @asynccontextmanager
+    async def lent(self) -> AsyncGenerator[tuple[Connection, bool]]:
+        """Lend a connection that nobody uses, and whether it was made for this."""
+        if self._free.locked():
             try:
-                return await pool.getconn(wait)
-            except PoolTimeout as error:
-                late: Exception = translate(error, self.shown)
-            except FAILURES as error:
-                raise translate(error, self.shown) from None
-            failed = pool.get_stats().get("connections_errors", 0)
-            if failed > self._failed:
-                if (why := await self._refusal()) is not None:
-                    self._note_outage(why)
-                    raise why
-                self._failed = failed
-        raise late
-
-    async def _refusal(self) -> Exception | None:
-        """Return why the server takes no connection; None where it does. A pool keeps no reason."""
+                await asyncio.wait_for(self._free.acquire(), self.patience)
+            except TimeoutError:
+                raise StoreError(
+                    f"no connection to {self.shown} was free in time; try again", retryable=True
+                ) from None
+        else:
+            await self._free.acquire()
         try:
-            connection = await psycopg.AsyncConnection.connect(self._dsn, **settings(self._dsn))
-        except FAILURES as error:
-            return translate(error, self.shown)
-        await connection.close()
-        return None
-
-    async def _opened(self) -> AsyncConnectionPool[Connection]:
-        """Return the pool, which belongs to the event loop that uses it first."""
-        loop = asyncio.get_running_loop()
-        async with self._opening:
-            if self._pool is None:
-                self._pool, self._loop = self._make(), loop
-                await self._pool.open()
-        if loop is not self._loop:
-            raise UsageError("this store is used in another event loop; open it again in this one")
-        return self._pool
-
-    async def _give_back(
-        self, connection: Connection, pool: AsyncConnectionPool[Connection]
-    ) -> None:
-        try:
-            if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
-                await connection.rollback()
-        except FAILURES:
-            pass  # it is lost; the pool finds out
+            connection, fresh = await self._taken()
+            try:
+                yield connection, fresh
+            finally:
+                await self._give_back(connection)
         finally:
-            if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
-                await connection.close()
-            await pool.putconn(connection)
+            self._free.release()
 
-    async def send(
+    async def _taken(self) -> tuple[Connection, bool]:
+        while self._idle:
+            connection, _ = self._idle.pop()
+            if not connection.closed:
+                return connection, False
+        try:
+            made = await connect(self._dsn, prepare=self._prepare)
+        except FAILURES as error:
+            why = translate(error, self.shown)
+            self._note_outage(why)
+            raise why from None
+        self._note_outage(None)
+        return made, True
+
+    async def _give_back(self, connection: Connection) -> None:
+        state = connection.pgconn
+        if (
+            state.transaction_status != pq.TransactionStatus.IDLE
+            or state.pipeline_status != pq.PipelineStatus.OFF
+        ):
+            await connection.close()
+            return
+        now = time.monotonic()
+        self._idle.append((connection, now))
+        while self._idle[0][1] < now - _UNUSED:
+            await self._idle.popleft()[0].close()
+
+    async def sent_on(
         self,
         connection: Connection,
         statements: Sequence[Sent],
+        late: list[bool] | None = None,
         *,
         committing: bool = False,
-        leaves_open: bool = False,
-    ) -> list[list[tuple[Any, ...]]]:
-        """Send the statements together and return the rows of each; ``committing`` with the last.
-
-        ``leaves_open`` says that their transaction goes on with the next call. The server ends it
-        if that does not come within the idle timeout.
-
-        Raises an error of hiermem; the first statement that failed ended the transaction. If the
-        server does not answer all of them in time, the connection is closed.
-        """
-        status = connection.info.transaction_status
-        limited = connection.info.server_version >= _LIMITS_TRANSACTIONS
-        before: list[Sent] = []
-        after: list[Sent] = []
-        if limited and status == pq.TransactionStatus.INTRANS:
-            before.append((_LIMIT, ("0",)))
-        if limited and leaves_open:
-            after.append((_LIMIT, (f"{1000 * self._idle_timeout:.0f}",)))
-        cursors: list[psycopg.AsyncCursor[tuple[Any, ...]]] = []
+    ) -> list[Rows]:
+        """Send the statements together; ``late`` is not empty if they were not answered in time."""
+        late = [] if late is None else late
         failed: Exception | None = None
-        sent = False
-        with self._answered_in_time(connection) as late:
-            try:
+        sent = committing and len(statements) == 1
+        timer = asyncio.get_running_loop().call_later(self._longest, _shut, connection, late)
+        cursors: list[psycopg.AsyncCursor[tuple[Any, ...]]] = []
+        try:
+            if len(statements) == 1:
+                cursors.append(await connection.execute(*statements[0], binary=True))
+            else:
                 async with connection.pipeline():
                     # The driver would log an error that leaves this block, with the text of the
                     # next error.
                     try:
-                        for sql, values in (*before, *statements, *after):
-                            cursors.append(await connection.execute(sql.encode(), values))
+                        for text, values in statements:
+                            cursors.append(await connection.execute(text, values, binary=True))
                         sent = committing
                     except FAILURES as error:
                         failed = error
-                if failed is None and leaves_open and not limited:
-                    # The pipeline ends with a message at which the server stops its clock for an
-                    # idle transaction. A statement by itself starts it again.
-                    await connection.execute(b"SELECT")
-                if failed is None:
-                    self._unanswered.discard(connection)
-                    self._note_outage(None)
-                    wanted = cursors[len(before) : len(before) + len(statements)]
-                    return [await one.fetchall() if one.description else [] for one in wanted]
-            except FAILURES as error:
-                failed = failed or error
+            if failed is None:
+                return [await one.fetchall() if one.description else [] for one in cursors]
+        except FAILURES as error:
+            failed = failed or error
+        finally:
+            timer.cancel()
+        if connection.pgconn.transaction_status == pq.TransactionStatus.UNKNOWN:
+            await connection.close()
         if late:
-            self._unanswered.discard(connection)  # another try would wait as long
-            made = StoreError(
+            raise StoreError(
                 f"PostgreSQL at {self.shown} did not answer within {self._longest:g} seconds; "
-                "check it, or raise statement_timeout"
+                "check it, or raise statement_timeout",
+                committed=None if sent else False,
             )
-            made.committed = None if sent else False
-            raise made
         assert failed is not None
         raise translate(failed, self.shown, committing=sent) from None
 
-    @property
-    def _longest(self) -> float:
-        """Return the seconds in which what is sent together must be answered."""
-        return self._statement_timeout + self._idle_timeout
 
-    @contextmanager
-    def _answered_in_time(self, connection: Connection) -> Iterator[list[bool]]:
-        """Close the connection after the limit; the list is not empty if that happened."""
-        late: list[bool] = []
-
-        def give_up() -> None:
-            late.append(True)
-            with suppress(OSError, psycopg.Error):
-                one = socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)
-                with one:  # the driver sees the end of the connection, and cleans up by itself
-                    one.shutdown(socket.SHUT_RDWR)
-
-        timer = asyncio.get_running_loop().call_later(self._longest, give_up)
-        try:
-            yield late
-        finally:
-            timer.cancel()
+def _shut(connection: Connection, late: list[bool]) -> None:
+    """End a connection whose server does not answer; the driver sees that, and cleans up."""
+    late.append(True)
+    with (
+        suppress(OSError, psycopg.Error),
+        # The family of the socket does not matter: it is only shut.
+        socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as one,
+    ):
+        one.shutdown(socket.SHUT_RDWR)
 
 
 #: Seconds between two attempts at a table that is in use.

@@ -8,9 +8,7 @@ it, and its commits are lost. A process loses them in two ways.
 file to which a connection is open is never opened otherwise; ``read_head`` sees to that.
 
 *A fork.* SQLite counts its locks in memory. A child inherits the count without the locks, and takes
-none when it opens the file. So ``workers`` closes all connections before a fork, and opens them
-again when they are next needed. Where one is in use for too long, the child refuses to open its
-file.
+none when it opens the file. So a child refuses to open a file that its parent had open.
 
 A failure of SQLite is translated for the caller: busy, damaged, refused, or any other. The
 error says whether the write took effect. It never repeats a bound value; a cause that could hold
@@ -30,6 +28,7 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from hiermem import errors
+from hiermem.atfork import at_fork
 from hiermem.errors import ForkedProcessError
 
 T = TypeVar("T")
@@ -183,7 +182,7 @@ def check(path: Path) -> None:
     """Raise ForkedProcessError where an inherited connection to the file at ``path`` is open."""
     if _carried and _identity(path) in _carried:
         raise ForkedProcessError(
-            f"the store at {path} was busy at os.fork(); fork before opening it, or use method "
+            f"the store at {path} was open at os.fork(); fork before opening it, or use method "
             "'spawn'"
         )
 
@@ -204,18 +203,8 @@ def _is_open(connection: Connection) -> bool:
     return True
 
 
-def hold() -> None:
-    """Keep the set of open connections whole, until ``release`` or, in a child, ``inherit``."""
-    _guard.acquire()
-
-
-def release() -> None:
-    """End what ``hold`` began."""
-    _guard.release()
-
-
-def inherit() -> None:
-    """Begin anew in a forked process; note the files with a connection still open."""
+def _inherit() -> None:
+    """Begin anew in a forked process; note the files that the parent had open."""
     global _guard, _connections, _carried
     left = [one.path for one in _connections if _is_open(one) and one.path is not None]
     found = {identity for path in left if (identity := _identity(path)) is not None}
@@ -226,3 +215,9 @@ def inherit() -> None:
 
 #: Objects of earlier processes, kept for ever.
 _inherited: list[object] = []
+
+at_fork(
+    before=lambda: _guard.acquire(),  # noqa: PLW0108 - a child has another guard
+    in_parent=lambda: _guard.release(),  # noqa: PLW0108
+    in_child=_inherit,
+)

@@ -1,4 +1,4 @@
-"""The store file: identifying it, creating it, migrating it, and cleaning it of deleted data.
+"""The store file: identifying it, creating it, copying it, and cleaning it of deleted data.
 
 A file is refused with an error that gives the reason if it is not a store, if it is of a
 development version or a newer library, or if it is damaged. Not a byte of a refused file is
@@ -15,13 +15,11 @@ power loss would bring the log back. The result never claims more than was done.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import sqlite3
-import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from hiermem import process
@@ -32,19 +30,19 @@ from hiermem.errors import (
     StoreError,
     UsageError,
 )
-from hiermem.stores.sqlite import connections
+from hiermem.stores.sqlite import connections, statements
 from hiermem.stores.sqlite.connections import DAMAGED, FAILURES, translate
-from hiermem.stores.sqlite.schema import (
-    APPLICATION_ID,
-    DEVELOPMENT_ID,
-    FIRST,
-    Schema,
-    shape,
-    statements,
-)
 from hiermem.types.transaction import Scrubbed
 
 MEMORY = ":memory:"
+#: "hier": this id marks an SQLite file as a store of hiermem.
+APPLICATION_ID = 0x68696572
+#: "hmem": the id that development versions used before format 1. They also numbered their formats
+#: from 1, so the format number alone does not distinguish their files from current ones.
+DEVELOPMENT_ID = 0x686D656D
+#: The format number, which the file holds as its ``user_version``; every change of a table raises
+#: it. Files of lower numbers were written by development versions.
+VERSION = 10
 _MAGIC = b"SQLite format 3\x00"
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 #: A file of up to this many bytes is read completely when it is opened, which takes a tenth of a
@@ -91,8 +89,8 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
     return connection
 
 
-def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) -> None:
-    """Make sure that ``path`` holds a sound store of this format: create it or migrate it.
+def prepare(path: Path, *, create: bool, busy_timeout: float) -> None:
+    """Make sure that ``path`` holds a sound store of this format; create it if there is none.
 
     Raises NotFoundError if there is no file and ``create`` is off, StoreCorruptError if the file is
     not a store, is of a development or newer version or is damaged, and StoreError.
@@ -101,24 +99,22 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
         found = _identify(path)
         if found == "absent" and not create:
             raise NotFoundError(f"there is no store at {path}; open it with create=True")
-        looked = found == "store" and _look(path, busy_timeout=busy_timeout, schema=schema)
+        looked = found == "store" and _look(path, busy_timeout=busy_timeout)
         if found == "empty" and not create:
             raise StoreCorruptError(f"{path} is empty, not a store; open it with create=True")
         if found == "absent":
             connections.create(path)
         with closing(connect(path, busy_timeout=busy_timeout)) as connection:
-            create_in(connection, schema)
-            _migrate(connection, path, busy_timeout=busy_timeout, schema=schema)
+            create_in(connection)
             if not looked:
-                _examine(connection, path, schema)
+                _examine(connection, path)
             _use_wal(connection, busy_timeout=busy_timeout)
 
 
-def prepare_to_read(path: Path, *, busy_timeout: float, schema: Schema) -> None:
+def prepare_to_read(path: Path, *, busy_timeout: float) -> None:
     """Make sure that ``path`` holds a sound store of this format, without changing anything.
 
-    Raises what ``prepare`` raises, and StoreError where the file has to be migrated or recovered
-    first.
+    Raises what ``prepare`` raises, and StoreError where the file has to be recovered first.
     """
     with _opening(path):
         found = _identify(path)
@@ -126,17 +122,10 @@ def prepare_to_read(path: Path, *, busy_timeout: float, schema: Schema) -> None:
             raise NotFoundError(f"there is no store at {path}")
         if found == "empty":
             raise StoreCorruptError(f"{path} is empty, not a store")
-        if not _look(path, busy_timeout=busy_timeout, schema=schema):
+        if not _look(path, busy_timeout=busy_timeout):
             raise StoreError(
                 f"the store at {path} was cut off while being written; open it once without "
                 "read_only=True"
-            )
-        with closing(connect_to_read(path, busy_timeout=busy_timeout)) as connection:
-            version = _pragma(connection, "user_version")
-        if version < schema.version:
-            raise StoreError(
-                f"the store at {path} has format {version}, not {schema.version}; open it once "
-                "without read_only=True"
             )
 
 
@@ -226,7 +215,7 @@ def _identify(path: Path) -> str:
         raise StoreCorruptError(f"{path} is not an SQLite file; it was left untouched")
     application = int.from_bytes(head[68:72], "big")
     number = int.from_bytes(head[60:64], "big")
-    if application == DEVELOPMENT_ID or (application == APPLICATION_ID and 0 < number < FIRST):
+    if application == DEVELOPMENT_ID or (application == APPLICATION_ID and 0 < number < VERSION):
         raise StoreCorruptError(
             f"{path} has development format {number}, and was left untouched; append its "
             "messages to a new file"
@@ -238,7 +227,7 @@ def _identify(path: Path) -> str:
     return "store"
 
 
-def _look(path: Path, *, busy_timeout: float, schema: Schema) -> bool:
+def _look(path: Path, *, busy_timeout: float) -> bool:
     """Check the version, soundness and schema of a store without changing anything.
 
     Return whether the check was possible. Raises StoreCorruptError.
@@ -252,21 +241,21 @@ def _look(path: Path, *, busy_timeout: float, schema: Schema) -> bool:
     mode = "immutable" if alone else "ro"
     try:
         with closing(connect(path, busy_timeout=busy_timeout, mode=mode)) as connection:
-            _examine(connection, path, schema)
+            _examine(connection, path)
     except (HiermemError, *FAILURES):
         if not alone or not _sibling(path, "-wal").exists():
             raise
         # Another connection opened the file meanwhile, and this one may have read half of a write.
         with closing(connect(path, busy_timeout=busy_timeout, mode="ro")) as connection:
-            _examine(connection, path, schema)
+            _examine(connection, path)
     return True
 
 
-def _examine(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+def _examine(connection: sqlite3.Connection, path: Path) -> None:
     version = _pragma(connection, "user_version")
-    if version > schema.version:
+    if version > VERSION:
         raise StoreCorruptError(
-            f"{path} has format {version}, newer than {schema.version}, and was left "
+            f"{path} has format {version}, newer than {VERSION}, and was left "
             "untouched; upgrade hiermem"
         )
     if version < 1:
@@ -275,13 +264,30 @@ def _examine(connection: sqlite3.Connection, path: Path, schema: Schema) -> None
         problem = connection.execute("PRAGMA quick_check(1)").fetchone()
         if problem is None or problem[0] != "ok":
             raise StoreCorruptError(f"{path} is damaged ({problem and problem[0]}); {DAMAGED}")
-    if version == schema.version:
-        _compare(connection, path, schema)
+    _compare(connection, path)
 
 
-def _compare(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+def _shape(connection: sqlite3.Connection) -> dict[tuple[str, str], str]:
+    """Return the definition of every table, index, trigger and view, by (kind, name)."""
+    found = connection.execute("SELECT type, name, sql FROM sqlite_schema").fetchall()
+    return {
+        (str(kind), str(name)): str(sql)
+        for kind, name, sql in found
+        if not (kind in ("table", "index") and str(name).startswith("sqlite_"))  # of ANALYZE
+    }
+
+
+@cache
+def _expected() -> Mapping[tuple[str, str], str]:
+    """Return the shape of a new file."""
+    with closing(sqlite3.connect(MEMORY, isolation_level=None)) as connection:
+        create_in(connection)
+        return _shape(connection)
+
+
+def _compare(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a schema whose tables, indexes, triggers or views differ from the expected ones."""
-    present, expected = shape(connection), schema.expected()
+    present, expected = _shape(connection), _expected()
     if present != expected:
         odd = sorted(
             f"{kind} {name!r}"
@@ -307,7 +313,7 @@ def _locked(connection: sqlite3.Connection) -> Generator[None]:
         raise
 
 
-def create_in(connection: sqlite3.Connection, schema: Schema) -> None:
+def create_in(connection: sqlite3.Connection) -> None:
     """Create the store unless the database already holds one.
 
     The store is created before the file is set to WAL mode. So the first page identifies the file
@@ -318,47 +324,12 @@ def create_in(connection: sqlite3.Connection, schema: Schema) -> None:
     with _locked(connection):
         if _pragma(connection, "user_version"):  # another process was faster
             return
-        if shape(connection):
+        if _shape(connection):
             raise StoreCorruptError(f"the file has tables but no format number; {DAMAGED}")
-        for statement in statements(schema.script):
+        for statement in statements.schema():
             connection.execute(statement)
-        connection.execute(
-            "INSERT INTO store (one, secret, created_at) VALUES (1, ?, ?)",
-            (secrets.token_bytes(32), time.time_ns() // 1000),
-        )
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {schema.version}")
-
-
-def _migrate(
-    connection: sqlite3.Connection, path: Path, *, busy_timeout: float, schema: Schema
-) -> None:
-    """Migrate a store of an older format, after copying it to ``<name>.v<version>.bak``.
-
-    All steps are one transaction: if the process is killed, the file keeps its earlier state. The
-    result is compared with a new file's schema before the commit.
-    """
-    if _pragma(connection, "user_version") >= schema.version:
-        return
-    with _locked(connection):
-        version = _pragma(connection, "user_version")
-        if version >= schema.version:  # another process was faster
-            return
-        _back_up(path, version, busy_timeout=busy_timeout)
-        for step in range(version + 1, schema.version + 1):
-            for statement in statements(schema.steps[step]):
-                connection.execute(statement)
-        _compare(connection, path, schema)
-        connection.execute(f"PRAGMA user_version = {schema.version}")
-
-
-def _back_up(path: Path, version: int, *, busy_timeout: float) -> None:
-    """Copy the store in its own folder, complete or not at all; the caller holds the write lock."""
-    whole, part = _sibling(path, f".v{version}.bak"), _sibling(path, f".v{version}.bak.part")
-    part.unlink(missing_ok=True)
-    with closing(connect(path, busy_timeout=busy_timeout, mode="ro")) as source:
-        _copy(source, part, busy_timeout=busy_timeout)
-    part.replace(whole)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def back_up(source: sqlite3.Connection, target: Path, *, busy_timeout: float) -> None:
@@ -422,17 +393,14 @@ def _sibling(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-_BACKUP = re.compile(r"\.v\d+\.bak(\.part)?(-journal|-wal|-shm)?")
-
-
 def scrub(path: Path, *, busy_timeout: float) -> Scrubbed:
-    """Rewrite the file, empty its log and remove the backups in its folder.
+    """Rewrite the file and empty its log.
 
     If another connection holds a lock for longer than ``busy_timeout`` seconds, or if a step fails,
-    the result gives the reason. Backups are removed in any case.
+    the result gives the reason.
     Raises StoreCorruptError if the file is damaged.
     """
-    removed, reasons = _remove_backups(path)
+    reasons: list[str] = []
     try:
         # It waits briefly for the lock: whoever rewrites the file fills the log meanwhile.
         with closing(connect(path, busy_timeout=connections.LOOKS)) as connection:
@@ -443,24 +411,7 @@ def scrub(path: Path, *, busy_timeout: float) -> Scrubbed:
         reasons.append(_reason(error))
     except OSError as error:
         reasons.append(f"the emptied log cannot be synced: {error.strerror}")
-    return Scrubbed(done=not reasons, reason="; ".join(reasons), removed=tuple(removed))
-
-
-def _remove_backups(path: Path) -> tuple[list[str], list[str]]:
-    """Remove the backups; return the removed names, and the reasons why others remain."""
-    removed: list[str] = []
-    reasons: list[str] = []
-    for beside in sorted(path.parent.iterdir()):
-        rest = beside.name.removeprefix(path.name)
-        if rest == beside.name or not _BACKUP.fullmatch(rest):
-            continue
-        try:
-            beside.unlink(missing_ok=True)
-        except OSError as error:
-            reasons.append(f"the backup {beside.name} cannot be removed: {error.strerror}")
-        else:
-            removed.append(beside.name)
-    return removed, reasons
+    return Scrubbed(done=not reasons, reason="; ".join(reasons))
 
 
 def _rewrite(connection: sqlite3.Connection, *, busy_timeout: float) -> list[str]:

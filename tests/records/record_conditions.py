@@ -1,0 +1,351 @@
+"""The conditions on what stands beside the log: runs, attempts, views, records, blocks, epochs.
+
+Each test holds one sentence of ``hiermem.protocols.TenantStore``; its name says what would break.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from message_strategies import HOSTILE_NAMES
+from samples import NOW, attempt, delete, run, write
+from segment_conditions import Conditions, condition
+
+from hiermem.errors import UsageError
+from hiermem.protocols import TenantStore
+from hiermem.types.transaction import Block, Record, RecordWrite, ViewRecord
+
+
+class RecordConditions(Conditions):
+    """Runs, attempts, views; small documents by kind, scope and key; guarded writes, and blocks."""
+
+    @condition
+    async def test_runs_come_newest_first(self, tenant: TenantStore) -> None:
+        """Runs come in the reverse order of their first insertion.
+
+        Neither their clock nor their id changes it.
+        """
+        for place, id_ in enumerate(("m", "z", "a", "y", "b")):
+            await tenant.put_run(run(id_, subject="mixed"))
+            assert (await tenant.runs())[0].id == id_, place
+        assert [one.id for one in await tenant.runs(subject="mixed")] == ["b", "y", "a", "z", "m"]
+        numbered = [
+            run(f"r{n}", subject=("even", "odd")[n % 2], started_at=NOW - timedelta(days=n))
+            for n in range(5)
+        ]
+        for one in numbered:
+            await tenant.put_run(one)
+        ended = run("r1", subject="odd", outcome="ok", ended_at=NOW, detail={"made": [1, {}]})
+        await tenant.put_run(ended)
+        newest = ["r4", "r3", "r2", "r1", "r0"]
+        assert [one.id for one in await tenant.runs()] == [*newest, "b", "y", "a", "z", "m"]
+        assert [one.id for one in await tenant.runs(limit=2)] == ["r4", "r3"]
+        assert [one.id for one in await tenant.runs(subject="even")] == ["r4", "r2", "r0"]
+        assert await tenant.runs(subject="odd", limit=9) == [numbered[3], ended]
+        assert await tenant.runs(subject="od") == []
+        assert await tenant.runs(limit=0) == []
+
+    @condition
+    async def test_a_runs_detail_is_the_readers_own(self, tenant: TenantStore) -> None:
+        """Changing what was read changes nothing stored."""
+        detail = {"made": [1]}
+        await tenant.put_run(run("r", detail=detail))
+        detail["made"].append(2)
+        for _ in range(2):
+            (found,) = await tenant.runs()
+            assert found.detail == {"made": [1]}
+            found.detail["made"].append(3)
+
+    @condition
+    async def test_attempts_come_in_the_order_they_started(self, tenant: TenantStore) -> None:
+        """Attempts come in the order of their first insertion; ending one does not move it.
+
+        Neither their clock nor their id changes it.
+        """
+        tries = [
+            attempt(f"a{5 * n % 7}", run_id=f"run{n % 2}", started_at=NOW - timedelta(days=n))
+            for n in range(6)
+        ]
+        tries[4:] = [replace(one, session_id="t") for one in tries[4:]]
+        await write(tenant, "s", [])
+        await tenant.tree("s").write_nodes([], attempts=tries[:3])
+        await tenant.tree("s").write_nodes([], attempts=tries[3:])
+        tries[1] = replace(
+            tries[1], outcome="rejected", reason="empty", tokens_in=9, tokens_out=5, ended_at=NOW,
+            cached_tokens=4, reasoning_tokens=3, cost=0.1,
+        )  # fmt: skip
+        await tenant.tree("s").write_nodes([], attempts=[tries[1]])
+        assert await tenant.attempts() == tries
+        assert await tenant.attempts(limit=2) == tries[:2]
+        assert await tenant.attempts(run_id="run1") == tries[1::2]
+        assert await tenant.attempts(session_id="t") == tries[4:]
+        assert await tenant.attempts(run_id="run1", session_id="s") == [tries[1], tries[3]]
+        assert await tenant.attempts(run_id="run") == []
+        assert await tenant.attempts(limit=0) == []
+
+    @condition
+    async def test_a_view_is_replaced_by_session_and_name(self, tenant: TenantStore) -> None:
+        """A view is kept under its session and name together."""
+        assert await tenant.view("s", "default") is None
+        views = [ViewRecord("s", "default", "1"), ViewRecord("s", "other", "2")]
+        views += [ViewRecord("t", "default", "3"), ViewRecord("s", "Default", "")]
+        for view in views:
+            await tenant.put_view(view)
+        assert [await tenant.view(view.session_id, view.name) for view in views] == views
+        await tenant.put_view(ViewRecord("s", "default", "x" * 70_000))
+        assert await tenant.view("s", "default") == ViewRecord("s", "default", "x" * 70_000)
+        assert await tenant.view("t", "default") == views[2]
+        assert await tenant.view("t", "other") is None
+
+    @condition
+    async def test_a_record_is_known_by_kind_scope_and_key(self, tenant: TenantStore) -> None:
+        """Records that differ in one of the three, however little, do not touch one another."""
+        names = HOSTILE_NAMES[:12]
+        writes = [RecordWrite("k", scope, key, scope + key) for scope in names for key in names]
+        writes += [RecordWrite("K", "a", "a", "other"), RecordWrite("k%", "a", "a", "more")]
+        assert await tenant.put_records(writes) is True
+        assert len(await tenant.records("k")) == len(names) ** 2
+        assert await tenant.records("K") == [Record("K", "a", "a", "other", 1)]
+        for name in names:
+            of_scope = await tenant.records("k", scope=name)
+            assert {(one.scope, one.body) for one in of_scope} == {(name, name + k) for k in names}
+            of_key = await tenant.records("k", key=name)
+            assert {(one.key, one.body) for one in of_key} == {(name, s + name) for s in names}
+            both = await tenant.records("k", scope=name, key="a ")
+            assert both == [Record("k", name, "a ", name + "a ", 1)]
+        assert await tenant.records("none") == []
+
+    @condition
+    async def test_records_come_by_scope_then_key(self, tenant: TenantStore) -> None:
+        """The order is that of code points, whatever was written first; a limit takes the first."""
+        keys = ["b", "B", "a\U0001f642", "a\uffee", "", "10", "9", "a", "aa", "\u00e9", "e\u0301"]
+        for scope in ("t", "s", "S"):
+            await tenant.put_records([RecordWrite("k", scope, key, "") for key in keys])
+        expected = [(scope, key) for scope in ("S", "s", "t") for key in sorted(keys)]
+        assert [(one.scope, one.key) for one in await tenant.records("k")] == expected
+        assert [one.key for one in await tenant.records("k", scope="s")] == sorted(keys)
+        assert [one.scope for one in await tenant.records("k", key="9")] == ["S", "s", "t"]
+        assert len(await tenant.records("k", limit=12)) == 12
+        assert [(o.scope, o.key) for o in await tenant.records("k", limit=12)] == expected[:12]
+        assert await tenant.records("k", limit=0) == []
+        assert await tenant.records("k", limit=-1) == []
+
+    @condition
+    async def test_a_version_counts_the_writes(self, tenant: TenantStore) -> None:
+        """A record is replaced whole, one version higher; after a deletion it begins at 1."""
+        for version, body in enumerate(("", "x" * 70_000, '{"a": 1}'), start=1):
+            assert await tenant.put_records([RecordWrite("k", "s", "key", body)]) is True
+            assert await tenant.records("k") == [Record("k", "s", "key", body, version)]
+        assert await tenant.put_records([RecordWrite("k", "s", "key", None)]) is True
+        assert await tenant.records("k") == []
+        assert await tenant.put_records([RecordWrite("k", "s", "key", None)]) is True
+        assert await tenant.put_records([RecordWrite("k", "s", "key", "new", 0)]) is True
+        assert await tenant.records("k") == [Record("k", "s", "key", "new", 1)]
+        assert await tenant.put_records([]) is True
+
+    @condition
+    async def test_an_expectation_that_fails_keeps_all_of_them_out(
+        self, tenant: TenantStore
+    ) -> None:
+        """If one version is not as expected, no write of the call counts, nor any deletion."""
+        await tenant.put_records([RecordWrite("k", "s", key, "1") for key in "abc"])
+        await tenant.put_records([RecordWrite("k", "s", "a", "2", 1)])
+        before = await tenant.records("k")
+        assert [one.version for one in before] == [2, 1, 1]
+        for wrong in (
+            RecordWrite("k", "s", "a", "3", 1),
+            RecordWrite("k", "s", "a", "3", 3),
+            RecordWrite("k", "s", "a", "3", 0),
+            RecordWrite("k", "s", "d", "3", 1),
+            RecordWrite("k", "s", "a", None, 1),
+            RecordWrite("k", "t", "a", "3", 2),
+            RecordWrite("K", "s", "a", "3", 2),
+        ):
+            good = [RecordWrite("k", "s", "b", "x", 1), RecordWrite("k", "s", "c", None, 1)]
+            for place in range(3):
+                assert await tenant.put_records([*good[:place], wrong, *good[place:]]) is False
+                assert await tenant.records("k") == before
+        right = [RecordWrite("k", "s", "a", None, 2), RecordWrite("k", "s", "d", "new", 0)]
+        assert await tenant.put_records(right) is True
+        assert [(one.key, one.version) for one in await tenant.records("k")] == [
+            ("b", 1), ("c", 1), ("d", 1),
+        ]  # fmt: skip
+
+    @condition
+    async def test_long_names_are_compared_in_full(self, tenant: TenantStore) -> None:
+        """Two kinds, scopes or keys of the allowed length that differ in the last code point only.
+
+        A name of 512 astral characters has 2,048 bytes in UTF-8, more than some indexes hold.
+        """
+        long = "\N{GRINNING FACE}" * 511
+        names = [long + last for last in ("a", "A", "\N{GRINNING FACE}", "\N{WINKING FACE}")]
+        places = [
+            place for name in names
+            for place in (("k", "s", name), ("k", name, "key"), (name, "s", "key"))
+        ]  # fmt: skip
+        places += [("k", names[0], name) for name in names] + [("k", "s", long)]
+        for number, place in enumerate(places):
+            assert await tenant.put_records([RecordWrite(*place, str(number), 0)]) is True
+        for number, place in enumerate(places):
+            kind, scope, key = place
+            found = await tenant.records(kind, scope=scope, key=key)
+            assert found == [Record(*place, str(number), 1)]
+            assert Record(*place, str(number), 1) in await tenant.records(kind, key=key)
+            assert Record(*place, str(number), 1) in await tenant.records(kind, scope=scope)
+        assert [one.key for one in await tenant.records("k", scope="s")] == sorted([*names, long])
+        assert await tenant.put_records([RecordWrite("k", "s", names[3], None, 1)]) is True
+        left = sorted([*names[:3], long])
+        assert [one.key for one in await tenant.records("k", scope="s")] == left
+
+    @condition
+    async def test_a_write_goes_with_records_that_stand(self, tenant: TenantStore) -> None:
+        """If one is gone, or has another body or version, nothing of the call counts."""
+        await tenant.put_records([RecordWrite("k", "s", key, "1") for key in "ab"])
+        await tenant.put_records([RecordWrite("k", "s", "a", "2", 1)])
+        first, second = await tenant.records("k")
+        writes = [RecordWrite("k", "s", "c", "new", 0), RecordWrite("k", "s", "b", None, 1)]
+        for wrong in (
+            Record("k", "s", "a", "2", 1),
+            Record("k", "s", "a", "1", 2),
+            Record("k", "t", "a", "2", 2),
+            Record("K", "s", "a", "2", 2),
+            Record("k", "s", "none", "2", 2),
+        ):
+            for standing in ([wrong], [first, wrong], [wrong, first]):
+                assert await tenant.put_records(writes, standing=standing) is False
+                assert await tenant.put_records([], standing=standing) is False
+                assert await tenant.records("k") == [first, second]
+        # Records that the call itself writes are compared as they were before.
+        assert await tenant.put_records(writes, standing=[first, second]) is True
+        assert [(one.key, one.version) for one in await tenant.records("k")] == [("a", 2), ("c", 1)]
+        assert await tenant.put_records(writes[:1], standing=[first]) is False
+
+    @condition
+    async def test_attempts_go_with_the_records(self, tenant: TenantStore) -> None:
+        """Attempts are journalled in the transaction of the records, and only if these count."""
+        claim = RecordWrite("k", "s", "a", "mine", 0)
+        assert await tenant.put_records([claim], attempts=[attempt("a1")]) is True
+        assert await tenant.put_records([claim], attempts=[attempt("a2")]) is False
+        right = RecordWrite("k", "s", "b", "mine", 0)
+        gone = [Record("k", "s", "none", "", 1)]
+        assert await tenant.put_records([right], standing=gone, attempts=[attempt("a3")]) is False
+        assert await tenant.put_records([right], epochs={"s": 0}, attempts=[attempt("a4")]) is False
+        assert await tenant.attempts() == [attempt("a1")]
+        ended = attempt("a1", outcome="ok", ended_at=NOW)
+        assert await tenant.put_records([right], attempts=[ended]) is True
+        assert await tenant.attempts() == [ended]
+
+    @condition
+    async def test_impossible_record_writes_are_refused(self, tenant: TenantStore) -> None:
+        """Two writes of one record, or an expected version below 0, raise and write nothing."""
+        first = RecordWrite("k", "s", "a", "1")
+        for writes in (
+            [first, RecordWrite("k", "s", "a", "2")],
+            [first, RecordWrite("k", "s", "b", "2"), RecordWrite("k", "s", "a", None)],
+            [first, RecordWrite("k", "s", "b", "2", -1)],
+        ):
+            with pytest.raises(UsageError):
+                await tenant.put_records(writes)
+            assert await tenant.records("k") == []
+
+    @condition
+    async def test_of_writers_at_once_one_wins(self, tenant: TenantStore) -> None:
+        """Of several writes that expect the same version exactly one counts."""
+        for version in range(4):
+            writes = [RecordWrite("k", "s", "a", str(n), version) for n in range(8)]
+            outcomes = await asyncio.gather(*(tenant.put_records([one]) for one in writes))
+            assert sorted(outcomes) == [False] * 7 + [True]
+            (found,) = await tenant.records("k")
+            assert found == Record("k", "s", "a", str(outcomes.index(True)), version + 1)
+
+    @condition
+    async def test_a_write_of_an_earlier_epoch_does_not_land(self, tenant: TenantStore) -> None:
+        """Views, records and blocks are refused if the epoch moved or the session is gone."""
+        await write(tenant, "s", ["x"], record={"epoch": 2})
+        await write(tenant, "t", ["x"])
+        view, block = ViewRecord("s", "v", "1"), Block("index", 0, 1, b"1")
+        record = RecordWrite("k", "s", "a", "1")
+
+        async def tried(epoch: int, *, other: int = 0) -> list[bool]:
+            epochs = {"s": epoch, "t": other}
+            return [
+                await tenant.put_view(view, epoch=epoch),
+                await tenant.put_records([record], epochs=epochs),
+                await tenant.put_blocks("s", [block], epoch=epoch),
+            ]
+
+        for epoch in (1, 3, -1):
+            assert await tried(epoch) == [False] * 3
+        assert await tenant.view("s", "v") is None
+        assert await tenant.records("k") == []
+        assert await tenant.blocks("s", "index") == []
+        assert await tried(2) == [True] * 3
+        assert await tried(2, other=1) == [True, False, True]
+        await write(tenant, "s", record={"epoch": 3})
+        assert await tried(2) == [False] * 3
+        assert await tenant.records("k") == [Record("k", "s", "a", "1", 1)]
+        await delete(tenant, "s")
+        for epoch in (0, 3):
+            assert await tried(epoch) == [False] * 3
+        assert await tenant.put_records([record], epochs={"none": 0}) is False
+        assert await tenant.view("s", "v") is None
+
+    @condition
+    async def test_a_write_without_an_epoch_is_not_guarded(self, tenant: TenantStore) -> None:
+        """Without an epoch none is compared; the session need not exist."""
+        view = ViewRecord("none", "v", "1")
+        assert await tenant.put_view(view) is True
+        assert await tenant.put_records([RecordWrite("k", "none", "a", "1")]) is True
+        assert await tenant.put_records([RecordWrite("k", "none", "b", "1")], epochs={}) is True
+        assert await tenant.view("none", "v") == view
+        assert len(await tenant.records("k")) == 2
+
+    @condition
+    async def test_a_guarded_call_is_still_checked(self, tenant: TenantStore) -> None:
+        """Impossible writes of records are refused whatever the epoch is."""
+        await write(tenant, "s")
+        twice = [RecordWrite("k", "s", "a", "1")] * 2
+        for epoch in (0, 1):
+            with pytest.raises(UsageError):
+                await tenant.put_records(twice, epochs={"s": epoch})
+        expected = [RecordWrite("k", "s", "a", "1", 4)]
+        assert await tenant.put_records(expected, epochs={"s": 0}) is False
+
+    @condition
+    async def test_blocks_come_by_start_in_a_range(self, tenant: TenantStore) -> None:
+        """Of one kind and session, those that begin in the range; each byte as it came."""
+        await write(tenant, "s")
+        await write(tenant, "t")
+        data = [bytes(range(256)), b"", b"\x00" * 70_000]
+        blocks = [Block("index", n * 10, n * 10 + 10, data[n % 3]) for n in range(12)]
+        assert await tenant.put_blocks("s", blocks[::-1], epoch=0) is True
+        assert await tenant.put_blocks("t", [Block("index", 5, 6, b"t")], epoch=0) is True
+        for start, stop in (
+            (0, None), (0, 0), (10, 20), (11, 20), (9, 31), (110, None), (200, None),
+        ):  # fmt: skip
+            found = await tenant.blocks("s", "index", start, stop)
+            end = 10**9 if stop is None else stop
+            assert found == [block for block in blocks if start <= block.start < end]
+        assert await tenant.blocks("none", "index") == []
+        assert await tenant.put_blocks("none", blocks, epoch=0) is False
+
+    @condition
+    async def test_a_block_is_known_by_kind_and_start(self, tenant: TenantStore) -> None:
+        """A block with the same key replaces it whole; a kind is its exact name."""
+        await write(tenant, "s")
+        blocks = [Block(name, 0, 9, name.encode()) for name in HOSTILE_NAMES]
+        assert await tenant.put_blocks("s", blocks, epoch=0) is True
+        for block in blocks:
+            assert await tenant.blocks("s", block.kind) == [block]
+        other = Block(HOSTILE_NAMES[0], 0, 3, b"new")
+        twice = [Block(HOSTILE_NAMES[0], 0, 5, b"first"), other]
+        assert await tenant.put_blocks("s", twice, epoch=0) is True
+        assert await tenant.blocks("s", HOSTILE_NAMES[0]) == [other]
+        assert await tenant.put_blocks("s", [], epoch=0) is True
+        await tenant.drop_blocks("s", HOSTILE_NAMES[1])
+        await tenant.drop_blocks("none", HOSTILE_NAMES[2])
+        left = [name for name in HOSTILE_NAMES if await tenant.blocks("s", name)]
+        assert left == [HOSTILE_NAMES[0], *HOSTILE_NAMES[2:]]
