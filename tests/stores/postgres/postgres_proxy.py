@@ -1,6 +1,7 @@
 """A proxy before a PostgreSQL server that counts the waits of its clients."""
 
 import socket
+import struct
 import tempfile
 import threading
 from contextlib import suppress
@@ -10,7 +11,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 
 class Proxy:
-    """Listens where ``dsn`` points; ``waits`` counts how often a client sent and was answered."""
+    """Listens where ``dsn`` points; ``waits`` counts how often a client waited for an answer.
+
+    A wait is a Sync or a simple query: on a busy machine a client may still send the rest of its
+    statements while the first are answered, which is no wait.
+    """
 
     def __init__(self, dsn, *, tcp=False):
         self._place = tempfile.TemporaryDirectory(prefix="hm-px-")
@@ -60,10 +65,12 @@ class Proxy:
             back.join()
 
     def _relay(self, source, target, client, turn):
+        count = _syncs()
+        next(count)
         try:
             while data := source.recv(1 << 16):
-                if source is client and turn["of"] is not client:
-                    self.waits += 1
+                if source is client:
+                    self.waits += count.send(data)
                 if source is not client and self._left is not None and turn["of"] is client:
                     self._left -= 1
                     if not self._left:  # the server has done it, and nobody is told
@@ -105,3 +112,22 @@ class Proxy:
     def close(self):
         self._listening.close()
         self._place.cleanup()
+
+
+def _syncs():
+    """Take what a client sends, in any pieces; answer with the Syncs and simple queries in each."""
+    waiting, number, started = b"", 0, False
+    while True:
+        waiting += yield number
+        number = 0
+        # Before its start a connection sends messages without a letter: encryption, then 3.0.
+        while len(waiting) >= (head := 5 if started else 8):
+            (length,) = struct.unpack("!I", waiting[head - 4 : head] if started else waiting[:4])
+            end = length + 1 if started else length
+            if len(waiting) < end:
+                break
+            if started:
+                number += waiting[:1] in b"SQ"
+            else:
+                started = waiting[4:6] == b"\0\3"
+            waiting = waiting[end:]

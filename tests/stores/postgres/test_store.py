@@ -242,15 +242,13 @@ async def test_a_context_and_an_update_wait_for_the_server_a_few_times(schema, c
             await session.update()
             assert await waits(session.update()) <= 4
             await session.context(max_tokens=1800)  # reads the secret, once
-            # A long answer may reach the proxy while the client still sends: that counts one more.
-            sizes = (1700, 1600, 1500)
-            assert min([await waits(session.context(max_tokens=size)) for size in sizes]) <= 9
-            assert await waits(session.context(max_tokens=1500)) <= 4
-            fewest = []
+            assert await waits(session.context(max_tokens=1700)) <= 9
+            assert await waits(session.context(max_tokens=1700)) <= 2
+            counts = []
             for number in range(163, 168):
                 await session.append(days(number))
-                fewest.append(await waits(session.context(max_tokens=1500)))
-            assert min(fewest) <= 4
+                counts.append(await waits(session.context(max_tokens=1700)))
+            assert sorted(counts)[-2] <= 3, counts  # of five, one meets a window's edge
         async with await memory_of(ScriptedLLM(remote=True)) as memory:
             # The secret is of no tenant, so a confined role reads it apart.
             assert await waits(memory.session("s").append(days(500))) == 3 + confined
