@@ -3,7 +3,10 @@
 ::
 
     level 1: read a page -> make the nodes, several at a time -> commit each
-    level 2: likewise, each node when its children are made; and so on
+    level 2: likewise, when all of level 1 are committed; and so on
+
+A level waits for the one below, also where a child's new text dirties a parent that was clean:
+begun earlier, what stands above it would be made, and paid for, twice.
 
 Extracts are made and committed in groups, since one commit each would be most of the work. A node
 above one that failed, or was refused, is left to the next run. If a node changed meanwhile, all
@@ -75,7 +78,6 @@ class UpdateRounds:
         #: that are to be read again.
         self._tried, self._failed, self._again = set[str](), set[str](), set[str]()
         self._moves = Counter[str]()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @property
     def done(self) -> int:
@@ -181,49 +183,30 @@ class UpdateRounds:
                     tasks, group = await self._start(tasks, group), []
                 if run.budget.stopped is not None or not run.is_held:
                     break
-            tasks = await self._start(tasks, group)
-        await _wait(tasks)
+            tasks = await _wait(await self._start(tasks, group))
         again, self._again = self._again, set()
         return bool(again) or not run.is_held
 
     async def _start(
         self, tasks: set[asyncio.Task[None]], nodes: Sequence[Node]
     ) -> set[asyncio.Task[None]]:
-        """Start to make some nodes of a level when there is room, and when their children are made.
-
-        Returns the tasks that are running.
-        """
+        """Start to make some nodes of a level when there is room; return the running tasks."""
         run = self._run
         tasks = await _wait(tasks, most=run.concurrent_nodes - 1)
         if nodes and run.budget.stopped is None and run.is_held:
-            children = [child for node in nodes for child in node.children]
-            below = {self._tasks[child] for child in children if child in self._tasks}
-            task = run.spawn(self._make(nodes, below))
-            self._tasks |= {node.id: task for node in nodes}
-            tasks.add(task)
+            tasks.add(run.spawn(self._make(nodes)))
         return tasks
 
-    async def _make(self, nodes: Sequence[Node], below: set[asyncio.Task[None]]) -> None:
+    async def _make(self, nodes: Sequence[Node]) -> None:
         """Make some nodes, and commit them together."""
         run = self._run
         outcomes: list[Outcome] = []
-        try:
-            if below:
-                with run.mark_waiting():
-                    await asyncio.wait(below)
-                if any(task.cancelled() or task.exception() for task in below):
-                    return
-            async with AsyncExitStack() as until_stored:
-                for node in nodes:
-                    if outcomes and run.budget.stop_reason() is not None:
-                        break
-                    if not self._is_blocked(node):
-                        outcomes.append(await make(run, node, until_stored))
-                committed, dirtied = await commit(run, outcomes)
-        finally:
+        async with AsyncExitStack() as until_stored:
             for node in nodes:
-                del self._tasks[node.id]
-        self._again |= dirtied
+                if outcomes and run.budget.stop_reason() is not None:
+                    break
+                outcomes.append(await make(run, node, until_stored))
+            committed = await commit(run, outcomes)
         for outcome in outcomes:
             self._record(outcome, is_committed=outcome.node.id in committed)
         self._report_progress()
@@ -301,8 +284,8 @@ async def _wait(tasks: set[asyncio.Task[None]], *, most: int = 0) -> set[asyncio
     return tasks
 
 
-async def commit(run: UpdateRun, outcomes: Sequence[Outcome]) -> tuple[set[str], set[str]]:
-    """Commit outcomes in one transaction; return which nodes it holds of, and dirtied parents.
+async def commit(run: UpdateRun, outcomes: Sequence[Outcome]) -> set[str]:
+    """Commit outcomes in one transaction; return the ids of the nodes for which it holds.
 
     If the session was taken over, a new text is stored all the same if its node and its inputs
     are unchanged. The new holder decides the rest.
@@ -311,7 +294,6 @@ async def commit(run: UpdateRun, outcomes: Sequence[Outcome]) -> tuple[set[str],
     attempts = [attempt for outcome in outcomes for attempt in outcome.attempts]
     left = {outcome.node.id: outcome for outcome in outcomes if outcome.after is not None}
     stored = {outcome.node.id: outcome for outcome in outcomes if outcome.after is None}
-    dirtied: set[str] = set()
     for _ in range(TRIES):
         fence = claim.held if claim else None
         if claim and fence is None:
@@ -336,7 +318,6 @@ async def commit(run: UpdateRun, outcomes: Sequence[Outcome]) -> tuple[set[str],
             claim.lose()
             continue
         attempts = []
-        dirtied |= {write.node.id for write in parents}
         rejected = [id_ for id_, done in zip(left, applied, strict=False) if not done]
         now = {node.id: node for node in await run.tree.nodes(rejected)} if rejected else {}
         stored |= {id_: outcome for id_, outcome in left.items() if id_ not in rejected}
@@ -352,7 +333,7 @@ async def commit(run: UpdateRun, outcomes: Sequence[Outcome]) -> tuple[set[str],
                 del left[id_]
             else:
                 left[id_] = replace(outcome, node=current, after=after)
-    return set(stored), dirtied
+    return set(stored)
 
 
 async def _dirty_parents(run: UpdateRun, outcomes: Sequence[Outcome]) -> list[NodeWrite]:
