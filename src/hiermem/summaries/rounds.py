@@ -3,10 +3,10 @@
 ::
 
     level 1: read a page -> make the nodes, several at a time -> commit each
-    level 2: likewise, when all of level 1 are committed; and so on
+    level 2: likewise, each node when its children are made; and so on
 
-A level waits for the one below, also where a child's new text dirties a parent that was clean:
-begun earlier, what stands above it would be made, and paid for, twice.
+Where texts are made anew, a level waits until the one below is committed: a new text may dirty a
+parent that was clean, and what stands above it would be made, and paid for, twice.
 
 Extracts are made and committed in groups, since one commit each would be most of the work. A node
 above one that failed, or was refused, is left to the next run. If a node changed meanwhile, all
@@ -78,6 +78,7 @@ class UpdateRounds:
         #: that are to be read again.
         self._tried, self._failed, self._again = set[str](), set[str](), set[str]()
         self._moves = Counter[str]()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @property
     def done(self) -> int:
@@ -176,37 +177,58 @@ class UpdateRounds:
         size = _GROUP if run.is_deterministic else 1
         self._again.clear()
         for level in self._counts:
-            group: list[Node] = []
+            group, is_made_anew = list[Node](), False
             async for node in self._to_make(level):
                 group.append(node)
+                is_made_anew |= node.revision > 0
                 if len(group) == size:
                     tasks, group = await self._start(tasks, group), []
                 if run.budget.stopped is not None or not run.is_held:
                     break
-            tasks = await _wait(await self._start(tasks, group))
+            tasks = await self._start(tasks, group)
+            if is_made_anew:
+                tasks = await _wait(tasks)
+        await _wait(tasks)
         again, self._again = self._again, set()
         return bool(again) or not run.is_held
 
     async def _start(
         self, tasks: set[asyncio.Task[None]], nodes: Sequence[Node]
     ) -> set[asyncio.Task[None]]:
-        """Start to make some nodes of a level when there is room; return the running tasks."""
+        """Start to make some nodes of a level when there is room, and when their children are made.
+
+        Returns the tasks that are running.
+        """
         run = self._run
         tasks = await _wait(tasks, most=run.concurrent_nodes - 1)
         if nodes and run.budget.stopped is None and run.is_held:
-            tasks.add(run.spawn(self._make(nodes)))
+            children = [child for node in nodes for child in node.children]
+            below = {self._tasks[child] for child in children if child in self._tasks}
+            task = run.spawn(self._make(nodes, below))
+            self._tasks |= {node.id: task for node in nodes}
+            tasks.add(task)
         return tasks
 
-    async def _make(self, nodes: Sequence[Node]) -> None:
+    async def _make(self, nodes: Sequence[Node], below: set[asyncio.Task[None]]) -> None:
         """Make some nodes, and commit them together."""
         run = self._run
         outcomes: list[Outcome] = []
-        async with AsyncExitStack() as until_stored:
+        try:
+            if below:
+                with run.mark_waiting():
+                    await asyncio.wait(below)
+                if any(task.cancelled() or task.exception() for task in below):
+                    return
+            async with AsyncExitStack() as until_stored:
+                for node in nodes:
+                    if outcomes and run.budget.stop_reason() is not None:
+                        break
+                    if not self._is_blocked(node):
+                        outcomes.append(await make(run, node, until_stored))
+                committed = await commit(run, outcomes)
+        finally:
             for node in nodes:
-                if outcomes and run.budget.stop_reason() is not None:
-                    break
-                outcomes.append(await make(run, node, until_stored))
-            committed = await commit(run, outcomes)
+                del self._tasks[node.id]
         for outcome in outcomes:
             self._record(outcome, is_committed=outcome.node.id in committed)
         self._report_progress()
