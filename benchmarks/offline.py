@@ -165,7 +165,7 @@ def notes(folder: Path) -> Score:
 
 
 def _bank(rules: str) -> BankText:
-    missing = tuple((each.name, each.skeleton) for each in read_rules(rules).files)
+    missing = tuple(read_rules(rules).files.items())
     return BankText(rules, "", (), missing, ())
 
 

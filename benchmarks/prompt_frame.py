@@ -169,7 +169,7 @@ def measured() -> dict[str, Cost]:
         Note(f"n{at}", line, BEGIN + timedelta(minutes=at), agent=PEOPLE[at % 2])
         for at, line in enumerate(LINES * 2)
     )[:15]
-    skeletons = {file.name: file.skeleton for file in read_rules(RULES).files}
+    skeletons = read_rules(RULES).files
     bank = BankText(
         rules=RULES,
         files=(("pumps.md", FILE),),

@@ -28,7 +28,6 @@ from hiermem.prompts.template import PromptTemplate, marked
 from hiermem.protocols import LLMResponse, TokenCounter
 from hiermem.types.bank import BankText, Note
 
-_USUAL: Final = BankPolicy()
 #: The tokens of notes for each token of an answer, from another machine and from this one. Names
 #: and times, a half, are not repeated.
 _NOTES_SHARE: Final = 1.5
@@ -52,19 +51,16 @@ class BatchSettings:
     """How requests are made, and their limits in tokens; ``notes`` bounds the notes of one.
 
     ``tokens`` is the limit of the whole request, None for no limit; ``answer`` of them are reserved
-    for the answer, and as many as the longest file needs; a local model may write all files. In a
-    space that learns, a file has at most ``file_tokens``, all together ``page_tokens``.
+    for the answer, and as many as the longest file needs; a local model may write all files.
     """
 
     template: PromptTemplate
     counter: TokenCounter
     answer: int
-    tokens: int | None = None
-    notes: int = 500
-    is_local: bool = False
-    temperature: float = 0.0
-    file_tokens: int = _USUAL.file_tokens
-    page_tokens: int = _USUAL.page_tokens
+    tokens: int | None
+    notes: int
+    is_local: bool
+    policy: BankPolicy
 
 
 def next_batch(
@@ -165,9 +161,7 @@ def _batch(state: BankState, notes: Sequence[Note], settings: BatchSettings) -> 
         rules=state.rules.text,
         synthesis=state.synthesis,
         files=tuple(state.texts.items()),
-        missing=tuple(
-            (file.name, file.skeleton) for file in state.rules.files if file.name not in state.texts
-        ),
+        missing=tuple(file for file in state.rules.files.items() if file[0] not in state.texts),
         notes=tuple(notes),
         learning=_learning(state, notes, settings) if state.rules.learn else "",
     )
@@ -176,21 +170,18 @@ def _batch(state: BankState, notes: Sequence[Note], settings: BatchSettings) -> 
         bank,
         counter=settings.counter,
         max_tokens=settings.answer,
-        temperature=settings.temperature,
+        temperature=settings.policy.temperature,
     )
-    digest = hashlib.sha256("\n".join(note.key for note in notes).encode("utf-8")).hexdigest()
+    digest = hashlib.sha256("\n".join(note.key for note in notes).encode()).hexdigest()
     return NoteBatch(
         id=f"notes:{digest[:16]}",
         notes=bank.notes,
         request=request,
         input_tokens=prompt.tokens(request.messages, settings.counter.count),
-        rules=state.rules,
-        texts=state.texts,
-        synthesis=bank.synthesis,
+        bank=state,
         limit=None if settings.tokens is None else settings.tokens - settings.answer,
-        origins=state.origins,
-        file_tokens=settings.file_tokens,
-        page_tokens=settings.page_tokens,
+        file_tokens=settings.policy.file_tokens,
+        page_tokens=settings.policy.page_tokens,
     )
 
 
@@ -198,16 +189,16 @@ def _learning(state: BankState, notes: Sequence[Note], settings: BatchSettings) 
     """Return what holds besides the rules in a space that learns."""
     by_hand = lines.by_hand(state.texts, state.origins)
     hand = f"These lines were written by hand and stay:\n{marked('hand', by_hand)}"
-    count = settings.counter.count
+    count, policy = settings.counter.count, settings.policy
     # A model cannot count tokens.
     sample = " ".join(note.text for note in notes[:_SAMPLED])
     letters = _DENSER * len(sample) / max(1, count(sample))
     return learning_rules().format(
         person=state.rules.person or "the user",
-        file=settings.file_tokens,
-        letters=round(int(letters * settings.file_tokens), -2),
-        past=round((1 - lines.NOW) * settings.page_tokens),
-        page=settings.page_tokens,
-        page_letters=round(int(letters * settings.page_tokens), -2),
+        file=policy.file_tokens,
+        letters=round(int(letters * policy.file_tokens), -2),
+        past=round((1 - lines.NOW) * policy.page_tokens),
+        page=policy.page_tokens,
+        page_letters=round(int(letters * policy.page_tokens), -2),
         used=sum(map(count, state.texts.values())),
     ) + (hand if by_hand else "")

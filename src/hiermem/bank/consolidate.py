@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from hiermem import errors
 from hiermem import prompts as shipped
-from hiermem.bank import batches, change, learn, records, result, said
+from hiermem.bank import batches, change, learn, lines, records, result, said
 from hiermem.bank.files import Applied
 from hiermem.bank.prompt import NoteBatch
 from hiermem.bank.records import subject_of
@@ -43,6 +43,7 @@ from hiermem.config import BankPolicy, Limits
 from hiermem.prompts.template import PromptTemplate
 from hiermem.protocols import LLM
 from hiermem.summaries.reports import UpdatePlan
+from hiermem.types import SessionRecord
 from hiermem.types.bank import BlockedNote, ConsolidationResult, Note
 from hiermem.types.transaction import Attempt, Cost, RecordWrite, RunRecord
 
@@ -106,8 +107,7 @@ async def consolidate(
 
 async def plan(space: SpaceContext, *, llm: LLM) -> UpdatePlan:
     """Return what a consolidation of all that a space did not learn would take; ask no model."""
-    state, unlearnt = await space.state(), await space.unlearnt()
-    waiting = [*await space.live_notes(), *unlearnt.notes]
+    state, waiting = await space.state(), await space.waiting()
     queue = change.in_order(note for note in waiting if note.state == "live")
     settings = _settings(space, llm, None, learns=state.rules.learn)
     total = UpdatePlan()
@@ -116,7 +116,7 @@ async def plan(space: SpaceContext, *, llm: LLM) -> UpdatePlan:
         if not isinstance(batch, NoteBatch):
             break
         # An answer writes the page anew, with its synthesis.
-        answer = min(settings.page_tokens + _SYNTHESIS, batch.request.max_tokens)
+        answer = min(space.policy.page_tokens + _SYNTHESIS, batch.request.max_tokens)
         total = replace(total + Cost(1, batch.input_tokens, answer), calls_max=total.calls_max + 2)
         queue = queue[len(batch.notes) :]
     return total
@@ -138,9 +138,7 @@ def _settings(
         # Messages are short.
         notes=policy.max_notes * (_MESSAGES if learns else 1),
         is_local=not llm.remote,
-        temperature=policy.temperature,
-        file_tokens=policy.file_tokens,
-        page_tokens=policy.page_tokens,
+        policy=policy,
     )
 
 
@@ -157,7 +155,8 @@ class _Consolidation(Run[NoteBatch]):
     space: SpaceContext
     tally: ConsolidationTally = field(init=False)
     live_notes: list[Note] = field(init=False, default_factory=list[Note])
-    unlearnt: said.Unlearnt = field(init=False, default_factory=said.Unlearnt)
+    unlearnt: list[Note] = field(init=False, default_factory=list[Note])
+    sessions: list[SessionRecord] = field(init=False, default_factory=list[SessionRecord])
     report: ConsolidationResult | None = field(init=False, default=None)
     _opened: float = field(init=False, default_factory=time.monotonic)
 
@@ -239,8 +238,8 @@ class _Consolidation(Run[NoteBatch]):
 
     async def _nothing_to_do(self) -> ConsolidationResult | None:
         """Read the live notes and the bank; return the result if no note waits."""
-        self.unlearnt = await self.space.unlearnt()
-        live = [*await self.space.live_notes(), *self.unlearnt.notes]
+        self.unlearnt, self.sessions = await self.space.unlearnt()
+        live = [*await self.space.live_notes(), *self.unlearnt]
         self.live_notes = change.in_order(note for note in live if note.state == "live")
         state = await self.space.state()
         self.tally = ConsolidationTally(state, state)
@@ -286,8 +285,9 @@ class _Consolidation(Run[NoteBatch]):
         after, writes = change.commit(
             tally.state, applied, now=self.now(), run_id=self.run_id, model=model, llm=self.llm.name
         )
-        consumed = [note.key for each in (*tally.taken, applied) for note in each.consumed]
-        writes = (*writes, *said.progress(self.space.name, self.unlearnt, consumed))
+        consumed = {note.key for each in (*tally.taken, applied) for note in each.consumed}
+        waiting = (note for note in self.unlearnt if note.key not in consumed)
+        writes = (*writes, *said.progress(self.space.name, self.sessions, waiting))
         # Shielded, so that a cancellation loses nothing that was paid for.
         if await shielded(self._commit(*writes)):
             tally.state = after
@@ -298,7 +298,7 @@ class _Consolidation(Run[NoteBatch]):
         """Return whether the messages of a batch still say what they said."""
         space = self.space
         sources = [(*note.sources[0], note.key) for note in batch.notes if said.is_said(note)]
-        sources += [source for origin in batch.origins.values() for source in origin.sources]
+        sources += lines.sources_of(batch.bank.origins)
         dead = await learn.dead_sources(space.handle, space.name, space.identity, sources)
         return not dead
 
@@ -368,8 +368,7 @@ class _Consolidation(Run[NoteBatch]):
                 ):
                     await self._commit(*writes)
             # Other writers may have added notes meanwhile.
-            live = [*await space.live_notes(), *(await space.unlearnt()).notes]
-            remaining = sum(note.state == "live" for note in live)
+            remaining = sum(note.state == "live" for note in await space.waiting())
         return result.result_of(
             tally,
             remaining=remaining,

@@ -245,20 +245,16 @@ def check_space(bank: ExchangedBank, pointer: Pointer | None, *, place: str) -> 
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The files, the synthesis included, that an export writes and removes at a place."""
+def plan(
+    bank: ExchangedBank, stored: Mapping[str, str]
+) -> tuple[list[str], list[str], ExportReport]:
+    """Return what an export writes and removes at a place with files of these hashes.
 
-    write: tuple[str, ...]
-    remove: tuple[str, ...]
-    report: ExportReport
-
-
-def plan(bank: ExchangedBank, stored: Mapping[str, str]) -> Plan:
-    """Return the plan of an export to a place with files of these hashes."""
+    The synthesis is among these files; the report, which comes last, names only the bank's.
+    """
     ours = bank.pointer.files
-    write = tuple(name for name, digest in ours.items() if stored.get(name) != digest)
-    remove = tuple(sorted((stored.keys() - ours.keys()) & bank.touched))
+    write = [name for name, digest in ours.items() if stored.get(name) != digest]
+    remove = sorted((stored.keys() - ours.keys()) & bank.touched)
     reported = [name for name in ours if name in bank.names]
     report = ExportReport(
         "",
@@ -267,7 +263,7 @@ def plan(bank: ExchangedBank, stored: Mapping[str, str]) -> Plan:
         unchanged=tuple(name for name in reported if name not in write),
         removed=tuple(name for name in remove if name in bank.names),
     )
-    return Plan(write, remove, report)
+    return write, remove, report
 
 
 def hashes_of(entries: Mapping[str, Entry]) -> dict[str, str]:
@@ -297,8 +293,8 @@ def recognised(
     They are so after a load, and after an export that was killed before it wrote the pointer.
     """
     matching: set[str] = set()
-    for revision in revisions:
-        texts = {SYNTHESIS: _ended(revision.synthesis), **revision.texts}
+    for changed, synthesis in revisions:
+        texts = {SYNTHESIS: _ended(synthesis), **changed}
         for name in names:
             text = texts.get(name)
             if text is not None and text_hash(text) == stored[name]:
@@ -327,11 +323,6 @@ def read_entry(name: str, data: bytes | None, *, place: str) -> str | UsageError
         return check(text, what=f"{name} in {place}", cap=MAX_FILE)
     except InvalidMessageError as error:
         return UsageError(str(error))
-
-
-def changed_by(revisions: Iterable[RevisionTexts]) -> set[str]:
-    """Return the names of the files that these revisions, except loads, changed."""
-    return {name for revision in revisions if revision.kind != "load" for name in revision.texts}
 
 
 def load(

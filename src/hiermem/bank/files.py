@@ -114,12 +114,12 @@ def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[
     takes = [numbers & set(file.notes) for file in answer.bank_files]
     drops, wrong_drops = _drops(answer, shown, set().union(*takes))
     problems += wrong_drops
-    narrowing = lines.Narrowing(shown.texts, shown.origins, drafts.values())
+    narrowing = lines.Narrowing(shown.bank.texts, shown.bank.origins, drafts.values())
     problems += _narrow(answer, shown, drafts, takes, narrowing)
-    asked = [_UNNAMED] if shown.rules.learn and not named else []
+    asked = [_UNNAMED] if shown.bank.rules.learn and not named else []
     meant = _losses(answer, shown, drafts, narrowing, whole=True)
     for position, (lost, of) in meant.items():
-        is_thinned = shown.rules.learn and answer.bank_files[position].filename == PAST
+        is_thinned = shown.bank.rules.learn and answer.bank_files[position].filename == PAST
         if lost > _LOST_LINES and lost > _LOST_SHARE * of and not is_thinned:
             detail = f"{lost} of its {of} lines are gone; keep what no note contradicts"
             problems.append(
@@ -139,12 +139,12 @@ def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[
         # A file that changes takes in all notes, any other none.
         names = [file.filename for file in answer.bank_files]
         takes = [
-            numbers if n in accepted and accepted[n] != shown.texts.get(name) else set()
+            numbers if n in accepted and accepted[n] != shown.bank.texts.get(name) else set()
             for n, name in enumerate(names)
         ]
         if not (any(takes) or bad):
             # A synthesis that says what no file says is not taken.
-            drops = dict.fromkeys(numbers, NOTHING if shown.rules.learn else IN_SYNTHESIS)
+            drops = dict.fromkeys(numbers, NOTHING if shown.bank.rules.learn else IN_SYNTHESIS)
     placed: set[int] = set().union(*(takes[position] for position in accepted), drops)
     if not placed and not narrowing.refused:
         return None, (*problems, *asked)
@@ -154,13 +154,13 @@ def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[
         failed.append(f"{answer.bank_files[position].filename}: {why} a file that was not taken")
     into = {position: answer.bank_files[position].filename for position in sorted(accepted)}
     texts = {into[position]: text for position, text in accepted.items()}
-    taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
-    for rule_file in shown.rules.files:
-        if rule_file.name not in shown.texts:
-            taken.setdefault(rule_file.name, rule_file.skeleton)
+    taken = {name: text for name, text in texts.items() if shown.bank.texts.get(name) != text}
+    for name, skeleton in shown.bank.rules.files.items():
+        if name not in shown.bank.texts:
+            taken.setdefault(name, skeleton)
     # A blank synthesis never replaces one with content.
-    synthesis = visible(answer.synthesis).strip()[:MAX_SYNTHESIS] or shown.synthesis
-    if shown.rules.learn:
+    synthesis = visible(answer.synthesis).strip()[:MAX_SYNTHESIS] or shown.bank.synthesis
+    if shown.bank.rules.learn:
         taken, synthesis, too_long = _page(shown, taken, synthesis, narrowing.origins)
         asked += too_long
     notes = dict(enumerate(shown.notes, 1))
@@ -177,8 +177,8 @@ def settle(answer: BankAnswer, shown: NoteBatch) -> tuple[Applied | None, tuple[
         ),
         kept=tuple(notes[number] for number in sorted(spared)),
         unplaced=tuple(notes[number] for number in sorted(notes.keys() - placed - spared)),
-        created=tuple(sorted(taken.keys() - shown.texts.keys())),
-        updated=tuple(sorted(taken.keys() & shown.texts.keys())),
+        created=tuple(sorted(taken.keys() - shown.bank.texts.keys())),
+        updated=tuple(sorted(taken.keys() & shown.bank.texts.keys())),
         removed={into[position]: lost for position, (lost, _) in losses.items() if lost},
         failed=tuple(failed),
         origins=lines.of_texts(narrowing.origins, taken.values()),
@@ -189,16 +189,16 @@ def _page(
     shown: NoteBatch, taken: Mapping[str, str], synthesis: str, origins: Origins
 ) -> tuple[dict[str, str], str, list[AnswerError]]:
     """Return the changed texts of a page that fits, its synthesis, and whether it was too long."""
-    page, count = {**shown.texts, **taken}, shown.request.counter.count
+    page, count = {**shown.bank.texts, **taken}, shown.request.counter.count
     file, most = shown.file_tokens, shown.page_tokens
-    known = {**shown.origins, **origins}
+    known = {**shown.bank.origins, **origins}
     fitting = lines.bounded(page, known, file=file, page=most, count=count)
     sizes = {name: count(text) for name, text in page.items()}
     total = sum(sizes.values())
     long = [f"{name} has {size:,}" for name, size in sizes.items() if size > lines.OVER * file]
     if total > lines.OVER * most:
         long.append(f"all files have {total:,}")
-    changed = {name: text for name, text in fitting.items() if text != shown.texts.get(name)}
+    changed = {name: text for name, text in fitting.items() if text != shown.bank.texts.get(name)}
     limits = f"{' and '.join(long)} tokens, of at most {file:,} a file and {most:,} in all"
     too_long = AnswerError("size", f"{limits}; move older lines to past.md, and cut there")
     return (
@@ -221,7 +221,7 @@ def _narrow(
     for the support of lines.
     """
     problems: list[AnswerError] = []
-    if not shown.rules.learn:
+    if not shown.bank.rules.learn:
         return problems
     refused: dict[int, list[tuple[str, str]]] = {}
     notes = dict(enumerate(shown.notes, 1))
@@ -231,7 +231,7 @@ def _narrow(
         refused[position] = narrowing.refused[before:]
     for position, text in drafts.items():
         name, wrong = answer.bank_files[position].filename, refused[position]
-        drafts[position] = narrowing.with_kept(text, shown.texts.get(name, ""), wrong)
+        drafts[position] = narrowing.with_kept(text, shown.bank.texts.get(name, ""), wrong)
         if wrong:
             detail = f"{len(wrong)} of its lines say a figure, date or name as its notes do not"
             quoted = tuple(f"{fact}, in: {line}" for line, fact in wrong)
@@ -303,7 +303,7 @@ def _losses(
         texts[""] = "\n".join(
             file.content for position, file in enumerate(files) if position not in drafts
         )
-    losses = lost_lines(shown.texts, texts, narrowing.keeps)
+    losses = lost_lines(shown.bank.texts, texts, narrowing.keeps)
     return {
         position: losses[name]
         for position in drafts
@@ -316,13 +316,13 @@ def _draft(file: FileAnswer, shown: NoteBatch, earlier: Collection[str], *, name
     name = file.filename
     if (problem := check_file_name(name)) is not None:
         raise AnswerError("names", f"its name cannot be used: {problem}")
-    if name not in shown.texts and name not in shown.rules.names:
+    if name not in shown.bank.texts and name not in shown.bank.rules.names:
         raise AnswerError("names", "the rules name no such file; use only names from the rules")
     if name in earlier:
         raise AnswerError("form", "duplicate file; return each file once")
     if any(number > len(shown.notes) for number in file.notes):
         raise AnswerError("form", "it names a note that was not shown; use the numbers shown")
-    current, text = shown.texts.get(name), tidy(_unwrapped(file.content))
+    current, text = shown.bank.texts.get(name), tidy(_unwrapped(file.content))
     if not text:
         raise AnswerError(
             "content", ("it would become empty; keep its text, as files are never emptied")
@@ -330,7 +330,7 @@ def _draft(file: FileAnswer, shown: NoteBatch, earlier: Collection[str], *, name
     _check_content(text, current or "")
     # Headings alone of a new file say nothing. Of a space that learns, each line is looked at.
     is_silent = text == current if current else all(line[:1] == "#" for line in lines_of(text))
-    if named and not (file.notes or shown.rules.learn or is_silent):
+    if named and not (file.notes or shown.bank.rules.learn or is_silent):
         raise AnswerError("notes", "it names no notes; list the numbers of its notes")
     return text
 

@@ -12,20 +12,21 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Final
 
 from hiermem import process
 from hiermem.bank import exchange
-from hiermem.bank.exchange import Entry, ExchangedBank, Plan, Pointer
+from hiermem.bank.exchange import Entry, ExchangedBank
 from hiermem.errors import FileError, UsageError
 
 #: On systems without these flags, or without names relative to an open folder, whole paths are
 #: used, with a check before each step.
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
-_NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_BINARY: Final = getattr(os, "O_BINARY", 0)
+_NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0) | _BINARY
 _HAS_DIR_FD: Final = {os.open, os.stat, os.unlink, os.rename} <= os.supports_dir_fd
 _NEW_FILE: Final = 0o666
 
@@ -60,17 +61,19 @@ def read_from(path: str, names: Collection[str], *, create: bool) -> tuple[dict[
             return entries, folder.read(exchange.META)
 
 
-def write_to(path: str, bank: ExchangedBank, plan: Plan, pointer: Pointer | None) -> None:
-    """Write and remove files as planned, then the pointer. Raises FileError.
+def write_to(
+    path: str, bank: ExchangedBank, write: Iterable[str], remove: Iterable[str], *, point: bool
+) -> None:
+    """Write and remove files of these names, then write the pointer if asked. Raises FileError.
 
     Each file is whole, wherever this stops.
     """
     with _folder_errors(path), _open_folder(path) as folder:
-        for name in plan.write:
+        for name in write:
             folder.write(name, bank.texts[name])
-        for name in plan.remove:
+        for name in remove:
             folder.remove(name)
-        if pointer != bank.pointer:
+        if point:
             folder.write(exchange.META, exchange.write_pointer(bank))
 
 
@@ -113,7 +116,7 @@ class _Folder:
     def write(self, name: str, text: str) -> None:
         """Write a file under a temporary name and move it into place; it keeps its permissions."""
         temporary = f".hiermem-{uuid.uuid4().hex}.tmp"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | getattr(os, "O_BINARY", 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | _BINARY
         handle = self._open(temporary, flags, _NEW_FILE)
         try:
             with open(handle, "wb") as file:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
 
-from hiermem.bank import said
+from hiermem.bank import lines, said
 from hiermem.bank.records import kind_of
-from hiermem.bank.said import Unlearnt
 from hiermem.handle import Handle, every_session
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.bank import Note, Origins, Source
@@ -19,13 +18,16 @@ _PAGE: Final = 256
 _ALL: Final = 2**31 - 1
 
 
-async def unlearnt(handle: Handle, space: str, identity: str, person: str) -> Unlearnt:
-    """Return what the members of a space say that it did not learn, oldest first.
+async def unlearnt(
+    handle: Handle, space: str, identity: str, person: str
+) -> tuple[list[Note], list[SessionRecord]]:
+    """Return what the members of a space say that it did not learn, and the sessions read for it.
 
-    Of a session that was learnt before, only the later messages are read, unless something was
-    taken back in it since.
+    The notes come oldest first. Of a session that was learnt before, only the later messages are
+    read, unless something was taken back in it since.
     """
-    found = Unlearnt()
+    notes: list[Note] = []
+    sessions: list[SessionRecord] = []
     is_note = partial(said.note_of, identity, person=person)
     through = await handle.store.records(kind_of(said.THROUGH, space), limit=_ALL)
     reached = {record.scope: record for record in through}
@@ -37,17 +39,16 @@ async def unlearnt(handle: Handle, space: str, identity: str, person: str) -> Un
         start = said.read_through(reached[record.id], record) if record.id in reached else 0
         if start >= record.messages:
             continue
-        found.sessions[record.id] = record
+        sessions.append(record)
         (rows,) = await handle.store.read([(record.id, NeedRecords(kind_of(said.LEARNT, space)))])
         learnt = {said.learnt_note(row).key for row in rows}
         parent = members.get(record.forked_from or "")
-        found.notes += [
+        notes += [
             note
             for note in await _notes_of(handle, record, parent, start, is_note)
             if note.key not in learnt
         ]
-    found.notes.sort(key=lambda note: note.key)
-    return found
+    return sorted(notes, key=lambda note: note.key), sessions
 
 
 async def _notes_of(
@@ -102,9 +103,9 @@ async def dead_sources(
 
 async def dead_lines(handle: Handle, space: str, identity: str, origins: Origins) -> set[str]:
     """Return the ids of the lines of which a source is gone."""
-    sources = [source for origin in origins.values() for source in origin.sources]
-    dead = await dead_sources(handle, space, identity, sources)
-    return {line for line, origin in origins.items() if not dead.isdisjoint(origin.sources)}
+    return lines.dead(
+        origins, await dead_sources(handle, space, identity, lines.sources_of(origins))
+    )
 
 
 def _says(

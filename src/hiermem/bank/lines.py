@@ -81,6 +81,11 @@ def change_of(line: str) -> tuple[str, str]:
     return (since or "").strip(), (was or "").strip()
 
 
+def sources_of(origins: Origins) -> list[Source]:
+    """Return the messages that lines come from."""
+    return [source for origin in origins.values() for source in origin.sources]
+
+
 def dead(origins: Origins, sources: Collection[Source]) -> set[str]:
     """Return the ids of the lines that came from any of these sources, which are gone."""
     return {line for line, origin in origins.items() if not {*origin.sources}.isdisjoint(sources)}
@@ -88,10 +93,8 @@ def dead(origins: Origins, sources: Collection[Source]) -> set[str]:
 
 def living(state: BankState, gone: Collection[str]) -> BankState:
     """Return a bank without the lines of these ids, and without its synthesis if there are any."""
-    if not gone:
-        return state
     texts = {name: without(text, gone) for name, text in state.texts.items()}
-    return replace(state, texts=texts, synthesis="")
+    return replace(state, texts=texts, synthesis="") if gone else state
 
 
 def without_own(state: BankState, session_id: str) -> BankState:
@@ -124,7 +127,9 @@ def _day(day: str) -> datetime | None:
 
 def without(text: str, dead: Collection[str]) -> str:
     """Return a text without the lines of these ids; empty lines keep the others' numbers."""
-    return "\n".join("" if dead and line_id(line) in dead else line for line in text.split("\n"))
+    if not dead:
+        return text
+    return "\n".join("" if line_id(line) in dead else line for line in text.split("\n"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from hiermem.bank import exchange
 from hiermem.bank.exchange import BankUrl, Entry, ExchangedBank, Pointer
@@ -36,24 +35,20 @@ _BETWEEN: Final[Pauses] = (0.05, 2.0)
 _TEXT: Final = {".md": "text/markdown; charset=utf-8", ".json": "application/json"}
 
 
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """An object in the storage; ``data`` is None if it is longer than asked for."""
-
-    data: bytes | None
-    version: Mapping[str, str]
-
-
+#: The data of an object, None if it is longer than asked for, and its version.
+StoredObject: TypeAlias = tuple[bytes | None, Mapping[str, str]]
 #: The condition of a write: nothing is stored under its key.
 NOTHING: Final[Mapping[str, str]] = {}
 
 
 class ObjectStorage(Protocol):
-    """One bucket.
+    """One bucket, and the place in it that a bank has.
 
     Each call makes one request and raises FileError if it fails, ``retryable`` if another try may
     succeed. No error repeats text of the server or the options.
     """
+
+    url: BankUrl
 
     async def get(self, key: str, *, most: int) -> StoredObject | None:
         """Return the object under ``key``; None if there is none."""
@@ -74,22 +69,11 @@ class ObjectStorage(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectPlace:
-    """A place in object storage, and the storage."""
-
-    url: BankUrl
-    storage: ObjectStorage
-
-    def __str__(self) -> str:
-        return str(self.url)
-
-
 class _MovedError(FileError):
     """Another export came in between."""
 
 
-async def export_to(place: ObjectPlace, bank: ExchangedBank) -> ExportReport:
+async def export_to(place: ObjectStorage, bank: ExchangedBank) -> ExportReport:
     """Write the bank's revision, unless the storage has a later one of the same space.
 
     Returns the changes, or the number of the later revision. Raises FileError, and UsageError if
@@ -104,12 +88,12 @@ async def export_to(place: ObjectPlace, bank: ExchangedBank) -> ExportReport:
         pointer, version = await _pointer(place)
         if pointer == ours and (report is not None or not bank.overwrite):
             # It may be this export's own, whose answer was lost.
-            return report or exchange.plan(bank, ours.files).report
-        if (later := exchange.superseding(bank, pointer, place=str(place))) is not None:
+            return report or exchange.plan(bank, ours.files)[-1]
+        if (later := exchange.superseding(bank, pointer, place=str(place.url))) is not None:
             if report is not None:
                 await _delete(place, ours, bank.touched)
             return ExportReport("", ours.revision, superseded_by=later)
-        report = exchange.plan(bank, pointer.files if pointer is not None else {}).report
+        *_, report = exchange.plan(bank, pointer.files if pointer is not None else {})
         for name, text in bank.texts.items():
             await _put(place, ours.key(name), text, None, kind=".md")
         replaced = pointer
@@ -125,7 +109,9 @@ async def export_to(place: ObjectPlace, bank: ExchangedBank) -> ExportReport:
     return done
 
 
-async def read_from(place: ObjectPlace, names: Collection[str]) -> tuple[Pointer, dict[str, Entry]]:
+async def read_from(
+    place: ObjectStorage, names: Collection[str]
+) -> tuple[Pointer, dict[str, Entry]]:
     """Return the pointer and the files of those names, of one whole revision.
 
     Raises FileError if there is no bank, or if a file that the pointer names is missing.
@@ -134,16 +120,17 @@ async def read_from(place: ObjectPlace, names: Collection[str]) -> tuple[Pointer
     async def once() -> tuple[Pointer, dict[str, Entry]]:
         pointer, version = await _pointer(place)
         if pointer is None:
-            raise FileError(f"{place} has no bank; export one first")
+            raise FileError(f"{place.url} has no bank; export one first")
         entries: dict[str, Entry] = {}
         for name in sorted(pointer.files.keys() & set(names)):
             stored = await _get(place, pointer.key(name))
             if stored is None and await _pointer(place) != (pointer, version):
                 raise _moved(place)
-            entry = exchange.read_entry(name, stored.data, place=str(place)) if stored else None
+            entry = exchange.read_entry(name, stored[0], place=str(place.url)) if stored else None
             if not isinstance(entry, str) or exchange.text_hash(entry) != pointer.files[name]:
                 raise FileError(
-                    f"{place}: {name} differs from its pointer; export again with overwrite=True"
+                    f"{place.url}: {name} differs from its pointer; export again with "
+                    "overwrite=True"
                 )
             entries[name] = entry
         return pointer, entries
@@ -151,21 +138,22 @@ async def read_from(place: ObjectPlace, names: Collection[str]) -> tuple[Pointer
     return await backing_off(once, tries=_ROUNDS, pauses=_BETWEEN, passing=_is_moved)
 
 
-async def _pointer(place: ObjectPlace) -> tuple[Pointer | None, Mapping[str, str]]:
+async def _pointer(place: ObjectStorage) -> tuple[Pointer | None, Mapping[str, str]]:
     """Return the pointer and its version. Raises FileError if it cannot be read."""
     stored = await _get(place, exchange.META)
     if stored is None:
         return None, NOTHING
-    pointer = exchange.read_pointer((stored.data or b"").decode("utf-8", "replace"))
+    data, version = stored
+    pointer = exchange.read_pointer((data or b"").decode("utf-8", "replace"))
     if pointer is None:
         raise FileError(
-            f"{exchange.META} in {place} is damaged or foreign; remove it and export again"
+            f"{exchange.META} in {place.url} is damaged or foreign; remove it and export again"
         )
-    return pointer, stored.version
+    return pointer, version
 
 
 async def _delete(
-    place: ObjectPlace, pointer: Pointer, names: Collection[str], *, spared: Pointer | None = None
+    place: ObjectStorage, pointer: Pointer, names: Collection[str], *, spared: Pointer | None = None
 ) -> None:
     """Delete the named files of a replaced pointer, as far as the storage allows.
 
@@ -176,22 +164,22 @@ async def _delete(
     try:
         for name in sorted(named - spared_keys):
             key = place.url.key(name)
-            await _retried(lambda key=key: place.storage.delete(key))  # type: ignore[misc]
+            await _retried(lambda key=key: place.delete(key))  # type: ignore[misc]
     except FileError as error:
         _LOG.warning("the files of an earlier revision were not all deleted: %s", error)
 
 
-async def _get(place: ObjectPlace, name: str) -> StoredObject | None:
+async def _get(place: ObjectStorage, name: str) -> StoredObject | None:
     key = place.url.key(name)
-    return await _retried(lambda: place.storage.get(key, most=exchange.MAX_BYTES))
+    return await _retried(lambda: place.get(key, most=exchange.MAX_BYTES))
 
 
 async def _put(
-    place: ObjectPlace, name: str, text: str, over: Mapping[str, str] | None, *, kind: str
+    place: ObjectStorage, name: str, text: str, over: Mapping[str, str] | None, *, kind: str
 ) -> bool:
     key = place.url.key(name)
     return await _retried(
-        lambda: place.storage.put(key, text.encode(), over=over, content_type=_TEXT[kind])
+        lambda: place.put(key, text.encode(), over=over, content_type=_TEXT[kind])
     )
 
 
@@ -208,7 +196,7 @@ def _is_moved(error: BaseException) -> bool:
     return isinstance(error, _MovedError)
 
 
-def _moved(place: ObjectPlace) -> FileError:
-    error = _MovedError(f"{place}: too many concurrent exports; retry")
+def _moved(place: ObjectStorage) -> FileError:
+    error = _MovedError(f"{place.url}: too many concurrent exports; retry")
     error.retryable = True
     return error

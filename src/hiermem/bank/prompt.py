@@ -15,15 +15,15 @@ decide. The schema is closed, and every list and text has a bound. Nothing here 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import BaseModel, Field, StrictInt
 
-from hiermem.bank.rules import Rules
+from hiermem.bank.records import BankState
 from hiermem.bank.said import is_said
 from hiermem.calls.answers import MAX_ANSWER, read_object, validated
 from hiermem.calls.limits import request_tokens
@@ -31,7 +31,7 @@ from hiermem.prompts.template import PromptTemplate, fill, marked
 from hiermem.protocols import ChatMessage, LLMRequest, TokenCounter
 from hiermem.summaries.inputs import Count
 from hiermem.text.measure import canonical_json, day
-from hiermem.types.bank import BankText, LineOrigin, Note, Origins
+from hiermem.types.bank import BankText, Note
 from hiermem.types.trivector import closed_schema
 
 #: The most files of one answer.
@@ -53,24 +53,21 @@ _ANONYMOUS: Final = "agent"
 
 @dataclass(frozen=True, slots=True)
 class NoteBatch:
-    """One request, its notes, and the bank that it shows.
+    """One request, its notes, and the ``bank`` that it shows.
 
-    ``id`` is the id of its journal entries. ``texts`` are the texts of all files. ``limit`` is the
-    most tokens of the prompt, a repair included. ``origins`` say where the lines of a space that
-    learns come from, whose files have at most ``file_tokens`` each and ``page_tokens`` in all.
+    ``id`` is the id of its journal entries. ``limit`` is the most tokens of the prompt, a repair
+    included. The files of a space that learns have at most ``file_tokens`` each and ``page_tokens``
+    in all.
     """
 
     id: str
     notes: tuple[Note, ...]
     request: LLMRequest
     input_tokens: int
-    rules: Rules
-    texts: Mapping[str, str]
-    synthesis: str
-    limit: int | None = None
-    origins: Origins = field(default_factory=dict[str, LineOrigin])
-    file_tokens: int = 0
-    page_tokens: int = 0
+    bank: BankState
+    limit: int | None
+    file_tokens: int
+    page_tokens: int
 
 
 def request(
@@ -170,11 +167,7 @@ def file_shown(name: str, text: str) -> str:
     return "\n" + marked("file", text.rstrip("\n"), name=name)
 
 
-class _AnswerPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FileAnswer(_AnswerPart):
+class FileAnswer(BaseModel, frozen=True, extra="forbid"):
     """One file: ``content`` is its whole new text, ``notes`` are those that went into it."""
 
     filename: Annotated[str, Field(max_length=_LONGEST_NAME)]
@@ -183,14 +176,14 @@ class FileAnswer(_AnswerPart):
     notes: Annotated[tuple[_Number, ...], Field(max_length=_MOST_NOTES)] = ()
 
 
-class DropAnswer(_AnswerPart):
+class DropAnswer(BaseModel, frozen=True, extra="forbid"):
     """Notes that go into no file, and the reason."""
 
     notes: Annotated[tuple[_Number, ...], Field(max_length=_MOST_NOTES)]
     reason: Annotated[str, Field(max_length=_LONGEST_REASON)]
 
 
-class BankAnswer(_AnswerPart):
+class BankAnswer(BaseModel, frozen=True, extra="forbid"):
     """An answer: the files that change, the notes that go into none, and the new synthesis."""
 
     bank_files: Annotated[tuple[FileAnswer, ...], Field(max_length=MOST_FILES)]

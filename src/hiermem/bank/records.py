@@ -34,7 +34,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from hiermem.bank.rules import Rules, read_rules
 from hiermem.errors import StoreCorruptError
@@ -165,7 +165,7 @@ def read_meta(record: Record | None) -> SpaceMeta:
 
 def live_notes(notes: Iterable[Record], blocked: Iterable[Record]) -> list[Note]:
     """Return the live notes, oldest first, including blocked ones."""
-    return with_trouble(map(_note, notes), blocked)
+    return with_trouble(map(read_note, notes), blocked)
 
 
 def with_trouble(notes: Iterable[Note], blocked: Iterable[Record]) -> list[Note]:
@@ -177,11 +177,6 @@ def with_trouble(notes: Iterable[Note], blocked: Iterable[Record]) -> list[Note]
         else note
         for note in notes
     ]
-
-
-def consumed_notes(records: Iterable[Record]) -> list[Note]:
-    """Return the consumed notes, oldest first."""
-    return [_note(record) for record in records]
 
 
 def arrivals(counter: Record | None) -> int:
@@ -215,14 +210,8 @@ def sound_revisions(records: Iterable[Record]) -> Iterator[BankRevision]:
             yield read_body(record, _revision)
 
 
-@dataclass(frozen=True, slots=True)
-class RevisionTexts:
-    """The texts that one revision changed, None for a removed file, and its synthesis."""
-
-    number: int
-    kind: RevisionKind
-    texts: Mapping[str, str | None]
-    synthesis: str
+#: The texts that one revision changed, None for a removed file, and its synthesis.
+RevisionTexts: TypeAlias = tuple[Mapping[str, str | None], str]
 
 
 def read_texts(record: Record) -> RevisionTexts:
@@ -230,7 +219,7 @@ def read_texts(record: Record) -> RevisionTexts:
 
     def read(value: dict[str, Any]) -> RevisionTexts:
         texts = {name: text and str(text) for name, text in value["texts"].items()}
-        return RevisionTexts(int(value["number"]), value["kind"], texts, str(value["synthesis"]))
+        return texts, str(value["synthesis"])
 
     return read_body(record, read)
 
@@ -242,11 +231,11 @@ def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], st
     """
     files: dict[str, str | None] = {}
     synthesis = ""
-    for revision in map(read_texts, records):
-        if revision.number > number:
+    for record in records:
+        if record.key > number_key(number):
             break
-        files |= revision.texts
-        synthesis = revision.synthesis
+        texts, synthesis = read_texts(record)
+        files |= texts
     return {name: text for name, text in files.items() if text is not None}, synthesis
 
 
@@ -380,7 +369,7 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
         rules, _ = read_space(header)
         state = read_state(space, rules, records)
         live = live_notes(records[NOTE], records[BLOCKED])
-        consumed = consumed_notes(records[CONSUMED])
+        consumed = [*map(read_note, records[CONSUMED])]
         revisions = read_revisions(records[REVISION])
         texts = texts_at(records[REVISION], len(revisions))
         last_arrival = arrivals(next(iter(records[SEQUENCE]), None))
@@ -409,7 +398,9 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
         yield "the files, or the synthesis, are not those that its history gives"
 
 
-def _note(record: Record) -> Note:
+def read_note(record: Record) -> Note:
+    """Return a note, from its record of kind ``note`` or ``consumed``."""
+
     def read(value: dict[str, Any]) -> Note:
         consolidation = value["consolidation"]
         return Note(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -70,7 +70,14 @@ def check_file_name(name: object) -> str | None:
         return "it is no text"
     if not name or len(name) > MOST_BYTES:
         return _SIZE
-    return _characters(name) or _form(name)
+    kinds = unicodedata.category
+    if not all(char in _PUNCTUATION or kinds(char) in _KINDS for char in name):
+        return "it holds a character other than letters, digits, spaces and - _ . ( ) + , &"
+    if _UNSEEN.search(name):
+        return "it holds a character that cannot be seen"
+    if unicodedata.normalize("NFKC", name) != name:
+        return "it must be written in plain characters (NFC, no compatibility forms)"
+    return _SIZE if len(name.encode("utf-8")) > MOST_BYTES else _form(name)
 
 
 def fold(name: str) -> str:
@@ -95,20 +102,6 @@ def names_in(text: str) -> Iterator[str]:
             yield name
 
 
-def _characters(name: str) -> str | None:
-    """Return what is wrong with the characters of a name, whatever their order."""
-    kinds = unicodedata.category
-    if not all(char in _PUNCTUATION or kinds(char) in _KINDS for char in name):
-        return "it holds a character other than letters, digits, spaces and - _ . ( ) + , &"
-    if _UNSEEN.search(name):
-        return "it holds a character that cannot be seen"
-    if unicodedata.normalize("NFKC", name) != name:
-        return "it must be written in plain characters (NFC, no compatibility forms)"
-    if len(name.encode("utf-8")) > MOST_BYTES:
-        return _SIZE
-    return None
-
-
 def _form(name: str) -> str | None:
     """Return what is wrong with a name whose characters are all allowed."""
     stem = name.removesuffix(SUFFIX)
@@ -124,37 +117,22 @@ def _form(name: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleFile:
-    """A file that rules define: its title, its purpose, and the headings of its sections."""
-
-    name: str
-    title: str
-    about: str
-    headings: tuple[str, ...]
-
-    @property
-    def skeleton(self) -> str:
-        """Return the text that the file begins with: its title and its headings."""
-        lines = [f"# {self.title}", *(f"## {heading}" for heading in self.headings)]
-        return "\n\n".join(lines) + "\n"
-
-
-@dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of a space. ``files`` are in the order in which the rules name them.
+    """The rules of a space.
 
-    ``person`` is whose space it is, "" if it is nobody's.
+    ``files`` are the texts that the files begin with, a title and headings, by the files' names, in
+    the order in which the rules name them. ``person`` is whose space it is, "" if it is nobody's.
     """
 
     text: str
-    files: tuple[RuleFile, ...]
+    files: Mapping[str, str]
     person: str = ""
     learn: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the files."""
-        return tuple(file.name for file in self.files)
+        return tuple(self.files)
 
     def agree(self, stored: Rules) -> bool:
         """Return whether a space that has the ``stored`` rules may be opened with these."""
@@ -203,10 +181,11 @@ def _read_once(text: str) -> Rules:
             raise UsageError(
                 f"the rules name {other!r} and {name!r}, one file on some systems; use one spelling"
             )
-    return Rules(text, tuple(_defined(text, names)))
+    return Rules(text, _defined(text, names))
 
 
-def _defined(text: str, names: Sequence[str]) -> list[RuleFile]:
+def _defined(text: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the text that each file begins with."""
     lines = _read(text)
     line_of: dict[str, int] = {}
     for line, (_, words) in enumerate(lines):
@@ -216,7 +195,7 @@ def _defined(text: str, names: Sequence[str]) -> list[RuleFile]:
     defined: dict[int, str] = {}
     for name, line in line_of.items():
         defined.setdefault(line, name)
-    files: list[RuleFile] = []
+    files: dict[str, str] = {}
     for name in names:
         line = line_of[name]
         about = _about(lines[line][1], name)
@@ -224,8 +203,8 @@ def _defined(text: str, names: Sequence[str]) -> list[RuleFile]:
         if not headings and about:
             headings = [heading for heading in map(_heading, _listed(about)) if heading]
         once = {plain(heading): heading for heading in reversed(headings)}
-        headings = list(reversed(once.values()))[:_MOST_HEADINGS]
-        files.append(RuleFile(name, _title(name), about, tuple(headings)))
+        headings = [*reversed(once.values())][:_MOST_HEADINGS]
+        files[name] = "\n\n## ".join([f"# {_title(name)}", *headings]) + "\n"
     return files
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
@@ -43,14 +42,6 @@ _CONTEXT: Final = 200
 _MARK: Final = 20
 _ASKS: Final = frozenset("?\uff1f\u061f")
 _FIGURE_OR_NAME: Final = re.compile(r"\d|[a-z] [A-Z]")
-
-
-@dataclass(slots=True)
-class Unlearnt:
-    """What a space may learn: the notes, oldest first, and the sessions that were read for them."""
-
-    notes: list[Note] = field(default_factory=list[Note])
-    sessions: dict[str, SessionRecord] = field(default_factory=dict[str, SessionRecord])
 
 
 def key_of(identity: str, session_id: str, stored: StoredMessage) -> str:
@@ -160,17 +151,18 @@ def read_through(record: Record, session: SessionRecord) -> int:
     return int(index) if index.isdecimal() and epoch == str(session.epoch) else 0
 
 
-def progress(space: str, unlearnt: Unlearnt, consumed: Iterable[str]) -> list[RecordWrite]:
-    """Return the writes that record how far each session is learnt, once notes are ``consumed``."""
-    done = set(consumed)
+def progress(
+    space: str, sessions: Iterable[SessionRecord], waiting: Iterable[Note]
+) -> list[RecordWrite]:
+    """Return the writes that record how far sessions are learnt, save the ``waiting`` messages."""
     first: dict[str, int] = {}
-    for note in unlearnt.notes:
+    for note in waiting:
         ((session_id, index),) = note.sources
-        if note.key not in done:
-            first[session_id] = min(index, first.get(session_id, index))
-    through = {
-        session.id: f"{first.get(session.id, session.messages)} {session.epoch}"
-        for session in unlearnt.sessions.values()
-    }
+        first[session_id] = min(index, first.get(session_id, index))
     kind = kind_of(THROUGH, space)
-    return [RecordWrite(kind, session_id, "", body) for session_id, body in through.items()]
+    return [
+        RecordWrite(
+            kind, session.id, "", f"{first.get(session.id, session.messages)} {session.epoch}"
+        )
+        for session in sessions
+    ]

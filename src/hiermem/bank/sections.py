@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from itertools import dropwhile
+from typing import Final
 
 #: The longest bank file, in code points.
 MAX_FILE: Final = 262_144
@@ -54,10 +55,7 @@ def visible(text: str) -> str:
 
 def tidy(text: str) -> str:
     """Return the text of a file as it is stored: visible characters, ending in one line end."""
-    text = visible(text).strip("\n")
-    lines = text.split("\n")
-    while lines and not lines[0].strip():
-        del lines[0]
+    lines = list(dropwhile(lambda line: not line.strip(), visible(text).split("\n")))
     return "\n".join(lines).rstrip() + "\n" if lines else ""
 
 
@@ -116,14 +114,6 @@ def _needed_form(match: re.Match[str]) -> str:
     return run if after == _KEYCAP or not before.isascii() else ""
 
 
-class Section(NamedTuple):
-    """A section: its heading, that one's level, and the line before which its own text ends."""
-
-    heading: str
-    level: int
-    own: int
-
-
 def plain(heading: str) -> str:
     """Return a heading in the form for comparison: without marks, case and final punctuation.
 
@@ -135,14 +125,12 @@ def plain(heading: str) -> str:
     return folded(_MARKS.sub("", text)).rstrip(" :：.").casefold()  # noqa: RUF001
 
 
-def sections(text: str) -> tuple[Section, ...]:
-    """Return the sections of a text in the order of their headings."""
+def sections(text: str) -> list[tuple[str, int, int]]:
+    """Return heading, level and the line before which its own text ends, for each section."""
     lines = text.split("\n")
     marks, _ = _scan(lines)
     ends = [*(start for _, _, start in marks[1:]), len(lines)]
-    return tuple(
-        Section(heading, level, end) for (heading, level, _), end in zip(marks, ends, strict=False)
-    )
+    return [(heading, level, end) for (heading, level, _), end in zip(marks, ends, strict=False)]
 
 
 def unclosed(text: str) -> bool:

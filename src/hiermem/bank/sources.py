@@ -12,9 +12,9 @@ erased message is named, so that a person can look.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from hiermem.bank.records import EXPORT, REVISION, SPACE_SCOPE, kind_of, sound_revisions
 from hiermem.types.bank import Note
@@ -27,19 +27,15 @@ SOURCE: Final = "note-source"
 _DIGITS: Final = 19
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLink:
-    """The link from one message to a note that was made from it."""
-
-    index: int
-    space: str
-    note: str
+#: The index of a message, and the space and the key of a note that was made from it.
+SourceLink: TypeAlias = tuple[int, str, str]
 
 
 def places_of(link: SourceLink) -> tuple[tuple[str, str], ...]:
     """Return the (kind, key) of the records of a link."""
-    key = f"{link.index}/{link.note}"
-    return (SOURCE, f"{key}/{link.space}"), (kind_of(SOURCE, link.space), key)
+    index, space, note = link
+    key = f"{index}/{note}"
+    return (SOURCE, f"{key}/{space}"), (kind_of(SOURCE, space), key)
 
 
 def writes_of(session_id: str, link: SourceLink) -> tuple[RecordWrite, ...]:
@@ -49,29 +45,23 @@ def writes_of(session_id: str, link: SourceLink) -> tuple[RecordWrite, ...]:
 
 def links_in(records: Iterable[Record], indices: Collection[int] | None) -> dict[str, SourceLink]:
     """Return the links of messages, by the keys of their records; None asks for all."""
-    links: dict[str, SourceLink] = {}
-    for record in records:
-        link = _read(record.key)
-        if link is not None and (indices is None or link.index in indices):
-            links[record.key] = link
-    return links
+    links = {record.key: _read(record.key) for record in records}
+    return {
+        key: link for key, link in links.items() if link and (indices is None or link[0] in indices)
+    }
 
 
-def of_space(space: str, records: Iterable[Record]) -> Iterator[tuple[str, SourceLink]]:
-    """Yield session and link of the records of one space, by session, then message."""
-    links: list[tuple[str, SourceLink]] = []
-    for record in records:
-        link = _read(f"{record.key}/{space}")
-        if link is not None:
-            links.append((record.scope, link))
-    yield from sorted(links, key=lambda pair: (pair[0], pair[1].index))
+def of_space(space: str, records: Iterable[Record]) -> list[tuple[str, SourceLink]]:
+    """Return session and link of the records of one space, by session, then message."""
+    links = ((record.scope, _read(f"{record.key}/{space}")) for record in records)
+    return sorted((scope, link) for scope, link in links if link is not None)
 
 
 def with_sources(notes: Iterable[Note], space: str, records: Iterable[Record]) -> list[Note]:
     """Return notes of a space with their source messages, as far as they are not erased."""
     sources: dict[str, list[tuple[str, int]]] = {}
-    for session_id, link in of_space(space, records):
-        sources.setdefault(link.note, []).append((session_id, link.index))
+    for session_id, (index, _, note) in of_space(space, records):
+        sources.setdefault(note, []).append((session_id, index))
     return [replace(note, sources=tuple(sources.get(note.key, ()))) for note in notes]
 
 
@@ -83,14 +73,14 @@ def exported(space: str, records: Iterable[Record]) -> tuple[str, ...]:
 def named(links: Collection[SourceLink]) -> Asking[tuple[str, ...]]:
     """Name the notes, the files that took them in, and the folders these were exported to."""
     names: dict[str, None] = {}
-    spaces = sorted({link.space for link in links})
+    spaces = sorted({space for _, space, _ in links})
     stored: Sequence[Sequence[Record]] = yield tuple(
         (SPACE_SCOPE, NeedRecords(kind_of(kind, space)))
         for space in spaces
         for kind in (REVISION, EXPORT)
     )
     for space, revisions, exports in zip(spaces, stored[::2], stored[1::2], strict=True):
-        notes = sorted({link.note for link in links if link.space == space})
+        notes = sorted({note for _, place, note in links if place == space})
         names |= dict.fromkeys(f"note {note} of space {space!r}" for note in notes)
         into = [each for each in sound_revisions(revisions) if not {*each.notes}.isdisjoint(notes)]
         if not into:
@@ -108,4 +98,4 @@ def _read(key: str) -> SourceLink | None:
     note, mark, space = rest.partition("/")
     if not mark or not index.isdecimal() or len(index) >= _DIGITS:
         return None
-    return SourceLink(int(index), space, note)
+    return int(index), space, note

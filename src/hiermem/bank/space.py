@@ -13,7 +13,6 @@ import uuid
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
-    Awaitable,
     Callable,
     Iterable,
     Mapping,
@@ -28,10 +27,9 @@ from hiermem.bank import change, exchange, folder_io, learn, lines, object_io, r
 from hiermem.bank import sources as source_links
 from hiermem.bank.exchange import BankUrl, ExchangedBank, Pointer, read_options, read_url
 from hiermem.bank.files import diff
-from hiermem.bank.object_io import ObjectPlace
-from hiermem.bank.records import BankState, RevisionTexts, subject_of
+from hiermem.bank.object_io import ObjectStorage
+from hiermem.bank.records import BankState, subject_of
 from hiermem.bank.rules import check_file_name
-from hiermem.bank.sources import SourceLink
 from hiermem.bank.store import SpaceContext, bank_claim
 from hiermem.calls.retry import shielded
 from hiermem.calls.run import RecordClaim
@@ -40,6 +38,7 @@ from hiermem.errors import BusyError, NotFoundError, StoreError, UsageError
 from hiermem.handle import Handle
 from hiermem.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
 from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, NoteState, Source
+from hiermem.types.transaction import Record
 from hiermem.types.tree import Finding
 
 _ALL: Final = 2**31 - 1
@@ -55,25 +54,28 @@ _MOST_TAGS: Final = 64
 _MOST_SOURCES: Final = 1_024
 _MARK_BYTES: Final = 3
 #: Opens a place in object storage with its options.
-OpenStorage: TypeAlias = Callable[[BankUrl, Mapping[str, str]], ObjectPlace]
+OpenStorage: TypeAlias = Callable[[BankUrl, Mapping[str, str]], ObjectStorage]
 
 
 async def spaces(handle: Handle) -> list[str]:
     """List the names of a tenant's spaces."""
-    headers = await handle.store.records(records.SPACE, scope=records.SPACE_SCOPE, limit=_ALL)
-    return [header.key for header in headers]
+    return [header.key for header in await _headers(handle)]
+
+
+async def _headers(handle: Handle) -> list[Record]:
+    return await handle.store.records(records.SPACE, scope=records.SPACE_SCOPE, limit=_ALL)
 
 
 async def learning_spaces(handle: Handle, policy: BankPolicy) -> AsyncIterator[SpaceContext]:
     """Yield the spaces of a tenant that learn."""
-    for header in await handle.store.records(records.SPACE, scope=records.SPACE_SCOPE, limit=_ALL):
+    for header in await _headers(handle):
         if records.read_space(header)[0].learn:
             yield SpaceContext(handle, header.key, None, policy, header=header)
 
 
 async def is_due(space: SpaceContext) -> bool:
     """Return whether a space has enough to learn, or has had it for a day."""
-    notes = [*await space.live_notes(), *(await space.unlearnt()).notes]
+    notes = await space.waiting()
     tokens = sum(space.handle.counter.count(note.text) for note in notes)
     return said.is_due(notes, tokens, space.handle.clock())
 
@@ -145,6 +147,12 @@ async def note(
     )
     await space.rules()
     mark = secrets.token_hex(_MARK_BYTES)
+
+    async def exists() -> bool:
+        """Return whether a note of unknown outcome is there, live or consumed."""
+        kinds = (records.NOTE, records.CONSUMED)
+        return any([await space.one(kind, new.key) is not None for kind in kinds])
+
     async with space.note_lock:
         for tried in range(_TRIES):
             if tried:
@@ -154,9 +162,8 @@ async def note(
             counter = await space.one(records.SEQUENCE)
             new, writes = records.new_note(space.name, draft, counter=counter, mark=mark)
             for session_id, index in new.sources:
-                link = SourceLink(index, space.name, new.key)
-                writes += source_links.writes_of(session_id, link)
-            if await space.put(writes, epochs=epochs, witness=_note_exists(space, new)):
+                writes += source_links.writes_of(session_id, (index, space.name, new.key))
+            if await space.put(writes, epochs=epochs, witness=exists):
                 return new
             if tried > _AT_ONCE:
                 await asyncio.sleep(_PAUSE * secrets.randbelow(min(tried, 50)))
@@ -170,7 +177,7 @@ async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
     if state == "consumed":
         noted, said = await space.consumed_notes(), await space.learnt()
     else:
-        noted, said = await space.live_notes(), (await space.unlearnt()).notes
+        noted, (said, _) = await space.live_notes(), await space.unlearnt()
     found = sorted([*await space.with_sources(noted), *said], key=lambda note: note.key)
     return [note for note in found if state != "blocked" or note.state == "blocked"]
 
@@ -220,18 +227,6 @@ async def _epochs(space: SpaceContext, sources: Sequence[tuple[str, int]]) -> di
             )
         epochs.setdefault(session_id, session.epoch)
     return epochs or None
-
-
-def _note_exists(space: SpaceContext, new: Note) -> Callable[[], Awaitable[bool]]:
-    """Return the check that finds a note of unknown outcome, live or consumed."""
-
-    async def exists() -> bool:
-        for kind in (records.NOTE, records.CONSUMED):
-            if await space.one(kind, new.key) is not None:
-                return True
-        return False
-
-    return exists
 
 
 async def read(space: SpaceContext, name: Any, revision: Any) -> str:
@@ -333,7 +328,7 @@ async def clean_space(handle: Handle, name: str) -> tuple[str, ...]:
 
 async def _gone(space: SpaceContext, state: BankState, *, for_good: bool) -> set[Source]:
     """Return the sources of a bank's lines that are gone."""
-    sources = [source for origin in state.origins.values() for source in origin.sources]
+    sources = lines.sources_of(state.origins)
     return await learn.dead_sources(
         space.handle, space.name, space.identity, sources, for_good=for_good
     )
@@ -367,19 +362,19 @@ async def export(
 ) -> ExportReport:
     """Write the bank into a folder, or to object storage. Raises FileError and UsageError."""
     arguments.switch(overwrite, "overwrite")
-    target = _target(folder, options, open_storage)
+    place, storage = _place(folder, options, open_storage)
     state = await space.state()
-    # The target is recorded before anything is written there, so that an erasure can name it.
-    where = str(target) if isinstance(target, ObjectPlace) else folder_io.absolute_path(target)
+    # The place is recorded before anything is written there, so that an erasure can name it.
+    where = folder_io.absolute_path(place) if storage is None else place
     write = records.write_of(records.EXPORT, space.name, where, str(state.meta.revision))
     if not await space.put([write]):
         raise await space.refused()
     bank = exchange.exchanged(state, space.identity, overwrite=overwrite, export=True)
-    if isinstance(target, ObjectPlace):
-        report = await object_io.export_to(target, bank)
+    if storage is None:
+        report = await _export_to_folder(space, place, bank)
     else:
-        report = await _export_to_folder(space, target, bank)
-    return replace(report, folder=str(target))
+        report = await object_io.export_to(storage, bank)
+    return replace(report, folder=place)
 
 
 async def load(
@@ -390,24 +385,25 @@ async def load(
     Raises FileError and UsageError for the place, BusyError.
     """
     arguments.switch(overwrite, "overwrite")
-    target = _target(folder, options, open_storage)
+    place, storage = _place(folder, options, open_storage)
     await space.rules()
     async with bank_claim_of(space) as claim:
         state = await space.state()
         bank = exchange.exchanged(state, space.identity, overwrite=overwrite, export=False)
         pointer: Pointer | None
-        if isinstance(target, ObjectPlace):
-            pointer, entries = await object_io.read_from(target, bank.names)
-        else:
+        if storage is None:
             entries, text = await asyncio.to_thread(
-                folder_io.read_from, target, bank.names, create=False
+                folder_io.read_from, place, bank.names, create=False
             )
             pointer = exchange.read_pointer(text) if isinstance(text, str) else None
-        exchange.check_space(bank, pointer, place=str(target))
+        else:
+            pointer, entries = await object_io.read_from(storage, bank.names)
+        exchange.check_space(bank, pointer, place=place)
         newer = set[str]()
         if pointer is not None and pointer.owner == bank.pointer.owner:
-            newer = exchange.changed_by(await _since(space, bank, pointer))
-        report, texts = exchange.load(bank, entries, pointer, newer, place=str(target))
+            revisions = records.read_revisions(await _since(space, bank, pointer))
+            newer = {name for each in revisions if each.kind != "load" for name in each.files}
+        report, texts = exchange.load(bank, entries, pointer, newer, place=place)
         stored = await space.stored_state()
         after, writes = change.put(stored, texts, kind="load", now=space.handle.clock())
         if writes and not await shielded(claim.commit(writes)):
@@ -415,7 +411,7 @@ async def load(
     before = state.texts
     return replace(
         report,
-        folder=str(target),
+        folder=place,
         revision=after.meta.revision if writes else None,
         diff="".join(
             diff(name, before.get(name, ""), text) for name, text in sorted(texts.items())
@@ -438,16 +434,18 @@ async def bank_claim_of(space: SpaceContext) -> AsyncGenerator[RecordClaim]:
         await shielded(claim.release())
 
 
-def _target(folder: Any, options: Any, open_storage: OpenStorage) -> str | ObjectPlace:
-    """Return the path of a folder, or the place in object storage that a URL names."""
+def _place(
+    folder: Any, options: Any, open_storage: OpenStorage
+) -> tuple[str, ObjectStorage | None]:
+    """Return a URL and the object storage that it names, or the path of a folder and None."""
     storage_options = read_options(options)
     if (url := read_url(folder)) is not None:
-        return open_storage(url, storage_options)
+        return str(url), open_storage(url, storage_options)
     if options is not None:
         raise UsageError(
             "options need object storage, such as s3://BUCKET/PREFIX; omit them for a folder"
         )
-    return folder_io.folder_path(folder)
+    return folder_io.folder_path(folder), None
 
 
 async def _export_to_folder(space: SpaceContext, path: str, bank: ExchangedBank) -> ExportReport:
@@ -459,23 +457,23 @@ async def _export_to_folder(space: SpaceContext, path: str, bank: ExchangedBank)
     stored = exchange.hashes_of(entries)
     names = exchange.strange(bank, stored, pointer)
     if names and not bank.overwrite:
-        names -= exchange.recognised(names, stored, await _since(space, bank, pointer))
+        revisions = map(records.read_texts, await _since(space, bank, pointer))
+        names -= exchange.recognised(names, stored, revisions)
     if text is not None and pointer is None:
         names.add(exchange.META)
     if not bank.overwrite:
         exchange.refuse(names, place=path)
-    plan = exchange.plan(bank, stored)
-    await asyncio.to_thread(folder_io.write_to, path, bank, plan, pointer)
-    return plan.report
+    write, remove, report = exchange.plan(bank, stored)
+    is_new = pointer != bank.pointer
+    await asyncio.to_thread(folder_io.write_to, path, bank, write, remove, point=is_new)
+    return report
 
 
-async def _since(
-    space: SpaceContext, bank: ExchangedBank, pointer: Pointer | None
-) -> list[RevisionTexts]:
-    """Return the texts of the revisions after a pointer's; all of them without a pointer."""
+async def _since(space: SpaceContext, bank: ExchangedBank, pointer: Pointer | None) -> list[Record]:
+    """Return the records of the revisions after a pointer's; of all of them without a pointer."""
     first = pointer.revision if pointer is not None and pointer.owner == bank.pointer.owner else 0
     revisions = [
         await space.one(records.REVISION, records.number_key(number))
         for number in range(bank.pointer.revision, first, -1)
     ]
-    return [records.read_texts(record) for record in revisions if record is not None]
+    return [*filter(None, revisions)]

@@ -25,6 +25,7 @@ from hiermem.calls.retry import retry_store, retry_write
 from hiermem.calls.run import RecordClaim
 from hiermem.config import BankPolicy
 from hiermem.handle import Handle
+from hiermem.types import SessionRecord
 from hiermem.types.bank import Note
 from hiermem.types.transaction import Attempt, Record, RecordWrite
 
@@ -116,15 +117,21 @@ class SpaceContext:
         notes = await self.of_kind(records.NOTE)
         return records.live_notes(notes, await self.of_kind(records.BLOCKED))
 
-    async def unlearnt(self) -> said.Unlearnt:
-        """Return what conversations say that the space did not learn, with the troubled notes."""
+    async def unlearnt(self) -> tuple[list[Note], list[SessionRecord]]:
+        """Return what conversations say that the space did not learn, and which were read for it.
+
+        The notes include the troubled ones.
+        """
         rules = await self.rules()
         if not rules.learn:
-            return said.Unlearnt()
-        found = await learn.unlearnt(self.handle, self.name, self.identity, rules.person)
-        blocked = await self.of_kind(records.BLOCKED) if found.notes else []
-        found.notes = records.with_trouble(found.notes, blocked)
-        return found
+            return [], []
+        notes, sessions = await learn.unlearnt(self.handle, self.name, self.identity, rules.person)
+        blocked = await self.of_kind(records.BLOCKED) if notes else []
+        return records.with_trouble(notes, blocked), sessions
+
+    async def waiting(self) -> list[Note]:
+        """Return the live notes, and then what conversations say that the space did not learn."""
+        return [*await self.live_notes(), *(await self.unlearnt())[0]]
 
     async def learnt(self) -> list[Note]:
         """Return the messages that the space learnt, oldest first; without their texts."""
@@ -134,7 +141,7 @@ class SpaceContext:
 
     async def consumed_notes(self) -> list[Note]:
         """Return the consumed notes, oldest first; without their sources."""
-        return records.consumed_notes(await self.of_kind(records.CONSUMED))
+        return [*map(records.read_note, await self.of_kind(records.CONSUMED))]
 
     async def one(self, kind: str, key: str = "") -> Record | None:
         """Return one record of the space, or None."""

@@ -57,11 +57,6 @@ _ALL: Final = 1_000_000
 WorkItem: TypeAlias = "Chunk | SummaryReduction"
 
 
-def _record_key(item: WorkItem) -> tuple[str, str]:
-    """Return kind and key of the record that holds the answer to a chunk or step."""
-    return (CHUNK, item.input_hash) if isinstance(item, Chunk) else (JOIN, item.key)
-
-
 #: Messages read at once.
 _PAGE: Final = 1000
 #: Seconds between two tries to claim an extraction that another run holds.
@@ -189,7 +184,7 @@ class ExtractionRun(Run[WorkItem]):
 
         What is paid for is stored where the claim was lost, too, if no other answer is there.
         """
-        kind, key = _record_key(item)
+        kind, key = (CHUNK, item.input_hash) if isinstance(item, Chunk) else (JOIN, item.key)
         body = write_answer(stored)
         if await self.record_claim.commit([RecordWrite(kind, self.subject, key, body)]):
             await self.journal.write(attempts)
@@ -319,7 +314,13 @@ async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
     """
     begun = time.monotonic()
     result = ChunkResult(chunk, chunk.tokens)
-    await _answer_chunk(run, chunk, result)
+    answer = await _answer(run, chunk, result)
+    if isinstance(answer, Rejected):
+        result.failure = Failure(chunk.id, "map", answer.cause, result.spent.calls, answer.detail)
+        await run.fail(result.failure, result)
+    else:
+        # Shielded: what is paid for is not lost to a cancellation.
+        result.stored = await shielded(run.commit(chunk, answer, tuple(result.ended)))
     result.seconds = time.monotonic() - begun
     return result
 
@@ -351,8 +352,10 @@ async def ask_for(
         return Rejected("", *cause_of(error))
 
 
-async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -> None:
-    """Ask for a chunk's answer and commit it, or note the failure in ``result`` and the run."""
+async def _answer(
+    run: ExtractionRun, chunk: Chunk, state: CallState[WorkItem]
+) -> StoredAnswer | Rejected:
+    """Ask for a chunk's answer; one without anything to read is empty."""
     request = await _request(run, chunk)
     answer, dropped, model = Answer(summary=""), 0, ""
     if request is not None:
@@ -360,35 +363,27 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
         if most is not None:
             most -= extract_prompt.schema_tokens(run.counter.count) + run.answer
         judge = partial(judge_chunk, request, limit=most)
-        verdict = await ask_for(run, result, request, judge, most=most)
+        verdict = await ask_for(run, state, request, judge, most=most)
         if isinstance(verdict, Rejected):
-            failure = Failure(chunk.id, "map", verdict.cause, result.spent.calls, verdict.detail)
-            await run.fail(failure, result)
-            result.failure = failure
-            return
+            return verdict
         answer, dropped, model = verdict.value.answer, verdict.value.dropped, verdict.model
-    stored = StoredAnswer(
+    return StoredAnswer(
         answer.model_dump_json(),
         run.strategy,
         model or run.llm.name,
         dropped,
         tuple((span.start, span.stop) for span in chunk.spans),
     )
-    # Shielded: what is paid for is not lost to a cancellation.
-    result.stored = await shielded(run.commit(chunk, stored, tuple(result.ended)))
 
 
 async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
     """Return the request for a chunk; None where it holds nothing to read."""
     # In pages; those of other threads in between are skipped.
     messages: list[StoredMessage] = []
-    within, position = chunk.spans, 0
+    own = {index for span in chunk.spans for index in range(span.start, span.stop)}
     for start in range(chunk.span.start, chunk.span.stop, _PAGE):
-        for stored in await run.messages(start, min(start + _PAGE, chunk.span.stop)):
-            while stored.index >= within[position].stop:
-                position += 1
-            if stored.index >= within[position].start:
-                messages.append(stored)
+        page = await run.messages(start, min(start + _PAGE, chunk.span.stop))
+        messages += (stored for stored in page if stored.index in own)
 
     def build() -> LLMRequest | None:
         inputs = chunking.sources(messages, chunk)

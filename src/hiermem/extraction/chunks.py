@@ -31,8 +31,6 @@ from hiermem.text.measure import body, day, slice_points
 from hiermem.tree.turns import Arrival, Flag, Turns
 from hiermem.types import Role, Span, StoredMessage
 
-OnOversized: TypeAlias = Literal["fail", "slice"]
-
 _MARK: Final = ":chunk:"
 #: The time is irrelevant for finding exchange groups.
 _ANY_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -205,18 +203,15 @@ def plan(
     *,
     limit: int | None,
     strategy: str = "",
-    oversized: OnOversized = "fail",
+    oversized: Literal["fail", "slice"] = "fail",
     cut: Cut | None = None,
 ) -> tuple[Chunk, ...]:
     """Put turns into chunks of at most ``limit`` tokens; None puts all into one.
 
     ``strategy`` names everything besides the messages that decides an answer (template, model,
     settings) and goes into each input hash. ``cut`` is called only if ``oversized`` is "slice" and
-    a message alone exceeds the limit. Raises UsageError for a limit under 1, and if a message has
-    to be cut and ``cut`` is None.
+    a message alone exceeds the limit.
     """
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit is {limit}; it must be 1 or more, or None")
     chunks: list[Chunk] = []
     parts: list[Measured] = []
     held = number_of_turns = 0
@@ -226,18 +221,19 @@ def plan(
             return
         parts = sorted(parts, key=lambda part: (part.index, part.begin))
         spans = tuple(_runs(parts))
-        chunk = Chunk(
-            id=chunk_id(session_id, len(chunks)),
-            number=len(chunks),
-            span=Span(spans[0].start, spans[-1].stop, spans[0].start_char, spans[-1].stop_char),
-            spans=spans,
-            turns=turns,
-            messages=len({part.index for part in parts}),
-            tokens=sum(part.tokens for part in parts),
-            oversized=oversized,
-            input_hash=input_hash(parts, strategy),
+        chunks.append(
+            Chunk(
+                id=chunk_id(session_id, len(chunks)),
+                number=len(chunks),
+                span=Span(spans[0].start, spans[-1].stop, spans[0].start_char, spans[-1].stop_char),
+                spans=spans,
+                turns=turns,
+                messages=len({part.index for part in parts}),
+                tokens=sum(part.tokens for part in parts),
+                oversized=oversized,
+                input_hash=input_hash(parts, strategy),
+            )
         )
-        chunks.append(chunk)
 
     for turn in turns:
         tokens = sum(message.tokens for message in turn)
@@ -272,8 +268,7 @@ def _sliced(turn: Turn, limit: int, cut: Cut | None) -> Iterator[list[Measured]]
             # The pieces of a cut message are placed one by one; everything else stays together.
             units: Iterable[list[Measured]] = [bundle]
             if bundle[0].tokens > limit:
-                if cut is None:
-                    raise UsageError("oversized='slice' requires cut for a message over the limit")
+                assert cut is not None
                 units = [[piece] for piece in cut(bundle[0].index, limit)]
             for unit in units:
                 tokens = sum(part.tokens for part in unit)
@@ -324,17 +319,11 @@ def sources(messages: Iterable[StoredMessage], chunk: Chunk) -> tuple[SourceText
 
     ``messages`` are sorted by index and include at least those of the chunk.
     """
-    texts: list[SourceText] = []
-    spans = iter(chunk.spans)
-    span = next(spans)
+    spans = list(chunk.spans)
+    texts: list[SourceText | None] = []
     for stored in messages:
-        while stored.index >= span.stop:
-            following = next(spans, None)
-            if following is None:
-                return tuple(texts)
-            span = following
-        if stored.index >= span.start:
-            source, _ = _read(stored, span)
-            if source is not None:
-                texts.append(source)
-    return tuple(texts)
+        while spans and stored.index >= spans[0].stop:
+            del spans[0]
+        if spans and stored.index >= spans[0].start:
+            texts.append(_read(stored, spans[0])[0])
+    return tuple(filter(None, texts))

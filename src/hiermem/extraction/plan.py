@@ -27,7 +27,7 @@ answer is requested again.
 
 A session's result is stored twice: whole, and as one small document for each name in it (names
 compare after NFKC and case folding). A query about a name reads that name's documents, one for each
-session, and joins them here by the laws of ``reduce``. The tenant's graph therefore needs no second
+session, and joins them here as ``reduce`` does. The tenant's graph therefore needs no second
 copy that could fall behind, and erasing a session's documents removes the session from the graph.
 Entities of different types stay apart; an alias is told and finds nothing.
 """
@@ -44,7 +44,7 @@ from pydantic import ValidationError
 from hiermem.calls.failures import Cause
 from hiermem.config import ExtractionOptions
 from hiermem.extraction.chunks import Chunk
-from hiermem.extraction.reduce import entity_key, merge_entities, normalise, relation_key
+from hiermem.extraction.reduce import entity_key, merged, normalise, relation_key
 from hiermem.prompts.template import PromptTemplate
 from hiermem.text import measure
 from hiermem.types import Span
@@ -259,20 +259,17 @@ def read_name_record(session_id: str, body: str) -> Named:
         return session_id, (), ()
 
 
-def _joined(
-    items: Iterable[tuple[str, T]],
-    *,
-    key: Callable[[T], tuple[str, ...]],
-    join: Callable[[T, T], T],
-) -> list[tuple[T, tuple[str, ...]]]:
-    """Join the items of one key; return each with the sessions of which it is, in order."""
-    joined: dict[tuple[str, ...], T] = {}
-    sessions: dict[tuple[str, ...], dict[str, None]] = {}
+def _grouped(
+    items: Iterable[tuple[str, T]], key: Callable[[T], tuple[str, ...]]
+) -> list[tuple[list[T], tuple[str, ...]]]:
+    """Return the items of each key, with the sessions of which they are, in order."""
+    groups: dict[tuple[str, ...], list[tuple[str, T]]] = {}
     for session_id, item in items:
-        name = key(item)
-        joined[name] = join(joined[name], item) if name in joined else item
-        sessions.setdefault(name, {})[session_id] = None
-    return [(item, tuple(sessions[name])) for name, item in joined.items()]
+        groups.setdefault(key(item), []).append((session_id, item))
+    return [
+        ([item for _, item in group], tuple(dict.fromkeys(name for name, _ in group)))
+        for group in groups.values()
+    ]
 
 
 def _entities(named: Iterable[Named], type_: EntityType | None) -> Iterator[tuple[str, Entity]]:
@@ -285,8 +282,8 @@ def _entities(named: Iterable[Named], type_: EntityType | None) -> Iterator[tupl
 
 def entities_named(named: Iterable[Named], type_: EntityType | None) -> tuple[GraphEntity, ...]:
     """Join what sessions say into one entity for each type and name, most mentioned first."""
-    joined = _joined(_entities(named, type_), key=entity_key, join=merge_entities)
-    entities = [GraphEntity(entity, sessions) for entity, sessions in joined]
+    groups = _grouped(_entities(named, type_), entity_key)
+    entities = [GraphEntity(merged(group), sessions) for group, sessions in groups]
     return tuple(sorted(entities, key=lambda e: (-_mentions(e.entity), e.type, e.name)))
 
 
@@ -305,7 +302,11 @@ def neighbours_of(named: Sequence[Named], type_: EntityType | None) -> tuple[Nei
     mine = {entity_key(entity) for _, entity in _entities(named, type_)}
     relations = ((session_id, relation) for session_id, _, of in named for relation in of)
     neighbours: list[Neighbour] = []
-    for relation, sessions in _joined(relations, key=relation_key, join=_heavier):
+    for group, sessions in _grouped(relations, relation_key):
+        # The text of the heaviest one, the places of all.
+        places = dict.fromkeys(place for each in group for place in each.provenance)
+        heaviest = max(group, key=lambda each: each.weight)
+        relation = heaviest.model_copy(update={"provenance": tuple(places)})
         for end, other, outgoing in (
             (relation.source, relation.target, True),
             (relation.target, relation.source, False),
@@ -314,13 +315,6 @@ def neighbours_of(named: Sequence[Named], type_: EntityType | None) -> tuple[Nei
                 neighbours.append(Neighbour(other, relation, outgoing, sessions))
     neighbours.sort(key=lambda n: (-n.weight, n.relation.relation, n.name, not n.outgoing))
     return tuple(neighbours)
-
-
-def _heavier(first: Relation, right: Relation) -> Relation:
-    """Join one relation of two sessions: the text of the heavier one, the places of both."""
-    best = right if right.weight > first.weight else first
-    places = dict.fromkeys((*first.provenance, *right.provenance))
-    return best.model_copy(update={"provenance": tuple(places)})
 
 
 def mentions_of(named: Iterable[Named], type_: EntityType | None) -> tuple[Mention, ...]:

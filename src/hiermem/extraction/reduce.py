@@ -1,13 +1,9 @@
 """Decides how the findings of a session's chunks become one graph, and the graph a result.
 
-A ``Graph`` holds what is known from some chunks. It has no caps, can be merged, and is the same
-kind of value for one chunk as for all of them. ``reduce`` merges any number in the order of their
-chunk numbers; ``finish`` makes the user's ``TriVector`` of the last.
-
-Three laws hold, each tested as a property: the order in which graphs are given does not matter;
-merging a graph with itself changes nothing; merging neighbours is associative. They hold because
-every field is a union, a maximum with ties to the earlier chunk, or the value of the last chunk
-that has one.
+A ``Graph`` holds what is known from one chunk or from all of them, without caps. ``reduce`` merges
+graphs in the order of their chunks, whatever order they are given in; ``finish`` makes the user's
+``TriVector``. Every field is a union, a maximum with ties to the earlier chunk, or the value of the
+last chunk that has one.
 
 Two entities are the same exactly if type and name agree after NFKC and case folding. So two things
 that share both are merged, which is a documented limit, and a name with two types stays two.
@@ -22,15 +18,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from hiermem.calls.answers import blank
 from hiermem.data import word_lists
-from hiermem.errors import UsageError
 from hiermem.extraction.chunks import Chunk, chunk_number
 from hiermem.text.terms import stem
 from hiermem.types.ranges import ranges_of
@@ -52,27 +47,25 @@ _Item = TypeVar("_Item", Entity, Relation, Delta, Strategy)
 _ENDING: Final = " .,;:!?…。！？"  # noqa: RUF001
 
 
-class Graph(BaseModel):
+@dataclass(frozen=True, slots=True)
+class Graph:
     """What is known from some chunks of one session, before any cap.
 
-    ``chunks`` are their ids by number; ``summaries`` the summary of each, with its number;
-    ``features`` each feature with the numbers of the chunks that name it; ``dropped`` how many
-    items of a chunk's answer could not be used, with its number; ``places`` everything that the
-    chunks cover, which is the provenance of an item that named no message. Items are in the order
-    of their first occurrence.
+    ``chunks`` are their numbers; ``features`` holds each feature as often as a chunk names it;
+    ``dropped`` counts the items of answers that could not be used; ``places`` are everything that
+    the chunks cover, which is the provenance of an item that named no message. Items are in the
+    order of their first occurrence.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    chunks: tuple[str, ...] = ()
-    summaries: tuple[tuple[int, str], ...] = ()
-    features: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    dropped: tuple[tuple[int, int], ...] = ()
-    places: tuple[Provenance, ...] = ()
-    entities: tuple[Entity, ...] = ()
-    relations: tuple[Relation, ...] = ()
-    deltas: tuple[Delta, ...] = ()
-    strategy: tuple[Strategy, ...] = ()
+    chunks: tuple[int, ...]
+    summaries: tuple[str, ...]
+    features: tuple[str, ...]
+    dropped: int
+    places: tuple[Provenance, ...]
+    entities: tuple[Entity, ...]
+    relations: tuple[Relation, ...]
+    deltas: tuple[Delta, ...]
+    strategy: tuple[Strategy, ...]
 
 
 def normalise(name: str) -> str:
@@ -151,10 +144,10 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
     summary = answer.summary.strip()
     features = dict.fromkeys(map(normalise, answer.features))
     grounded = Graph(
-        chunks=(chunk.id,),
-        summaries=((chunk.number, summary),) if summary else (),
-        features=tuple((name, (chunk.number,)) for name in features if not blank(name)),
-        dropped=((chunk.number, dropped),) if dropped else (),
+        chunks=(chunk.number,),
+        summaries=(summary,) if summary else (),
+        features=tuple(name for name in features if not blank(name)),
+        dropped=dropped,
         places=whole,
         entities=entities,
         relations=relations,
@@ -187,32 +180,17 @@ def _without(values: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def reduce(graphs: Iterable[Graph]) -> Graph:
-    """Merge graphs in the order of their chunk numbers, whatever order they are given in."""
-
-    def place(graph: Graph) -> tuple[int, int, str]:
-        # Of two that begin alike the longer comes first, so a repeated graph changes nothing.
-        return chunk_number(graph.chunks[0]), -len(graph.chunks), graph.model_dump_json()
-
-    return _gathered(sorted((graph for graph in graphs if graph.chunks), key=place))
+    """Merge graphs in the order of their chunks, whatever order they are given in."""
+    return _gathered(sorted(graphs, key=lambda graph: graph.chunks))
 
 
 def _gathered(graphs: Sequence[Graph]) -> Graph:
     """Merge graphs in the given order, in one pass over all their items."""
-    chunks = {name: chunk_number(name) for graph in graphs for name in graph.chunks}
-    summaries: dict[int, str] = {}
-    features: dict[str, set[int]] = {}
-    dropped: dict[int, int] = {}
-    for graph in graphs:
-        dropped |= graph.dropped
-        for number, text in graph.summaries:
-            summaries.setdefault(number, text)
-        for feature, numbers in graph.features:
-            features.setdefault(feature, set()).update(numbers)
     return Graph(
-        chunks=tuple(sorted(chunks, key=lambda name: (chunks[name], name))),
-        summaries=tuple(sorted(summaries.items())),
-        features=tuple((name, tuple(sorted(numbers))) for name, numbers in features.items()),
-        dropped=tuple(sorted(dropped.items())),
+        chunks=tuple(number for graph in graphs for number in graph.chunks),
+        summaries=tuple(summary for graph in graphs for summary in graph.summaries),
+        features=tuple(feature for graph in graphs for feature in graph.features),
+        dropped=sum(graph.dropped for graph in graphs),
         places=_union(graph.places for graph in graphs),
         entities=joined((entity_key(e), e) for g in graphs for e in g.entities),
         relations=joined((relation_key(r), r) for g in graphs for r in g.relations),
@@ -226,10 +204,10 @@ def joined(items: Iterable[tuple[_Key, _Item]]) -> tuple[_Item, ...]:
     groups: dict[_Key, list[_Item]] = {}
     for key, item in items:
         groups.setdefault(key, []).append(item)
-    return tuple(_one(group) for group in groups.values())
+    return tuple(map(merged, groups.values()))
 
 
-def _one(group: list[_Item]) -> _Item:
+def merged(group: Sequence[_Item]) -> _Item:
     """Make one item of several that are the same, given in order."""
     first = group[0]
     if len(group) == 1:
@@ -258,16 +236,6 @@ def _entity_changes(group: Sequence[Entity]) -> dict[str, object]:
     }
 
 
-def merge_entities(first: Entity, right: Entity) -> Entity:
-    """Merge two entities of one key, ``left`` being the earlier, as the tenant's graph does.
-
-    Raises UsageError if the keys differ.
-    """
-    if entity_key(first) != entity_key(right):
-        raise UsageError("two entities merge only where type and normalised name agree")
-    return _one([first, right])
-
-
 def _union(groups: Iterable[Sequence[Provenance]]) -> tuple[Provenance, ...]:
     places = {order(each): each for group in groups for each in group}
     return tuple(places[key] for key in sorted(places))
@@ -291,8 +259,6 @@ def relation_key(relation: Relation) -> _Key:
     """Return the key that is equal for two relations that are the same."""
     return (*entity_key(relation.source), relation.relation, *entity_key(relation.target))
 
-
-_Item_finish = TypeVar("_Item_finish", Relation, Delta, Strategy)
 
 _WORD: Final = re.compile(r"\w(?:[\w./-]*\w)?")
 #: A later statement settles an open item if it has this share of its words, of at least three.
@@ -332,8 +298,8 @@ def finish(
         return sum(1 if order(p) in whole else p.stop - p.start for p in entity.provenance)
 
     entities = sorted(graph.entities, key=lambda e: (-mentions(e), -e.confidence))
-    entities_kept = entities[: limits["entities"]]
-    keys = {entity_key(relation) for relation in entities_kept}
+    entities = entities[: limits["entities"]]
+    keys = set(map(entity_key, entities))
     within = [r for r in relations if {entity_key(r.source), entity_key(r.target)} <= keys]
     within.sort(key=lambda relation: (-relation.weight, -len(relation.provenance)))
     # Open items are worth more than settled ones, but both are listed in the order they came.
@@ -341,23 +307,14 @@ def finish(
     ranked = sorted(range(len(deltas)), key=lambda at: (not deltas[at].open, -at))
     kept_deltas = [deltas[at] for at in sorted(ranked[: limits["deltas"]])]
     strategy = sorted(graph.strategy, key=_first_place)
-    features = sorted(graph.features, key=lambda feature: -len(feature[1]))
+    features = Counter(graph.features).most_common(limits["namespace"])
     fields = {"entities": graph.entities, "deltas": deltas, "strategy": strategy}
     left_out = sum(max(0, len(items) - limits[kind]) for kind, items in fields.items())
     left_out += len(relations) - min(len(within), limits["relations"])
     return TriVector(
         summary=summary,
-        namespace=tuple(name for name, _ in features[: limits["namespace"]]),
-        entities=tuple(
-            relation.model_copy(
-                update={
-                    "aliases": relation.aliases[: limits["aliases"]],
-                    "tags": relation.tags[: limits["tags"]],
-                    "provenance": relation.provenance[: limits["provenance"]],
-                }
-            )
-            for relation in entities_kept
-        ),
+        namespace=tuple(name for name, _ in features),
+        entities=_cut(entities, limits, "aliases", "tags"),
         relations=_cut(within[: limits["relations"]], limits),
         deltas=_cut(kept_deltas, limits),
         strategy=_cut(strategy[-limits["strategy"] :], limits),
@@ -365,7 +322,7 @@ def finish(
         stats=Stats(
             chunks=len(graph.chunks),
             merged=sum(len({p.chunk for p in e.provenance}) - 1 for e in graph.entities),
-            dropped=sum(number for _, number in graph.dropped),
+            dropped=graph.dropped,
             dangling=dangling,
             loops=loops,
             capped=left_out,
@@ -374,9 +331,12 @@ def finish(
     )
 
 
-def _cut(items: Iterable[_Item_finish], limits: Mapping[str, int]) -> tuple[_Item_finish, ...]:
+def _cut(items: Iterable[_Item], limits: Mapping[str, int], *more: str) -> tuple[_Item, ...]:
+    """Return items whose provenance, and ``more`` fields, are cut to their limits."""
     return tuple(
-        each.model_copy(update={"provenance": each.provenance[: limits["provenance"]]})
+        each.model_copy(
+            update={name: getattr(each, name)[: limits[name]] for name in ("provenance", *more)}
+        )
         for each in items
     )
 

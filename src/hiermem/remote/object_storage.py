@@ -35,7 +35,7 @@ from weakref import WeakKeyDictionary
 from zlib import crc32
 
 from hiermem.bank.exchange import BankUrl
-from hiermem.bank.object_io import ObjectPlace, StoredObject
+from hiermem.bank.object_io import ObjectStorage, StoredObject
 from hiermem.errors import ConfigError, FileError, UsageError
 from hiermem.remote.responses import IDENTITY, AnsweredError, limited, read_object
 
@@ -366,7 +366,7 @@ _PASSING: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507})
 _MEMORY: dict[str, Any] = {}
 
 
-def open_storage(url: BankUrl, options: Mapping[str, str]) -> ObjectPlace:
+def open_storage(url: BankUrl, options: Mapping[str, str]) -> ObjectStorage:
     """Return a place in object storage; no request is made.
 
     Raises ConfigError where the extra is not installed, UsageError for options that the storage
@@ -378,8 +378,8 @@ def open_storage(url: BankUrl, options: Mapping[str, str]) -> ObjectPlace:
             raise UsageError("memory:// takes no options")
         if url.bucket not in _MEMORY:
             _MEMORY[url.bucket] = import_module("obstore.store").MemoryStore()
-        return ObjectPlace(url, _Bucket(url, _MEMORY[url.bucket]))
-    return ObjectPlace(url, _Bucket(url, _opened(url, options)))
+        return _Bucket(url, _MEMORY[url.bucket])
+    return _Bucket(url, _opened(url, options))
 
 
 def _opened(url: BankUrl, options: Mapping[str, str]) -> Any:
@@ -432,7 +432,7 @@ class _Bucket:
     """One bucket of obstore."""
 
     def __init__(self, url: BankUrl, store: Any) -> None:
-        self._url, self._store = url, store
+        self.url, self._store = url, store
         self._obstore, self._errors = import_module("obstore"), import_module("obstore.exceptions")
 
     async def get(self, key: str, *, most: int) -> StoredObject | None:
@@ -445,7 +445,7 @@ class _Bucket:
                 return None
             data = None if found.meta["size"] > most else bytes(found.bytes())
             version = {name: found.meta.get(name) for name in ("e_tag", "version")}
-            return StoredObject(data, {name: each for name, each in version.items() if each})
+            return data, {name: each for name, each in version.items() if each}
 
         return await self._request("read", read)
 
@@ -496,19 +496,19 @@ class _Bucket:
         """Return our error for one of the package's, by its kind and status alone."""
         status = int(match[1]) if (match := _STATUS.search(str(error))) else None
         if isinstance(error, FileNotFoundError) or status == 404:
-            return FileError(f"{self._url} cannot be {what}: there is no such bucket")
+            return FileError(f"{self.url} cannot be {what}: there is no such bucket")
         if isinstance(error, self._errors.UnauthenticatedError) or status == 401:
-            return FileError(f"{self._url} cannot be {what}: the credentials are not accepted")
+            return FileError(f"{self.url} cannot be {what}: the credentials are not accepted")
         if isinstance(error, self._errors.PermissionDeniedError) or status == 403:
-            return FileError(f"{self._url} cannot be {what}: the credentials do not allow it")
+            return FileError(f"{self.url} cannot be {what}: the credentials do not allow it")
         if isinstance(error, self._errors.NotSupportedError | NotImplementedError):
-            return FileError(f"{self._url} cannot be {what}: the storage does not support it")
+            return FileError(f"{self.url} cannot be {what}: the storage does not support it")
         if "builder error" in str(error):
             return FileError(
-                f"{self._url} cannot be {what}: no request can be made for this endpoint; for "
+                f"{self.url} cannot be {what}: no request can be made for this endpoint; for "
                 "http://, set allow_http or AWS_ALLOW_HTTP=true"
             )
         why = f"the server answered {status}" if status else "no answer from the server"
-        failed = FileError(f"{self._url} cannot be {what}: {why} ({type(error).__name__})")
+        failed = FileError(f"{self.url} cannot be {what}: {why} ({type(error).__name__})")
         failed.retryable = status is None or status in _PASSING
         return failed

@@ -86,16 +86,15 @@ class Placement:
 def places_of(bank: BankText, rules: Rules) -> list[Placement]:
     """Return the sections of all files, in the order of the rules, then of the files' names."""
     texts = {**dict(bank.files), **dict(bank.missing)}
-    about = {file.name: file for file in rules.files}
     order = [name for name in rules.names if name in texts]
-    order += [name for name in sorted(texts) if name not in about]
+    order += [name for name in sorted(texts) if name not in rules.files]
     places: list[Placement] = []
     for name in order:
+        text = texts[name] or rules.files.get(name, "")
         spots: list[tuple[str, int | None]] = [
-            (f"{'#' * each.level} {each.heading}", each.own) for each in sections(texts[name])
+            (f"{'#' * level} {heading}", own if texts[name] else None)
+            for heading, level, own in sections(text)
         ]
-        if not texts[name] and name in about:
-            spots = [(f"## {heading}", None) for heading in about[name].headings]
         # The title of a file that has sections is none.
         spots = [each for each in spots if not each[0].startswith("# ")] or spots or [("", None)]
         title = _key(name.removesuffix(".md")) - _SMALL
