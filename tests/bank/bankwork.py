@@ -9,6 +9,7 @@ from hiermem.bank.batches import BatchSettings, next_batch
 from hiermem.bank.prompt import NoteBatch
 from hiermem.bank.records import BankState, note_key
 from hiermem.bank.rules import read_rules
+from hiermem.config import BankPolicy
 from hiermem.prompts import load_named
 from hiermem.protocols import LLMResponse
 from hiermem.tokens import FunctionCounter
@@ -50,12 +51,16 @@ def state(files: Mapping[str, str] | None = None, *, rules: str = RULES) -> Bank
     )
 
 
-def batch_settings(answer: int = 4_000, **limits: Any) -> BatchSettings:
-    return BatchSettings(TEMPLATE, COUNTER, answer, **limits)
-
-
-def planned(bank: BankState, given: list[Note], **limits: Any) -> NoteBatch | Note | str:
-    return next_batch(bank, given, batch_settings(**limits))
+def planned(
+    bank: BankState,
+    given: list[Note],
+    answer: int = 4_000,
+    *,
+    tokens: int | None = None,
+    is_local: bool = False,
+) -> NoteBatch | Note | str:
+    settings = BatchSettings(TEMPLATE, COUNTER, answer, tokens, 500, is_local, BankPolicy())
+    return next_batch(bank, given, settings)
 
 
 def batch_of(bank: BankState, given: list[Note], **limits: Any) -> NoteBatch:

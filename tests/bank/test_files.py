@@ -25,10 +25,6 @@ def taken(*files: Any, bank: Any = ALL, given: int = 3, **more: Any) -> Applied:
     return verdict.value
 
 
-def lost(applied: Applied) -> int:
-    return sum(applied.removed.values())
-
-
 def wrong(*files: Any, bank: Any = ALL, given: int = 3) -> str:
     """Give what an answer is asked again for; asked for once more, none of it is taken."""
     batch = batch_of(state(bank), notes(given))
@@ -52,17 +48,26 @@ def test_a_file_that_is_not_in_the_answer_is_as_it_was() -> None:
     assert "+- use uv" in diff("decisions.md", DECISIONS, applied.texts["decisions.md"])
 
 
-def test_a_file_that_comes_back_as_it_was_counts_as_unchanged() -> None:
-    """Broken, the history names files that nothing changed."""
-    for same in (DECISIONS, DECISIONS.strip(), DECISIONS.replace("\n", "\r\n") + "\n\n"):
-        applied = taken(whole("decisions.md", same))
-        assert applied.texts == {}
-        assert (applied.created, applied.updated) == ((), ())
-
-
-def test_a_blank_synthesis_leaves_the_one_before() -> None:
-    same = whole("decisions.md", MORE)
-    assert taken(same, synthesis=" \n").synthesis == "Before."
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        # A file that comes back as it was counts as unchanged: else the history names it.
+        (DECISIONS, None), (DECISIONS.strip(), None),
+        (DECISIONS.replace("\n", "\r\n") + "\n\n", None),
+        # A whole file in a code block is taken out of it.
+        (f"```markdown\n{DECISIONS}- more\n```", f"{DECISIONS}- more\n"),
+        # What cannot be seen does not reach the bank.
+        (DECISIONS + "- use\u202e uv\u200b \U000e0041\U000e0042now\u2028\ufeff",
+         DECISIONS + "- use uv now\n"),
+    ],
+)  # fmt: skip
+def test_the_text_of_a_file_is_what_can_be_seen_of_it(content: str, text: str | None) -> None:
+    applied = taken(whole("decisions.md", content), synthesis="a\u202eb")
+    assert applied.texts == ({"decisions.md": text} if text else {})
+    assert applied.updated == (("decisions.md",) if text else ())
+    assert (applied.created, applied.synthesis) == ((), "ab")
+    blank = taken(whole("decisions.md", content), synthesis=" \n")
+    assert blank.synthesis == "Before.", "a blank one leaves the one before"
 
 
 @pytest.mark.parametrize(
@@ -88,52 +93,39 @@ def test_a_file_answered_twice_is_taken_neither_time() -> None:
     assert "duplicate file" in wrong(once, once)
 
 
-def test_a_whole_file_in_a_code_block_is_taken_out_of_it() -> None:
-    applied = taken(whole("decisions.md", f"```markdown\n{DECISIONS}- more\n```"))
-    assert applied.texts["decisions.md"] == DECISIONS + "- more\n"
-
-
-def test_what_cannot_be_seen_does_not_reach_the_bank() -> None:
-    hidden = "- use\u202e uv\u200b \U000e0041\U000e0042now\u2028\ufeff"
-    applied = taken(whole("decisions.md", DECISIONS + hidden), synthesis="a\u202eb")
-    assert applied.texts["decisions.md"] == DECISIONS + "- use uv now\n"
-    assert applied.synthesis == "ab"
-
-
 def shortened(count: int) -> str:
     return "\n".join(PROGRESS.splitlines()[:-count]) + "\n"
 
 
-def test_too_many_vanished_lines_are_refused() -> None:
-    """Fourteen lines: more than half of them, and more than five, is eight."""
-    assert lost(taken(whole("progress.md", shortened(7)))) == 7
-    assert "8 of its 14 lines are gone" in wrong(whole("progress.md", shortened(8)))
+NINE = "\n".join(lines_of(PROGRESS)[-9:])
+STRUCK = PROGRESS.replace("- feature 3", "-   feature\t3 ").replace(
+    "- feature 4", "- ~~feature 4~~ (dropped on 2 May)"
+)
 
 
-def test_of_a_short_file_no_five_lines_are_too_many() -> None:
-    applied = taken(whole("decisions.md", "# Decisions\n\n## What was decided\n\n- use DuckDB\n"))
-    assert lost(applied) == 1
-    assert lost(taken(whole("decisions.md", "# New\n"))) == 3
-
-
-def test_folded_white_space_and_struck_lines_have_not_vanished() -> None:
-    text = PROGRESS.replace("- feature 3", "-   feature\t3 ").replace(
-        "- feature 4", "- ~~feature 4~~ (dropped on 2 May)"
-    )
-    assert lost(taken(whole("progress.md", text))) == 0
-
-
-def test_moved_lines_have_not_vanished() -> None:
-    applied = taken(
-        whole("progress.md", shortened(9)),
-        whole("decisions.md", DECISIONS + "\n".join(lines_of(PROGRESS)[-9:])),
-    )
-    assert lost(applied) == 0
+@pytest.mark.parametrize(
+    ("files", "lost"),
+    [
+        # Of fourteen lines, more than half of them, and more than five, is eight.
+        ([whole("progress.md", shortened(7))], 7), ([whole("progress.md", shortened(8))], None),
+        # Of a short file, no five lines are too many.
+        ([whole("decisions.md", DECISIONS.replace("SQLite", "DuckDB"))], 1),
+        ([whole("decisions.md", "# New\n")], 3),
+        # Folded white space, struck lines and moved ones have not vanished.
+        ([whole("progress.md", STRUCK)], 0),
+        ([whole("progress.md", shortened(9)), whole("decisions.md", DECISIONS + NINE)], 0),
+    ],
+)  # fmt: skip
+def test_too_many_vanished_lines_are_refused(files: list[Any], lost: int | None) -> None:
+    if lost is None:
+        assert "8 of its 14 lines are gone" in wrong(*files)
+    else:
+        assert sum(taken(*files).removed.values()) == lost
 
 
 def test_a_line_that_another_file_had_before_is_no_moved_one() -> None:
     """Or a file could be emptied of whatever any other file happens to say."""
-    twice = {**ALL, "decisions.md": DECISIONS + "\n".join(lines_of(PROGRESS)[-9:]) + "\n"}
+    twice = {**ALL, "decisions.md": f"{DECISIONS}{NINE}\n"}
     assert "9 of its 14 lines" in wrong(whole("progress.md", shortened(9)), bank=twice)
 
 
@@ -185,8 +177,7 @@ def test_a_line_that_was_moved_into_a_file_that_is_not_taken_stays_where_it_was(
     verdict = judge(batch, response(*files, dropped=(3,)), asked=("content", "loss"))
     assert isinstance(verdict, Accepted)
     applied = verdict.value
-    assert applied.texts == {}
-    assert lost(applied) == 0
+    assert applied.texts == applied.removed == {}
     assert [each.key for each in applied.kept] == [each.key for each in notes(3)[:2]]
     assert "progress.md: lines of it went into a file that was not taken" in applied.failed
     if why == "content":

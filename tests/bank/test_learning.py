@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import AsyncMemory, BankPolicy, HierarchyConfig, Memory, Message, UsageError
-from hiermem.bank.lines import change_of
 from hiermem.changes import change
 from hiermem.errors import ConflictError
 from hiermem.fleet import update_one
@@ -43,6 +42,7 @@ class Model:
         files = [
             {"filename": name, "content": content, "notes": notes}
             for name, (content, notes) in answer.items()
+            if name is not None
         ]
         everything = list(range(1, len(request.bank.notes) + 1))
         named = {number for _, (_, notes) in answer.items() for number in notes}
@@ -55,6 +55,10 @@ class Model:
 
     def notes(self):
         return [note.text for request in self.asked for note in request.bank.notes]
+
+
+#: Has ``Model`` drop no note.
+NAMELESS = ({None: ("", [])}, {})
 
 
 def opened(*answers, **how):
@@ -207,17 +211,50 @@ def test_each_message_is_learnt_once(deeds, luck):
 # -- lines, their sources and what they replace
 
 
-def test_each_line_has_the_messages_that_it_comes_from():
+@pytest.mark.parametrize("is_named", [True, False])
+def test_each_line_has_the_messages_that_it_comes_from(is_named):
+    """If the answer names no note, it is asked for once more, and the sources are found anyway."""
     page = "# Person\n\n- Lives in Leeds.\n- Works at Globex since 2019.\n"
-    memory, ada, _ = opened({"person.md": (page, [1, 2])})
+    notes = [1, 2] if is_named else []
+    memory, ada, model = opened(*[{"person.md": (page, notes), **NAMELESS[is_named]}] * 2)
     with memory:
         chat = memory.session("june", space="ada")
         chat.append(said("I live in Leeds."), said("I have been at Globex since 2019."))
         ada.consolidate()
+        assert len(model.asked) == 2 - is_named
         lines = {line.text: line for line in ada.about() if line.place == "file"}
         assert lines["Lives in Leeds."].sources == (("june", 0),)
         assert lines["Works at Globex since 2019."].sources == (("june", 1),)
         assert lines["Lives in Leeds."].since == BEGIN.replace(hour=0)
+
+
+@pytest.mark.parametrize(
+    ("talk", "answer", "stands"),
+    [
+        # Another person's town is not hers (complaint: invented or foreign facts).
+        ([said("I live in Rome.", name="Bob")],
+         {"person.md": "- Lives in Rome.", "others.md": "- Bob lives in Rome."},
+         ["Bob lives in Rome."]),
+        # honcho#817: what the assistant says becomes a fact about the user.
+        ([said("Where do I live?"), Message.assistant("In Rome at 77 Main Street."),
+          said("Yes, that is where.")],
+         {"person.md": "- Lives in Rome at 77 Main Street."}, []),
+        # memobase#143: the same name three times in a row.
+        ([said("My cat is Mo.")],
+         {"person.md": "- My cat is Mo.\n- My cat is Mo.\n\n- My cat is Mo."}, ["My cat is Mo."]),
+        # mem0#4956, #4536: contradictions that compete unseen, or both deleted.
+        ([said("I like tea."), said("I hate tea.", day=1)],
+         {"person.md": "- Likes tea. (since 2026-03-03)\n- Hates tea. (since 2026-03-04)"},
+         ["Likes tea. (since 2026-03-03)", "Hates tea. (since 2026-03-04)"]),
+    ],
+)  # fmt: skip
+def test_a_line_stands_once_where_somebody_said_it(talk, answer, stands):
+    pages = {name: (f"# Page\n\n{text}\n", [1]) for name, text in answer.items()}
+    memory, ada, _ = opened(pages, pages)
+    with memory:
+        memory.session("june", space="ada").append(*talk)
+        ada.consolidate()
+        assert files(ada) == stands
 
 
 def test_a_change_says_since_when_and_what_was():
@@ -390,20 +427,6 @@ def test_an_answer_without_files_and_notes_is_asked_for_once_more():
         assert [each.reason for each in result.dropped] == ["nothing lasting"]
 
 
-def test_what_another_person_says_is_never_a_line_about_this_one():
-    """Broken, a colleague's town becomes hers (complaint: invented or foreign facts)."""
-    answer = {
-        "person.md": ("# Person\n\n- Lives in Rome.\n", [1]),
-        "others.md": ("# Others\n\n- Bob lives in Rome.\n", [1]),
-    }
-    memory, ada, _ = opened(answer, answer)
-    with memory:
-        memory.session("june", space="ada").append(said("I live in Rome.", name="Bob"))
-        ada.consolidate()
-        assert "Rome" not in ada.read("person.md")
-        assert "Bob lives in Rome." in ada.read("others.md")
-
-
 def test_what_was_written_by_hand_stays(tmp_path):
     answers = [
         {"person.md": ("# Person\n\n- Lives in Leeds.\n", [1])},
@@ -445,26 +468,6 @@ def test_a_page_is_bounded_and_what_is_older_moves_to_the_past():
         assert "1089" in ada.read("person.md")
 
 
-def test_an_answer_that_names_no_note_is_asked_once_more_then_sources_are_found():
-    class Silent(Model):
-        def __call__(self, request):
-            answer = json.loads(super().__call__(request))
-            answer["dropped"] = []
-            for file in answer["bank_files"]:
-                file["notes"] = []
-            return json.dumps(answer)
-
-    page = {"person.md": ("# Person\n\n- Lives in Leeds.\n", [])}
-    model = Silent(page, page)
-    with Memory.open(":memory:", llm=model) as memory:
-        ada = memory.space("ada", person="Ada")
-        memory.session("june", space="ada").append(said("I live in Leeds."), said("I like tea."))
-        ada.consolidate()
-        assert len(model.asked) == 2
-        (line,) = [line for line in ada.about() if line.place == "file"]
-        assert line.sources == (("june", 0),)
-
-
 # -- what goes where it must
 
 
@@ -488,6 +491,29 @@ def record_of(memory):
     text = new.context(4_000).to_text()
     new.delete()
     return text
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        # What stands behind a label: broken, "My allergies: nuts" is kept as "My allergies:".
+        *((text, text) for text in (
+            "My allergies: nuts and shrimp 5.", "Fibre is in: 500 Mbit.", "Flight booked: LH 123.",
+            "Our rent: 950 euros a month.", "My dog's name: Rex.",
+            "Meine Adresse: Hauptstraße 5, Bonn.",
+        )),
+        # A line says by itself what it is about.
+        ("My passport is new. It was issued on 3 June 2016.",
+         "My passport is new. It was issued on 3 June 2016."),
+        ("Hope you are well. I live in Leeds.", "I live in Leeds."),
+    ],
+)  # fmt: skip
+def test_without_a_model_a_line_is_a_whole_statement(text, line):
+    with Memory.open(":memory:") as memory:
+        ada = memory.space("ada", person="Ada")
+        memory.session("s", space="ada").append(said(text))
+        memory.update_all()
+        assert [known.partition(": ")[2] for known in files(ada)] == [line]
 
 
 @pytest.mark.parametrize("how", ["erase", "edit", "forget", "delete"])
@@ -535,16 +561,6 @@ def test_quarantine_and_leave_hide_and_coming_back_shows_again():
         chat.quarantine([0])
         assert files(ada) == ["My cat is Mo."]
         assert "bike" not in ada.diff(0)
-
-
-def test_a_fork_that_keeps_the_message_keeps_the_line():
-    memory, ada, chat, _ = learnt("My bike is red.")
-    with memory:
-        chat.fork("july")
-        chat.erase([0], forks="keep")
-        (line,) = [line for line in ada.about("bike") if line.place == "file"]
-        assert line.sources == (("july", 0),)
-        assert ada.notes() == []
 
 
 def test_a_rollback_brings_back_lines_whose_sources_live():
@@ -644,41 +660,6 @@ def test_without_a_model_words_with_names_figures_or_dates_are_kept_newest_first
 # -- complaints of other libraries' users
 
 
-def test_facts_that_contradict_both_stand_if_a_model_keeps_both():
-    """mem0#4956, #4536: contradictions that compete unseen, or both deleted."""
-    page = "# Person\n\n- Likes tea. (since 2026-03-03)\n- Hates tea. (since 2026-03-04)\n"
-    memory, ada, _ = opened({"person.md": (page, [1, 2])})
-    with memory:
-        chat = memory.session("june", space="ada")
-        chat.append(said("I like tea."), said("I hate tea.", day=1))
-        ada.consolidate()
-        assert [line.since.day for line in ada.about("tea") if line.place == "file"] == [3, 4]
-
-
-def test_recalled_memory_is_not_learnt_again():
-    """mem0#4573: memory that came back in a prompt is extracted once more."""
-    memory, ada, _, _ = learnt("My bike is red.")
-    with memory:
-        new = memory.session("new", space="ada")
-        new.append(Message.user("Hello."))
-        pasted = new.context(4_000).to_text()
-        assert "My bike is red." in pasted
-        new.append(said(pasted), said(f"I found this. {pasted}"))
-        assert not any("bike" in note.text for note in ada.notes())
-
-
-def test_the_assistants_words_are_no_facts_about_the_person():
-    """honcho#817: what the assistant says becomes a fact about the user."""
-    answer = {"person.md": ("# Person\n\n- Lives in Rome at 77 Main Street.\n", [1])}
-    memory, ada, _ = opened(answer, answer)
-    with memory:
-        chat = memory.session("june", space="ada")
-        chat.append(said("Where do I live?"), Message.assistant("In Rome at 77 Main Street."))
-        chat.append(said("Yes, that is where."))
-        ada.consolidate()
-        assert "Rome" not in ada.read("person.md")
-
-
 def test_a_file_that_loses_unrelated_facts_is_refused():
     """graphiti#1728: facts retire others that have nothing to do with them."""
     facts = [f"Owns house number {n}." for n in range(100, 112)]
@@ -689,61 +670,6 @@ def test_a_file_that_loses_unrelated_facts_is_refused():
         chat.append(said("I live in Leeds.", day=1))
         assert ada.consolidate().status == "error"
         assert files(ada) == facts
-
-
-def test_a_fact_that_an_answer_repeats_stands_once():
-    """memobase#143: the same name three times in a row."""
-    page = "# Person\n\n- My cat is Mo.\n- My cat is Mo.\n\n- My cat is Mo.\n"
-    memory, ada, _ = opened({"person.md": (page, [1])})
-    with memory:
-        memory.session("june", space="ada").append(said("My cat is Mo."))
-        ada.consolidate()
-        assert files(ada) == ["My cat is Mo."]
-
-
-def test_what_was_taken_back_is_not_learnt_again():
-    """honcho#725: deleted conclusions come back."""
-    memory, ada, chat, model = learnt("My bike is red.", "My cat is Mo.")
-    with memory:
-        chat.erase([0])
-        model.answers = [
-            {"person.md": ("# Person\n\n- My bike is red.\n- My cat is Mo.\n", [1])}
-        ] * 2
-        chat.append(said("I like tea.", day=1))
-        ada.consolidate()
-        assert not any("bike" in note for note in model.notes()[2:])
-        assert ada.notes("consumed")
-
-
-def test_deleting_one_users_space_leaves_anothers():
-    """mem0#3928: delete_all of one user empties all users."""
-    memory, ada, _, model = learnt("My bike is red.")
-    with memory:
-        bob = memory.space("bob", person="Bob")
-        memory.session("b", space="bob").append(said("My car is blue."))
-        model.answers = [{"person.md": ("# Person\n\n- My car is blue.\n", [1])}]
-        bob.consolidate()
-        ada.delete()
-        assert files(bob) == ["My car is blue."]
-
-
-def test_a_change_is_read_from_its_line():
-    assert change_of("Works at Acme. (since 2024-06-01; was Globex)") == ("2024-06-01", "Globex")
-    assert change_of("Lives in York (was Leeds)") == ("", "Leeds")
-    assert change_of("Drinks tea (since 2024)") == ("2024", "")
-    assert change_of("Was in Rome.") == ("", "")
-
-
-def test_a_policy_sets_the_size_of_the_page():
-    facts = [f"Owns house number {n} in town." for n in range(100, 140)]
-    page = "# Person\n\n" + "".join(f"- {fact}\n" for fact in facts)
-    answer = {"person.md": (page, list(range(1, 41)))}
-    policy = BankPolicy(file_tokens=100, page_tokens=200)
-    memory, ada, _ = opened(answer, answer, bank_policy=policy)
-    with memory:
-        memory.session("june", space="ada").append(said(fact) for fact in facts)
-        ada.consolidate()
-        assert 0 < len(files(ada)) < 30
 
 
 def test_a_page_that_is_too_long_keeps_who_the_person_is():
@@ -825,37 +751,6 @@ def test_a_line_comes_from_the_message_that_says_it_and_goes_with_it():
         assert line.sources == (("secret", 0),)
         secret.erase([0])
         assert not [line for line in john.about() if "out of work" in line.text]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "My allergies: nuts and shrimp.", "Fibre is in: 500 Mbit.", "Our rent: 950 euros a month.",
-        "My dog's name: Rex.", "Meine Adresse: Hauptstraße 5, Bonn.", "Flight booked: LH 123.",
-    ],
-)  # fmt: skip
-def test_what_stands_behind_a_label_is_learnt(text):
-    """Broken, "My allergies: nuts" is kept as "My allergies:"."""
-    with Memory.open(":memory:") as memory:
-        ada = memory.space("ada", person="Ada")
-        memory.session("s", space="ada").append(said(text))
-        assert [note.text for note in ada.notes()] == [text]
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("My passport is new. It was issued on 3 June 2016.", None),
-        ("Hope you are well. I live in Leeds.", "I live in Leeds."),
-    ],
-)
-def test_a_line_says_by_itself_what_it_is_about(text, line):
-    with Memory.open(":memory:") as memory:
-        ada = memory.space("ada", person="Ada")
-        memory.session("s", space="ada").append(said(text))
-        memory.update_all()
-        (known,) = [each.text for each in ada.about() if each.place == "file"]
-        assert known.partition(": ")[2] == (line or text)
 
 
 def test_only_what_tells_something_is_learnt_without_a_model():

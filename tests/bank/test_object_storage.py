@@ -81,20 +81,6 @@ async def test_a_bank_goes_there_and_comes_back(space, options):
         await AsyncMemory(store=MemoryStore()).space("y", rules=RULES).load(url, options=options)
 
 
-async def test_names_of_any_script_are_keys(options):
-    """A storage writes some characters of a key in its own way."""
-    name = "übersicht-文_a+b&c.md"
-    space = AsyncMemory(store=MemoryStore()).space("x", rules=f"- {name}: all\n- b.md: more")
-    await space.note("it works")
-    await space.consolidate()
-    url = f"{URL}/names é&(1)"
-    assert name in (await space.export(url, options=options)).written
-    assert (await space.export(url, options=options)).written == ()
-    other = AsyncMemory(store=MemoryStore()).space("x", rules=f"- {name}: all\n- b.md: more")
-    await other.load(url, options=options)
-    assert await texts(other) == await texts(space)
-
-
 async def test_of_many_exporters_at_once_the_last_revision_wins(lines, options, share):
     """48 of 12 revisions in a thorough run.
 
@@ -144,29 +130,6 @@ async def test_a_server_that_ignores_conditions_holds_the_last_export(space, ser
     other = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
     await other.load(URL, options=server.options)
     assert await texts(other) == await texts(space)
-
-
-async def test_lost_answers_and_passing_faults_are_lived_through(space, server, every):
-    """Each request in turn is answered with 503, then done without an answer."""
-    reference = await texts(space)
-    for told in (503, "lose"):
-        await space.export(f"{URL}/count", options=server.options)
-        server.requests.clear()
-        await space.export(f"{URL}/{told}", options=server.options)
-        for at in range(0, len(server.requests), every(4)):
-            count = iter(range(10_000))
-            server.answer = lambda *_, at=at, count=count, told=told: (
-                told if next(count) == at else None
-            )
-            url = f"{URL}/{told}/{at}"
-            done = await space.export(url, options=server.options)
-            assert done.superseded_by is None
-            server.answer = lambda method, key: None
-            other = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
-            await other.load(url, options=server.options)
-            assert await texts(other) == reference
-            left = [key for key in server.names() if key.startswith(f"team/x/{told}/{at}/")]
-            assert len(left) == 4, "files that nothing names are left"
 
 
 async def test_a_server_that_is_gone_leaves_the_old_revision(space, server):
@@ -254,17 +217,6 @@ async def test_memory_lasts_as_long_as_the_process(space, tmp_path):
     for place in ("memory://trial/x", str(tmp_path)):
         with pytest.raises(UsageError, match="options"):
             await space.export(place, options={"region": "x"})
-
-
-async def test_a_receipt_names_where_a_bank_was_exported_to():
-    """The copy there is out of reach of an erasure, and somebody has to know."""
-    memory = AsyncMemory(store=MemoryStore())
-    space = memory.space("x", rules=RULES)
-    await space.note("SQLite works")
-    await space.consolidate()
-    await space.export("memory://erased/x/")
-    receipt = await memory.space("x").delete()
-    assert any("memory://erased/x" in each for each in receipt.unproven)
 
 
 async def test_without_the_package_the_extra_is_named(space, monkeypatch):

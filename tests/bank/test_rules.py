@@ -37,43 +37,29 @@ Foundation of all others.
 """
 
 
-def headings(text: str) -> dict[str, tuple[str, ...]]:
-    return {file.name: file.headings for file in read_rules(text).files}
-
-
-def test_files_and_their_headings_are_found_however_they_are_written() -> None:
-    assert headings(BANK) == {
-        "projectbrief.md": ("Goals", "Scope"),
-        "activeContext.md": ("Current focus", "Recent changes", "Next steps"),
-        "progress.md": ("What works", "What is left"),
-        "decisions.md": ("Open questions",),
-    }
-
-
-def test_what_a_file_is_for_gives_its_headings_where_nothing_else_does() -> None:
-    assert headings("# Files\n- progress.md: what works\n- decisions.md: why, by whom") == {
-        "progress.md": ("What works",),
-        "decisions.md": ("Why", "By whom"),
-    }
-
-
-def test_a_file_begins_with_its_title_and_headings() -> None:
-    (file,) = read_rules("Write tech_debt.md: what is owed, to whom").files
-    assert file.skeleton == "# Tech debt\n\n## What is owed\n\n## To whom\n"
-    assert [each.level for each in sections(file.skeleton)] == [1, 2, 2]
+@pytest.mark.parametrize(
+    ("rules", "files"),
+    [
+        (BANK, [
+            "# Projectbrief\n\n## Goals\n\n## Scope\n",
+            "# Active context\n\n## Current focus\n\n## Recent changes\n\n## Next steps\n",
+            "# Progress\n\n## What works\n\n## What is left\n",
+            "# Decisions\n\n## Open questions\n",
+        ]),
+        # What a file is for gives its headings if nothing else does.
+        ("# Files\n- progress.md: what works\n- tech_debt.md: what is owed, to whom", [
+            "# Progress\n\n## What works\n",
+            "# Tech debt\n\n## What is owed\n\n## To whom\n",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_file_begins_with_its_title_and_headings(rules: str, files: list[str]) -> None:
+    assert list(read_rules(rules).files.values()) == files
 
 
 def test_paths_addresses_and_patterns_name_no_file() -> None:
-    for text in (
-        "docs/a.md",
-        "https://x.org/a.md",
-        "*.md",
-        "../a.md",
-        "a.mdx",
-        "a.md.txt",
-        ".md",
-        "",
-    ):
+    paths = ("docs/a.md", "https://x.org/a.md", "*.md", "../a.md", "a.mdx", "a.md.txt", ".md", "")
+    for text in paths:
         with pytest.raises(UsageError, match="name no file"):
             read_rules(f"# Files\n{text}\n")
 
@@ -108,8 +94,8 @@ def test_any_text_gives_files_that_can_be_written_or_is_refused(text: str) -> No
     except UsageError:
         return
     assert rules.files
-    for file in rules.files:
-        assert check_file_name(file.name) is None
-        titles = [each.heading for each in sections(file.skeleton)]
-        assert titles == [file.title, *file.headings]
+    for name, text in rules.files.items():
+        assert check_file_name(name) is None
+        titles = [heading for heading, _, _ in sections(text)]
+        assert titles == [line.lstrip("# ") for line in text.split("\n") if line]
         assert len(set(titles)) == len(titles)

@@ -175,24 +175,17 @@ async def test_an_erasure_names_what_was_noted_from_the_message(memory, tmp_path
     assert (await session.erase([1])).unproven == (), "the trace is still on record"
 
 
-async def test_a_quarantine_names_it_and_an_erasure_after_it_too(memory):
-    """What was poisoned once may have to be erased later."""
-    session = memory.session("s")
-    await session.append(Message.user("poison"), Message.user("fine"))
-    note = await memory.space("x", rules=RULES).note("poison", sources=[("s", 0)])
-    assert note.key in (await session.quarantine([0])).unproven[0]
-    assert note.key in (await session.erase([0])).unproven[0]
-
-
-async def test_an_erased_session_and_an_erased_fork_name_it(memory):
-    """A fork shares the message, and a whole session takes its traces with it."""
+async def test_a_fork_a_quarantine_and_an_erased_session_name_it_too(memory):
+    """A fork shares the message; what was poisoned once may have to be erased later."""
     session = memory.session("s")
     await session.append(Message.user("one"), Message.user("two"))
     fork = await session.fork("t")
-    note = await memory.space("a/b", rules=RULES).note("one", sources=[("s", 0)])
-    assert (await fork.erase([0])).unproven == (f"note {note.key} of space 'a/b'",)
-    other = await memory.space("a/b").note("two", sources=[("s", 1)])
-    assert other.key in (await memory.session("s").delete()).unproven[0]
+    space = memory.space("a/b", rules=RULES)
+    one = await space.note("one", sources=[("s", 0)])
+    assert one.key in (await session.quarantine([0])).unproven[0]
+    assert (await fork.erase([0])).unproven == (f"note {one.key} of space 'a/b'",)
+    two = await space.note("two", sources=[("s", 1)])
+    assert two.key in (await session.delete()).unproven[0]
     assert (await memory.check()).findings == ()
 
 

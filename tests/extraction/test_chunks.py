@@ -83,41 +83,31 @@ def test_every_message_is_in_exactly_one_chunk(log, limit, oversized) -> None:
     assert len(covered) == len(set(covered))
     assert {index for index, _ in covered} == set(size)
     assert sum(c.tokens for c in found) == sum(size.values())
+    if oversized == "slice":
+        assert all(c.tokens <= limit for c in found)
+    else:
+        home = {n: c.number for c in found for s in c.spans for n in range(s.start, s.stop)}
+        assert all(len({home[m.index] for m in turn}) == 1 for turn in turns(log))
+    assert len(plan("s", turns(log), limit=None)) == 1
 
 
 @given(logs(), st.integers(1, 120))
-def test_the_spans_of_one_thread_tile_the_session(log, limit) -> None:
-    found = plan("s", turns(log), limit=limit)
-    assert all(c.spans == (c.span,) for c in found)
-    assert found[0].span.start == 0
-    assert found[-1].span.stop == len(log)
-    for before, after in pairwise(found):
-        assert before.span.stop == after.span.start
-
-
-@given(logs(threads=3), st.integers(1, 120))
-def test_no_turn_is_parted_and_only_a_turn_that_is_over_alone_is_over(log, limit) -> None:
-    all_turns = turns(log)
-    found = plan("s", all_turns, limit=limit)
-    home = {
-        index: c.number for c in found for span in c.spans for index in range(span.start, span.stop)
-    }
-    for turn in all_turns:
-        assert len({home[m.index] for m in turn}) == 1
-        assert all(m.role != "user" for m in turn[1:])
-    for c in found:
-        assert c.oversized == (c.tokens > limit)
-        assert not c.oversized or c.turns == 1
-    assert sum(c.turns for c in found) == len(all_turns)
-
-
-@given(logs(), st.integers(1, 120))
-def test_filling_is_greedy(log, limit) -> None:
+def test_one_threads_chunks_are_filled_greedily_with_whole_turns(log, limit) -> None:
+    """Their spans tile the session; only a turn that is over alone is over."""
     all_turns = turns(log)
     found = plan("s", all_turns, limit=limit)
     weight = {turn[0].index: sum(m.tokens for m in turn) for turn in all_turns}
+    assert all(m.role != "user" for turn in all_turns for m in turn[1:])
+    assert all(c.spans == (c.span,) for c in found)
+    assert (found[0].span.start, found[-1].span.stop) == (0, len(log))
     for before, after in pairwise(found):
+        assert before.span.stop == after.span.start
         assert before.tokens + weight[after.span.start] > limit or before.oversized
+    for c in found:
+        assert c.span.start in weight, "a turn is parted"
+        assert c.oversized == (c.tokens > limit)
+        assert not c.oversized or c.turns == 1
+    assert sum(c.turns for c in found) == len(all_turns)
 
 
 @given(logs(), st.integers(1, 120), logs())
@@ -128,20 +118,6 @@ def test_appending_changes_only_the_last_chunk(log, limit, more) -> None:
     before = plan("s", turns(log), limit=limit)
     after = plan("s", turns(longer), limit=limit)
     assert after[: len(before) - 1] == before[:-1]
-
-
-@given(logs(threads=2), st.integers(1, 120))
-def test_slices_keep_to_the_limit(log, limit) -> None:
-    size = {m.index: m.tokens for m in log}
-    found = plan("s", turns(log), limit=limit, oversized="slice", cut=halves(size))
-    assert all(c.tokens <= limit for c in found)
-
-
-@given(logs())
-def test_all_is_one_chunk_where_it_fits_or_no_limit_is_known(log) -> None:
-    total = sum(m.tokens for m in log)
-    assert len(plan("s", turns(log), limit=None)) == 1
-    assert len(plan("s", turns(log), limit=max(1, total))) == 1
 
 
 def test_an_exchange_group_stays_whole_where_a_turn_is_sliced() -> None:
@@ -182,21 +158,6 @@ def test_what_is_erased_or_our_own_is_covered_and_costs_nothing() -> None:
     [only] = plan("s", turns(measured), limit=None)
     assert only.span == Span(0, 4)
     assert [source.index for source in sources(log, only)] == [0]
-
-
-def test_what_a_chunk_costs_is_what_its_record_counts() -> None:
-    counter = default_counter()
-    log = [
-        stored(n, Message.user(f"Line {n}\n\n  and `code` of {n * 7}!\n", created_at=AT))
-        for n in range(40)
-    ]
-    measured = [measure(each, count=counter.count) for each in log]
-    first = True
-    for c in plan("s", turns(with_days_once(measured)), limit=150):
-        said = sources(log, c)
-        record = dated(said[0].date) * first + "".join(map(line, said))
-        assert counter.count(record) == c.tokens <= 150
-        first = False
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.booleans()), max_size=30),
@@ -284,9 +245,4 @@ def test_ids_and_limits_are_checked() -> None:
     for wrong in ("a", "a:chunk:", "a:chunk:x", "a:chunk:-1"):
         with pytest.raises(UsageError):
             chunk_number(wrong)
-    with pytest.raises(UsageError):
-        plan("s", (), limit=0)
-    log = turns([Measured(0, "main", "user", 50, "a")])
-    with pytest.raises(UsageError):
-        plan("s", log, limit=10, oversized="slice")
     assert plan("s", (), limit=5) == ()

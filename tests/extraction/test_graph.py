@@ -1,7 +1,5 @@
 """The tenant's graph: what is kept by name, and how sessions are joined when it is asked."""
 
-import json
-
 from hiermem.extraction import plan as graph
 from hiermem.types.trivector import Entity, EntityKey, Provenance, Relation, TriVector
 
@@ -29,23 +27,14 @@ def kept(session, entities, relations=()):
     }
 
 
-def test_a_document_stands_under_each_name_in_its_normal_form():
-    found = kept("s", [entity("\uff33QLite"), entity("Sqlite", "file"), entity("Ada", "person")])
-    assert set(found) == {"sqlite", "ada"}
-    assert [e.type for e in found["sqlite"][1]] == ["technology", "file"]
-
-
-def test_an_alias_is_told_and_has_no_document():
-    found = kept("s", [entity("PostgreSQL", aliases=("Postgres", "PG"))])
-    assert set(found) == {"postgresql"}
-    assert found["postgresql"][1][0].aliases == ("Postgres", "PG")
-
-
 def test_sessions_join_into_one_entity_with_all_places():
-    one = kept("one", [entity("SQLite", session="one", description="db", confidence=0.4)])
+    """A document stands under each name in its normal form; an alias is told and has none."""
+    database = entity("\uff33QLite", session="one", aliases=("DB",), confidence=0.4)
+    one = kept("one", [database, entity("Sqlite", "file", session="one")])
+    assert set(one) == {"sqlite"}
     two = kept("two", [entity("sqlite", session="two", description="the database")])
-    (found,) = graph.entities_named([one["sqlite"], two["sqlite"]], None)
-    assert found.sessions == ("one", "two")
+    (found,) = graph.entities_named([one["sqlite"], two["sqlite"]], "technology")
+    assert (found.sessions, found.entity.aliases) == (("one", "two"), ("DB", "sqlite"))
     assert (found.description, found.entity.confidence) == ("the database", 0.5)
     assert {p.chunk for p in found.entity.provenance} == {"one:chunk:0", "two:chunk:0"}
 
@@ -71,16 +60,10 @@ def test_a_relation_is_seen_from_both_ends_and_joined_over_sessions():
     assert graph.neighbours_of([part["a"] for part in parts], "file") == ()
 
 
-def test_mentions_come_by_session_and_place():
-    one = kept("one", [entity("A", session="one", at=4)])["a"]
-    two = kept("two", [entity("A", session="two", at=1)])["a"]
-    found = graph.mentions_of([two, one], None)
-    assert [(m.session_id, m.start, m.stop) for m in found] == [("one", 4, 5), ("two", 1, 2)]
-
-
 def test_damaged_records_say_nothing():
     bad = '{"entities": [1], "relations": []}'
-    for body in ("", "[]", "{}", "[" * 9999, bad, "nul"):
+    part = graph.write_result(TriVector(summary=""), basis()).replace("summary", "sum")
+    for body in ("", "[]", "{}", "[" * 9999, bad, "nul", part):
         assert graph.read_name_record("s", body) == ("s", (), ())
         assert graph.read_result(body) is None
         assert graph.replaces(basis(whole=False), body)
@@ -110,13 +93,6 @@ def test_a_result_never_gives_way_to_a_worse_one_of_the_same_messages():
     assert not replaced(basis(9, "more", whole=False), basis())
     # Slicing weighs a message differently; that makes a whole result no better and no worse.
     assert replaced(basis(tokens=110), basis(tokens=100))
-
-
-def test_a_damaged_result_gives_way_to_any():
-    body = json.loads(graph.write_result(TriVector(summary=""), basis()))
-    broken = json.dumps(body | {"vector": "{"})
-    assert graph.read_result(broken) is None
-    assert graph.replaces(basis(whole=False), broken)
 
 
 def test_an_entity_of_many_messages_comes_before_one_of_many_places():

@@ -324,9 +324,8 @@ def _draft(file: FileAnswer, shown: NoteBatch, earlier: Collection[str], *, name
         raise AnswerError("form", "it names a note that was not shown; use the numbers shown")
     current, text = shown.bank.texts.get(name), tidy(_unwrapped(file.content))
     if not text:
-        raise AnswerError(
-            "content", ("it would become empty; keep its text, as files are never emptied")
-        )
+        wrong = "it would become empty; keep its text, as files are never emptied"
+        raise AnswerError("content", wrong)
     _check_content(text, current or "")
     # Headings alone of a new file say nothing. Of a space that learns, each line is looked at.
     is_silent = text == current if current else all(line[:1] == "#" for line in lines_of(text))
@@ -359,18 +358,13 @@ def _not_taken(takes: Sequence[set[int]], bad: set[int]) -> tuple[set[int], set[
 
     A file that shares a note with a refused file is refused too, and so on.
     """
-    refused: set[int] = set(bad)
-    spared: set[int] = set().union(*(takes[position] for position in refused))
+    refused = set(bad)
     while True:
-        more = {
-            position
-            for position, numbers in enumerate(takes)
-            if position not in refused and numbers & spared
-        }
-        if not more:
+        spared: set[int] = set().union(*(takes[position] for position in refused))
+        sharing = {position for position, numbers in enumerate(takes) if numbers & spared}
+        if sharing <= refused:
             return refused, spared
-        refused |= more
-        spared = spared.union(*(takes[position] for position in more))
+        refused |= sharing
 
 
 def diff(name: str, before: str, after: str) -> str:

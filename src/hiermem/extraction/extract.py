@@ -36,25 +36,8 @@ from hiermem.config import CallPolicy, ExtractionOptions, Limits, for_model
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.extraction import chunk as chunk_steps
 from hiermem.extraction import plan, prompt
-from hiermem.extraction.chunk import (
-    CHUNK,
-    JOIN,
-    ChunkResult,
-    ExtractionRun,
-    WorkItem,
-    ask_for,
-)
+from hiermem.extraction.chunk import CHUNK, JOIN, ChunkResult, ExtractionRun, WorkItem, ask_for
 from hiermem.extraction.chunks import Chunk, chunk_number
-from hiermem.extraction.plan import (
-    ENTITY,
-    TRIVECTOR,
-    Failure,
-    StoredAnswer,
-    graph_records,
-    join_key,
-    replaces,
-    write_result,
-)
 from hiermem.extraction.prompt import judge_joined
 from hiermem.extraction.reduce import Graph, finish, ground, reduce
 from hiermem.handle import Handle
@@ -154,7 +137,7 @@ class SummaryReduction:
     text: str = ""
     spent: Cost = NO_COST
     asked: int = 0
-    failure: Failure | None = None
+    failure: plan.Failure | None = None
     unfit: bool = False
     capped: bool = False
     degraded: bool = False
@@ -215,7 +198,7 @@ class SummaryReduction:
     async def _joined(self, texts: Sequence[str]) -> str:
         """Get one summary in place of several; "" if the model gives none."""
         run = self.run
-        self.key = join_key(
+        self.key = plan.join_key(
             texts,
             strategy=run.strategy,
             template=run.join_template,
@@ -278,11 +261,11 @@ class SummaryReduction:
         if isinstance(verdict, Rejected):
             self.unfit = self.unfit or bool(verdict.reason)
             calls, detail = state.spent.calls, verdict.detail
-            failure = Failure(state.node.id, "reduce", verdict.cause, calls, detail)
+            failure = plan.Failure(state.node.id, "reduce", verdict.cause, calls, detail)
             self.failure, run.halted = failure, True
             await run.fail(failure, state)
             return ""
-        stored = StoredAnswer(verdict.value, run.strategy, verdict.model or run.llm.name)
+        stored = plan.StoredAnswer(verdict.value, run.strategy, verdict.model or run.llm.name)
         # Shielded: what is paid for is not lost to a cancellation.
         return (await shielded(run.commit(state.node, stored, tuple(state.ended)))).answer
 
@@ -300,23 +283,23 @@ async def store_result(run: ExtractionRun, vector: TriVector, basis: Mapping[str
 
     A stored result of more messages, or a better one of the same messages, stays.
     """
-    fresh = graph_records(vector)
+    fresh = plan.graph_records(vector)
     for _ in range(_TRIES):
-        before = await run.all_of(TRIVECTOR)
+        before = await run.all_of(plan.TRIVECTOR)
         current = before[0] if before else None
-        if current is not None and not replaces(basis, current.body):
+        if current is not None and not plan.replaces(basis, current.body):
             return False
-        stale = {record.key: record for record in await run.all_of(ENTITY)}
+        stale = {record.key: record for record in await run.all_of(plan.ENTITY)}
         version = current.version if current else 0
-        body = write_result(vector, basis)
-        writes = [RecordWrite(TRIVECTOR, run.subject, "", body, version)]
+        body = plan.write_result(vector, basis)
+        writes = [RecordWrite(plan.TRIVECTOR, run.subject, "", body, version)]
         writes += [
-            RecordWrite(ENTITY, run.subject, key, body)
+            RecordWrite(plan.ENTITY, run.subject, key, body)
             for key, body in fresh.items()
             if key not in stale or stale[key].body != body
         ]
         writes += [
-            RecordWrite(ENTITY, run.subject, key, None) for key in stale.keys() - fresh.keys()
+            RecordWrite(plan.ENTITY, run.subject, key, None) for key in stale.keys() - fresh.keys()
         ]
         if await run.write(writes):
             return True
@@ -382,10 +365,11 @@ class _Extraction(ExtractionRun):
         )
         failed = {failure.id: failure for failure in fail}
         for chunk in self.chunks:
-            if (stored := reuse.get(chunk.id)) is not None:
-                self.results[chunk.id] = ChunkResult(chunk, 0, stored=stored, reused=True)
-            elif chunk.id in failed:
-                self.results[chunk.id] = ChunkResult(chunk, 0, failure=failed[chunk.id])
+            stored, failure = reuse.get(chunk.id), failed.get(chunk.id)
+            if stored or failure:
+                self.results[chunk.id] = ChunkResult(
+                    chunk, 0, stored=stored, failure=failure, reused=stored is not None
+                )
         if fail:
             self.failed_chunks += fail
             self.failures += fail
@@ -408,10 +392,8 @@ class _Extraction(ExtractionRun):
             done, _ = await asyncio.wait(self.tasks, return_when=asyncio.FIRST_COMPLETED)
             self.tasks -= done
             # The finished results are noted before the error of another task ends the run.
-            for error in [
-                error for task in done if (error := self._record_result(task)) is not None
-            ]:
-                raise error
+            if errors := [*filter(None, map(self._record_result, done))]:
+                raise errors[0]
             self.report_progress()
         self.mapped = time.monotonic() - self._opened
 
@@ -421,7 +403,7 @@ class _Extraction(ExtractionRun):
         if error is None and not task.cancelled():
             result = task.result()
             self.results[result.node.id] = result
-            self.failed_chunks += [result.failure] if result.failure is not None else []
+            self.failed_chunks += filter(None, [result.failure])
         if isinstance(error, ClaimLostError):
             self.budget.stop("claim")
         return None if isinstance(error, (SpendLimitError, ClaimLostError)) else error
@@ -573,7 +555,7 @@ class _Extraction(ExtractionRun):
         return plan.detail(self._report())
 
 
-def _graph(answered: Sequence[tuple[Chunk, StoredAnswer]]) -> Graph:
+def _graph(answered: Sequence[tuple[Chunk, plan.StoredAnswer]]) -> Graph:
     """Ground the answers in their chunks and reduce them."""
     grounded: list[Graph] = []
     for chunk, stored in answered:

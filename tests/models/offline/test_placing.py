@@ -27,7 +27,7 @@ def test_every_section_is_a_place_once(text: str) -> None:
     assert places
     found = [each.end for each in places if each.end is not None]
     assert len(set(found)) == len(found)
-    assert {*found} <= {each.own for each in sections(text)}
+    assert {*found} <= {own for _, _, own in sections(text)}
 
 
 @pytest.mark.thorough
