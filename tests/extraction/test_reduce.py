@@ -203,22 +203,11 @@ def test_spellings_of_one_name_are_one_entity_and_stay_as_aliases(
 
 
 def test_a_name_of_two_types_stays_two_and_relations_know_which_is_meant() -> None:
-    planet, metal = (
-        AnswerEnd(type="place", name="mercury"),
-        AnswerEnd(type="concept", name="MERCURY"),
-    )
-    result = finish(
-        reduce(
-            [
-                one(0, entities=(entity("place", "Mercury"), entity("concept", "Mercury"))),
-                one(1, relations=(
-                    AnswerRelation(source=planet, relation="named like", target=metal, weight=0.5,
-                                   justification="same name"),
-                )),
-            ]
-        ),
-        summary="",
-    )  # fmt: skip
+    planet = AnswerEnd(type="place", name="mercury")
+    metal = AnswerEnd(type="concept", name="MERCURY")
+    link = AnswerRelation(source=planet, relation="like", target=metal, justification="x", weight=1)
+    both = one(0, entities=(entity("place", "Mercury"), entity("concept", "Mercury")))
+    result = finish(reduce([both, one(1, relations=(link,))]), summary="")
     assert len(result.entities) == 2
     [relation] = result.relations
     assert (relation.source.type, relation.target.type) == ("place", "concept")
@@ -239,21 +228,13 @@ def test_a_later_chunk_closes_an_open_end_and_an_earlier_one_does_not() -> None:
 
 
 def test_a_later_statement_in_other_words_closes_an_open_end_and_is_not_listed_beside_it() -> None:
-    opened = one(0, deltas=(
-        AnswerDelta(kind="unresolved", text="The login page still redirects twice"),
-        AnswerDelta(kind="question", text="Which database do we use in production?"),
-    ))  # fmt: skip
-    done = one(1, deltas=(
-        AnswerDelta(kind="task", text="Fixed the login page, it no longer redirects twice",
-                    open=False),
-    ))  # fmt: skip
-    result = finish(reduce([opened, done]), summary="")
+    bug = AnswerDelta(kind="unresolved", text="The login page still redirects twice")
+    other = AnswerDelta(kind="question", text="Which database do we use in production?")
+    text = "Fixed the login page, it no longer redirects twice"
+    done = AnswerDelta(kind="task", text=text, open=False)
+    result = finish(reduce([one(0, deltas=(bug, other)), one(1, deltas=(done,))]), summary="")
     assert [(d.kind, d.open) for d in result.deltas] == [("unresolved", False), ("question", True)]
-    backwards = finish(reduce([one(0, deltas=done.deltas and (
-        AnswerDelta(kind="task", text="Fixed the login page, it no longer redirects twice",
-                    open=False),)), one(1, deltas=(
-        AnswerDelta(kind="unresolved", text="The login page still redirects twice"),))]),
-        summary="")  # fmt: skip
+    backwards = finish(reduce([one(0, deltas=(done,)), one(1, deltas=(bug,))]), summary="")
     assert [d.open for d in backwards.deltas] == [True]
     assert backwards.stats.idle == 1, "what settled nothing is counted, and not listed"
 
