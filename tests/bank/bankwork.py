@@ -1,7 +1,7 @@
 """What the tests of the bank's core share: notes, states, answers."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ from hiermem.bank.records import BankState, note_key
 from hiermem.bank.rules import read_rules
 from hiermem.config import BankPolicy
 from hiermem.prompts import load_named
-from hiermem.protocols import LLMResponse
+from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.tokens import FunctionCounter
 from hiermem.types.bank import Note
 
@@ -74,6 +74,21 @@ def response(
 ) -> LLMResponse:
     drops = [{"note": number, "reason": "a file says it"} for number in dropped]
     return LLMResponse(json.dumps({"bank_files": files, "dropped": drops, "synthesis": synthesis}))
+
+
+def answer_of(*files: Mapping[str, Any], dropped: Any = (), synthesis: str = "So it is.") -> str:
+    """Write an answer of these files."""
+    return json.dumps({"bank_files": files, "dropped": dropped, "synthesis": synthesis})
+
+
+def grown(request: LLMRequest, name: str, notes: Iterable[int] | None = None) -> dict[str, Any]:
+    """Answer one file whole, with the notes of these numbers (all of them by default) below."""
+    bank = request.bank
+    assert bank is not None
+    numbers = list(range(1, len(bank.notes) + 1) if notes is None else notes)
+    text = {**dict(bank.missing), **dict(bank.files)}[name].rstrip("\n")
+    lines = "\n".join(f"- {bank.notes[number - 1].text}" for number in numbers)
+    return whole(name, f"{text}\n{lines}\n", notes=tuple(numbers))
 
 
 def whole(name: str, content: str, *, notes: tuple[int, ...] = (1,)) -> dict[str, Any]:

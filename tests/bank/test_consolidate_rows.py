@@ -5,11 +5,11 @@ let a model's mistake into the bank.
 """
 
 import asyncio
-import json
 import logging
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from bankwork import answer_of, grown
 from kinds import of_kind
 from sampling import crossed, params
 
@@ -35,10 +35,6 @@ NAMES = (
 RULES = "# Memory bank\n" + "\n".join(f"- {name}: the {name[:-3]} of it" for name in NAMES)
 WORDS = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name="words")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-#: Stands for the numbers of all notes of a request.
-ALL = "all"
-#: Stands for the text of a file.
-ADDED = "(as before)"
 #: Faults after which a call raised, so that nothing was answered.
 RAISED = (
     "timeout", "rate_limit", "rate_limit_bare", "server_error", "permanent", "overflow", "crash",
@@ -87,51 +83,6 @@ def ahead(days):
     return lambda: datetime.now(UTC) + timedelta(days=days)
 
 
-def answer(*files, synthesis="The state of things."):
-    return json.dumps({"bank_files": files, "synthesis": synthesis})
-
-
-def dropping():
-    """Make an answer that drops each note."""
-    return json.dumps({"bank_files": [], "dropped": [ALL], "synthesis": "Nothing new."})
-
-
-def to_all(text, bank):
-    """Have an answer name the numbers of all notes where it says ``ALL``, and write files whole.
-
-    ``ADDED`` at the beginning of a file stands for what the file says already.
-    """
-    try:
-        said = json.loads(text)
-        numbers = list(range(1, len(bank.notes) + 1))
-        if said.get("dropped") == [ALL]:
-            said["dropped"] = [{"note": number, "reason": "said"} for number in numbers]
-        held = {**dict(bank.missing), **dict(bank.files)}
-        for file in said["bank_files"]:
-            if file.get("notes") == [ALL]:
-                file["notes"] = numbers
-            content = file["content"]
-            if content.startswith(ADDED):
-                file["content"] = held[file["filename"]] + content.removeprefix(ADDED)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return text
-    return json.dumps(said)
-
-
-def append(name, text, *, notes=(ALL,)):
-    return {"filename": name, "content": f"{ADDED}\n{text}\n", "notes": list(notes)}
-
-
-def saying(*answers):
-    """Make a model that answers so, in turn; then with the last one again."""
-    queue = list(answers)
-
-    def script(request):
-        return to_all(queue.pop(0) if len(queue) > 1 else queue[0], request.bank)
-
-    return ScriptedLLM(script=script)
-
-
 async def write(space, count, *, start=1):
     for number in range(start, start + count):
         await space.note(
@@ -165,7 +116,14 @@ async def state_of_all(space):
 
 async def test_scenarios_15_notes_6_files_created_then_30_notes_3_updated_3_unchanged(opened):
     three = ("activeContext.md", "progress.md", "techContext.md")
-    space = await opened(saying(dropping(), answer(*(append(name, "- more") for name in three))))
+
+    def script(request):
+        if request.bank.files:
+            return answer_of(*(grown(request, name) for name in three))
+        numbers = range(1, len(request.bank.notes) + 1)
+        return answer_of(dropped=[{"note": number, "reason": "said"} for number in numbers])
+
+    space = await opened(ScriptedLLM(script=script))
     await write(space, 15)
     told = await space.consolidate()
     assert (told.status, told.notes_processed, told.notes_remaining) == ("ok", 15, 0)
@@ -355,8 +313,7 @@ async def test_a_dry_run_shows_the_difference_and_writes_nothing(opened):
 
 
 async def test_result_and_one_log_record_carry_the_published_figures_and_no_content(opened, caplog):
-    llm = saying(answer(append("progress.md", "- canary7f3a in a file")))
-    space = await opened(llm)
+    space = await opened(ScriptedLLM(script=lambda r: answer_of(grown(r, "progress.md"))))
     await space.note("canary7f3a in a note", agent="dev", category="canary7f3a")
     with caplog.at_level(logging.DEBUG, logger="hiermem"):
         told = await space.consolidate()

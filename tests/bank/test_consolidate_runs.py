@@ -1,10 +1,10 @@
 """A consolidation as a run: paused, cancelled, capped, cut off, with nothing lost or double."""
 
 import asyncio
-import json
 from datetime import timedelta
 
 import pytest
+from bankwork import answer_of, grown
 from sampling import params
 from stand_ins import Clock
 
@@ -25,13 +25,7 @@ RULES = "- progress.md: what works"
 
 def answer(request) -> str:
     """Put all notes that were shown at the end of the one file."""
-    held = dict(request.bank.files) or dict(request.bank.missing)
-    text = held["progress.md"] + "\n".join(f"- {note.text}" for note in request.bank.notes)
-    file = {
-        "filename": "progress.md", "content": text,
-        "notes": list(range(1, len(request.bank.notes) + 1)),
-    }  # fmt: skip
-    return json.dumps({"bank_files": [file], "synthesis": "It works."})
+    return answer_of(grown(request, "progress.md"))
 
 
 class Gated(ScriptedLLM):

@@ -6,6 +6,8 @@ it; or a model that answers nonsense would set healthy notes aside.
 
 import json
 
+from bankwork import answer_of, grown
+
 from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
@@ -14,23 +16,9 @@ ONCE = UpdatePolicy(retries=0)
 RULES = "- a.md: facts\n- b.md: questions"
 
 
-def answer(*files, dropped=(), synthesis="So it is."):
-    return json.dumps({"bank_files": files, "dropped": dropped, "synthesis": synthesis})
-
-
-def file(request, name="a.md", notes=None):
-    """Answer one file whole, with the notes of these numbers (all of them by default)."""
-    held = dict(request.bank.files)
-    numbers = range(1, len(request.bank.notes) + 1) if notes is None else notes
-    lines = [f"- {request.bank.notes[number - 1].text}" for number in numbers]
-    text = held.get(name, f"# {name[0].upper()}\n\n").rstrip("\n") + "\n"
-    content = text + "\n".join(lines) + "\n"
-    return {"filename": name, "content": content, "notes": list(numbers)}
-
-
 def published(request):
     """Answer as published, naming no notes."""
-    one = {"filename": "a.md", "content": file(request)["content"], "action": "updated"}
+    one = {"filename": "a.md", "content": grown(request, "a.md")["content"], "action": "updated"}
     return json.dumps({"bank_files": [one], "synthesis": "So it is."})
 
 
@@ -49,7 +37,7 @@ async def texts(space, state="live"):
 
 
 async def test_a_note_that_no_file_names_stays_live_and_is_reported_as_unplaced():
-    memory, space, _ = await space_of(lambda request: answer(file(request, notes=[1])), 30)
+    memory, space, _ = await space_of(lambda request: answer_of(grown(request, "a.md", [1])), 30)
     done = await space.consolidate()
     assert (done.status, done.notes_processed, done.notes_remaining) == ("partial", 1, 29)
     assert len(done.unplaced) == 29
@@ -66,7 +54,7 @@ async def test_a_file_that_is_not_there_yet_may_come_with_its_headings_alone():
 
     def script(request):
         empty = {"filename": "b.md", "content": "# B\n\n## Questions\n"}
-        return answer(file(request), empty)
+        return answer_of(grown(request, "a.md"), empty)
 
     _, space, llm = await space_of(script, 2)
     assert (await space.consolidate()).status == "ok"
@@ -76,7 +64,9 @@ async def test_a_file_that_is_not_there_yet_may_come_with_its_headings_alone():
 
 async def test_a_note_is_dropped_by_name_with_a_reason_which_is_kept_and_shown():
     def script(request):
-        return answer(file(request, notes=[1]), dropped=[{"note": 2, "reason": "a.md says so"}])
+        return answer_of(
+            grown(request, "a.md", [1]), dropped=[{"note": 2, "reason": "a.md says so"}]
+        )
 
     memory, space, _ = await space_of(script, 2)
     done = await space.consolidate()
@@ -96,7 +86,7 @@ async def test_a_note_is_dropped_by_name_with_a_reason_which_is_kept_and_shown()
 async def test_a_note_left_unplaced_twice_queues_behind_newer_ones():
     def script(request):
         left = [n for n, note in enumerate(request.bank.notes, 1) if note.text != "fact 1"]
-        return answer(file(request, notes=left)) if left else "no"
+        return answer_of(grown(request, "a.md", left)) if left else "no"
 
     _, space, llm = await space_of(script, 1, max_notes=2)
     for number in range(2, 5):
@@ -127,7 +117,7 @@ async def test_a_note_that_fails_alone_while_others_succeed_is_blocked():
 
     def script(request):
         poisoned = any("poison" in note.text for note in request.bank.notes)
-        return "no" if poisoned else answer(file(request))
+        return "no" if poisoned else answer_of(grown(request, "a.md"))
 
     _, space, llm = await space_of(script)
     await space.note("poison")
@@ -145,7 +135,9 @@ async def test_a_note_that_fails_alone_while_others_succeed_is_blocked():
 
 
 async def test_a_small_consolidation_of_500_notes_is_one_request():
-    llm = ScriptedLLM(script=lambda r: answer(file(r)), remote=True, context_window=128_000)
+    llm = ScriptedLLM(
+        script=lambda r: answer_of(grown(r, "a.md")), remote=True, context_window=128_000
+    )
     space = AsyncMemory(store=MemoryStore(), llm=llm).space("x", rules=RULES)
     for number in range(500):
         await space.note(f"Part {number} works.", agent="dev")
@@ -155,7 +147,7 @@ async def test_a_small_consolidation_of_500_notes_is_one_request():
 
 
 async def test_a_consolidation_is_undone_with_its_notes_live_again():
-    memory, space, _ = await space_of(lambda request: answer(file(request)), 2)
+    memory, space, _ = await space_of(lambda request: answer_of(grown(request, "a.md")), 2)
     await space.consolidate()
     await space.note("fact 3")
     await space.consolidate()
@@ -178,7 +170,7 @@ async def test_a_consolidation_is_undone_with_its_notes_live_again():
 
 
 async def test_notes_stay_consumed_where_nobody_asks_and_can_come_back_later():
-    memory, space, _ = await space_of(lambda request: answer(file(request)), 2)
+    memory, space, _ = await space_of(lambda request: answer_of(grown(request, "a.md")), 2)
     await space.consolidate()
     first = await space.rollback(to=0)
     assert (first.restored, await space.notes()) == ((), [])

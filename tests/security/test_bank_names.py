@@ -115,7 +115,8 @@ def test_a_folder_of_drawn_names_holds_them_and_nothing_else(tmp_path: Path, sha
     pointer = Pointer("x", "o", 1, {name: text_hash(text) for name, text in bank.items()})
     written = ExchangedBank(pointer, bank.keys(), bank)
     folder_io.read_from(str(folder), written.touched, create=True)
-    folder_io.write_to(str(folder), written, plan(written, {}), None)
+    write, remove, _ = plan(written, {})
+    folder_io.write_to(str(folder), written, write, remove, point=True)
     after = tree(tmp_path)
     assert {path.name for path in folder.iterdir()} == {*bank, META}
     inside = {str(path.relative_to(tmp_path)) for path in folder.iterdir()}
