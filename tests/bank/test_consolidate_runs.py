@@ -14,6 +14,7 @@ from hiermem.calls import call as calling
 from hiermem.calls import run as frame
 from hiermem.calls.claim import read_claim
 from hiermem.calls.run import RecordClaim
+from hiermem.errors import BusyError
 from hiermem.protocols import LLMResponse
 from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
@@ -92,6 +93,22 @@ async def test_a_run_that_was_paused_until_its_lease_ended_commits_nothing(store
     calls = await store.tenant("default").attempts()
     assert len(calls) == 2
     assert not [call for call in calls if call.outcome == "started"]
+
+
+async def test_nobody_rolls_back_under_a_consolidation(store):
+    """Both write the bank; the second must wait, or what was paid for would be lost."""
+    slow = Gated()
+    space = AsyncMemory(store=store, llm=slow).space("x", rules=RULES)
+    await space.note("one")
+    work = asyncio.create_task(space.consolidate())
+    await slow.entered.wait()
+    with pytest.raises(BusyError):
+        await space.rollback(to=0)
+    assert (await space.consolidate()).status == "busy"
+    await space.note("two")
+    slow.go.set()
+    done = await work
+    assert (done.status, done.notes_processed, done.notes_remaining) == ("ok", 1, 1)
 
 
 async def held_until(space):

@@ -1,18 +1,16 @@
 """Spaces: how they are opened, what becomes of a note, and what can be done to a bank by hand."""
 
 import asyncio
-import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from hiermem import AsyncMemory, BankPolicy, Message
 from hiermem.bank.store import SpaceContext
-from hiermem.errors import BusyError, InvalidMessageError, NotFoundError, StoreError, UsageError
+from hiermem.errors import InvalidMessageError, NotFoundError, StoreError, UsageError
 from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
-from hiermem.testing.llms import ScriptedLLM
 
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -263,37 +261,6 @@ async def test_there_is_nothing_to_go_back_to(memory):
     assert await space.diff() == ""
     with pytest.raises(UsageError):
         await space.read("../progress.md")
-
-
-async def test_nobody_rolls_back_under_a_consolidation():
-    """Both write the bank; the second must wait, or what was paid for would be lost."""
-    entered, go = asyncio.Event(), asyncio.Event()
-
-    class Slow(ScriptedLLM):
-        async def complete(self, request):
-            entered.set()
-            await go.wait()
-            return await super().complete(request)
-
-    answer = {
-        "bank_files": [
-            {"filename": name, "content": f"# {name}\n\nall", "notes": [1]}
-            for name in ("progress.md", "decisions.md")
-        ],
-        "synthesis": "all",
-    }
-    llm = Slow(remote=True, script=lambda request: json.dumps(answer))
-    space = AsyncMemory(store=MemoryStore(), llm=llm).space("x", rules=RULES)
-    await space.note("one")
-    work = asyncio.create_task(space.consolidate())
-    await entered.wait()
-    with pytest.raises(BusyError):
-        await space.rollback(to=0)
-    assert (await space.consolidate()).status == "busy"
-    await space.note("two")
-    go.set()
-    done = await work
-    assert (done.status, done.notes_processed, done.notes_remaining) == ("ok", 1, 1)
 
 
 # -- what is set aside

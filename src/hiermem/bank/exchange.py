@@ -190,8 +190,10 @@ def write_pointer(bank: ExchangedBank) -> str:
     return json.dumps(value, indent=1, ensure_ascii=True) + "\n"
 
 
-def read_pointer(text: str) -> Pointer | None:
-    """Read a pointer, which anybody may have written; None if it is invalid."""
+def read_pointer(text: Entry) -> Pointer | None:
+    """Read a pointer, which anybody may have written; None if it is invalid or missing."""
+    if not isinstance(text, str):
+        return None
     try:
         value, _ = check_json(json.loads(text), what="the pointer")
         if not isinstance(value, dict):

@@ -47,7 +47,9 @@ def absolute_path(path: str) -> str:
     return os.path.abspath(path)
 
 
-def read_from(path: str, names: Collection[str], *, create: bool) -> tuple[dict[str, Entry], Entry]:
+def read_from(
+    path: str, names: Collection[str], *, create: bool = False
+) -> tuple[dict[str, Entry], Entry]:
     """Read the files of those names, as far as they exist, and the pointer's text.
 
     Raises FileError if the folder cannot be read, is missing and must not be created, or has

@@ -76,7 +76,7 @@ def lines_of(text: str) -> list[str]:
 def lost_lines(
     before: Mapping[str, str],
     after: Mapping[str, str],
-    is_kept: Callable[[str], bool] = lambda _: False,
+    is_kept: Callable[[str], bool],
 ) -> dict[str, tuple[int, int]]:
     """Return, for each earlier file, how many of its lines are lost and how many it had.
 

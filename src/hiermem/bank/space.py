@@ -31,7 +31,7 @@ from hiermem.errors import BusyError, NotFoundError, StoreError, UsageError
 from hiermem.handle import Handle
 from hiermem.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
 from hiermem.types.bank import BankRevision, ExportReport, LoadReport, Note, NoteState, Source
-from hiermem.types.transaction import Record
+from hiermem.types.transaction import Record, RecordWrite
 from hiermem.types.tree import Finding
 
 _ALL: Final = 2**31 - 1
@@ -283,8 +283,7 @@ async def rollback(space: SpaceContext, to: Any, *, restore_notes: Any = False) 
             to=number,
             restored=restored,
         )
-        if writes and not await shielded(claim.commit(writes)):
-            raise await space.refused()
+        await _commit(space, claim, writes)
     newest = await history(space, 1)
     if not newest:
         raise NotFoundError(f"space {space.name!r} has no revision; there is nothing to roll back")
@@ -346,8 +345,13 @@ async def clean(space: SpaceContext, claim: RecordClaim, *, for_good: bool = Fal
             revisions=await space.of_kind(records.REVISION),
             now=space.handle.clock(),
         )
-        if not await shielded(claim.commit(writes)):
-            raise await space.refused()
+        await _commit(space, claim, writes)
+
+
+async def _commit(space: SpaceContext, claim: RecordClaim, writes: Sequence[RecordWrite]) -> None:
+    """Write under a claim, if there is anything to write. Raises BusyError or NotFoundError."""
+    if writes and not await shielded(claim.commit(writes)):
+        raise await space.refused()
 
 
 async def export(
@@ -385,10 +389,8 @@ async def load(
         bank = exchange.exchanged(state, space.identity, overwrite=overwrite, export=False)
         pointer: Pointer | None
         if storage is None:
-            entries, text = await asyncio.to_thread(
-                folder_io.read_from, place, bank.names, create=False
-            )
-            pointer = exchange.read_pointer(text) if isinstance(text, str) else None
+            entries, text = await asyncio.to_thread(folder_io.read_from, place, bank.names)
+            pointer = exchange.read_pointer(text)
         else:
             pointer, entries = await object_io.read_from(storage, bank.names)
         exchange.check_space(bank, pointer, place=place)
@@ -399,8 +401,7 @@ async def load(
         report, texts = exchange.load(bank, entries, pointer, newer, place=place)
         stored = await space.stored_state()
         after, writes = change.put(stored, texts, kind="load", now=space.handle.clock())
-        if writes and not await shielded(claim.commit(writes)):
-            raise await space.refused()
+        await _commit(space, claim, writes)
     before = state.texts
     return replace(
         report,
@@ -444,7 +445,7 @@ def _place(
 async def _export_to_folder(space: SpaceContext, path: str, bank: ExchangedBank) -> ExportReport:
     """Write the bank into a folder, unless it has a later revision or foreign files."""
     entries, text = await asyncio.to_thread(folder_io.read_from, path, bank.touched, create=True)
-    pointer = exchange.read_pointer(text) if isinstance(text, str) else None
+    pointer = exchange.read_pointer(text)
     if (later := exchange.superseding(bank, pointer, place=path)) is not None:
         return ExportReport("", bank.pointer.revision, superseded_by=later)
     stored = exchange.hashes_of(entries)
