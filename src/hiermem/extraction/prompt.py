@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import accumulate
 from typing import Final
 
 from hiermem.calls.answers import Accepted, ParsedAnswer, Rejected, Retry, Verdict, parse
@@ -153,12 +154,8 @@ def introduced(
     people = [" ".join(each.split())[:200] for each in participants]
     shown = len(people)
     if count(", ".join(people)) > _PEOPLE:
-        shown, held = 0, 0
-        for name in people:
-            held += count(f"{name}, ")
-            if held > _PEOPLE - _OTHERS:
-                break
-            shown += 1
+        sizes = accumulate(count(f"{name}, ") for name in people)
+        shown = sum(size <= _PEOPLE - _OTHERS for size in sizes)
     n_hidden = len(people) - shown
     return title, (*people[:shown], *([f"and {n_hidden} others"] if n_hidden else []))
 

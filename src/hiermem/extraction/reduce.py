@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Final, TypeAlias, TypeVar
 
 from hiermem.calls.answers import blank
@@ -379,11 +380,8 @@ def _settled(deltas: Sequence[Delta]) -> list[Delta]:
     for at, closer in enumerate(deltas):
         if closer.open or closer.closed_by is None:
             continue
-        shared: dict[int, int] = {}
-        for word in words[at]:
-            places = holders.get(word, ())
-            for position in places if len(places) <= _COMMON else ():
-                shared[position] = shared.get(position, 0) + 1
+        places = (holders.get(word, ()) for word in words[at])
+        shared = Counter(chain.from_iterable(each for each in places if len(each) <= _COMMON))
         settled = [
             position
             for position, number in shared.items()
