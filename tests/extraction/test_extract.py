@@ -733,10 +733,17 @@ async def test_a_deadline_ends_the_wait_for_another_runs_lease(store):
     assert (await first).outcome == "ok"
 
 
-@pytest.mark.parametrize("policy", ["abort", "partial"])
-async def test_a_summary_that_is_never_fit_does_not_cost_the_result(store, policy):
+@pytest.mark.parametrize(
+    ("policy", "summary"),
+    [
+        ("abort", "word " * 500),
+        ("partial", "word " * 500),
+        ("abort", LLMResponse("- a", Usage(1, 1), finish_reason="length")),
+    ],
+)
+async def test_a_summary_that_is_never_fit_does_not_cost_the_result(store, policy, summary):
     """Broken once: one unfit summary of summaries threw the chunks' result away at every run."""
-    llm = scripted(script=lambda r: None if r.task == "extract" else "word " * 500, remote=True)
+    llm = scripted(script=lambda r: None if r.task == "extract" else summary, remote=True)
     session = await said(store, llm, talk(12))
     report = await session.extract(options(150, on_chunk_failure=policy))
     assert (report.outcome, report.degraded, report.kept) == ("partial", True, True)
@@ -744,12 +751,15 @@ async def test_a_summary_that_is_never_fit_does_not_cost_the_result(store, polic
     assert report.tri_vector.summary
     assert [e.name for e in report.tri_vector.entities][:2] == ["SQLite", "Ada"]
     (failure,) = report.failures
-    assert (failure.phase, failure.attempts) == ("reduce", 2)
-    first, second = joins(llm)[:2]
-    assert second.messages[-1].content.startswith(first.messages[-1].content)
-    assert "could not be used" in second.messages[-1].content
-    prompt = extract_prompt.request_tokens(second.messages, COUNTER.count)
-    assert prompt + second.max_tokens <= report.threshold
+    first, *others = joins(llm)
+    assert (failure.phase, failure.attempts) == ("reduce", 1 + len(others))
+    # One that hit its length is not asked for again: what is missing was never written.
+    assert (failure.reason == "truncated") == (others == [])
+    for second in others:
+        assert second.messages[-1].content.startswith(first.messages[-1].content)
+        assert "could not be used" in second.messages[-1].content
+        prompt = extract_prompt.request_tokens(second.messages, COUNTER.count)
+        assert prompt + second.max_tokens <= report.threshold
     # A model that does better takes its place.
     better = await memory(store, scripted(remote=True)).session("s").extract(options(150))
     assert (better.outcome, better.degraded, better.kept) == ("ok", False, True)
