@@ -51,6 +51,10 @@ Foundation of all others.
             "# Progress\n\n## What works\n",
             "# Tech debt\n\n## What is owed\n\n## To whom\n",
         ]),
+        # Each heading once, and at most 24.
+        ("- log.md: dates, Dates, why", ["# Log\n\n## Dates\n\n## Why\n"]),
+        ("- log.md: " + ", ".join(f"part {n}" for n in range(30)),
+         ["# Log\n" + "".join(f"\n## Part {n}\n" for n in range(24))]),
     ],
 )  # fmt: skip
 def test_a_file_begins_with_its_title_and_headings(rules: str, files: list[str]) -> None:
