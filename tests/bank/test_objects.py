@@ -333,16 +333,18 @@ def test_a_load_takes_nothing_over_what_the_bank_changed_since(bank, found, know
 
 
 @pytest.mark.parametrize(
-    "url",
+    "given",
     ["s3://", "s3:///x", "s3://AKID:SECRET@bank/x", "s3://bank/../x", "s3://bank/a//b",
      "s3://ban k/x",
      "s3://bank/x?secret=SECRET", "s3://bank/x#SECRET", "http://bank/SECRET", "file:///SECRET",
-     "s3://bank/a\0b", f"s3://bank/{'x' * 600}", "s3://bank/ x", "s3://SECRET:9000/x"],
+     "s3://bank/a\0b", f"s3://bank/{'x' * 600}", "s3://bank/ x", "s3://SECRET:9000/x",
+     {"secret_access_key": b"SECRET"}, {"SECRET key": 1}, {5: "SECRET"}, [("a", "SECRET")],
+     {"endpoint": None}],
 )  # fmt: skip
-def test_a_url_of_no_use_is_refused_without_repeating_it(url):
-    """It may hold credentials, and an error goes into logs."""
-    with pytest.raises(UsageError) as told:
-        read_url(url)
+def test_a_url_and_options_of_no_use_are_refused_without_repeating_them(given):
+    """They may hold credentials, and an error goes into logs."""
+    with pytest.raises(UsageError, match="URL" if isinstance(given, str) else "options") as told:
+        (read_url if isinstance(given, str) else read_options)(given)
     assert "SECRET" not in str(told.value)
 
 
@@ -352,14 +354,3 @@ def test_a_path_is_no_url_and_a_url_that_became_one_is_refused():
         assert read_url(path) is None
     with pytest.raises(UsageError, match="loses a slash"):
         read_url(Path("s3://bank/x"))
-
-
-@pytest.mark.parametrize(
-    "options",
-    ["SECRET", {"secret_access_key": b"SECRET"}, {"SECRET key": 1}, {5: "SECRET"},
-     [("a", "SECRET")], {"endpoint": None}],
-)  # fmt: skip
-def test_options_of_no_use_are_refused_without_repeating_them(options):
-    with pytest.raises(UsageError, match="option") as told:
-        read_options(options)
-    assert "SECRET" not in str(told.value)

@@ -319,11 +319,12 @@ def sources(messages: Iterable[StoredMessage], chunk: Chunk) -> tuple[SourceText
 
     ``messages`` are sorted by index and include at least those of the chunk.
     """
-    spans = list(chunk.spans)
+    spans = iter(chunk.spans)
+    span = next(spans, None)
     texts: list[SourceText | None] = []
     for stored in messages:
-        while spans and stored.index >= spans[0].stop:
-            del spans[0]
-        if spans and stored.index >= spans[0].start:
-            texts.append(_read(stored, spans[0])[0])
+        while span is not None and stored.index >= span.stop:
+            span = next(spans, None)
+        if span is not None and stored.index >= span.start:
+            texts.append(_read(stored, span)[0])
     return tuple(filter(None, texts))
