@@ -436,7 +436,7 @@ class _Extraction(ExtractionRun):
         self.report_progress()
         whole = outcome == "ok"
         try:
-            await summary.summarise(graph.summaries, whole=whole)
+            await summary.summarise([text for _, text in graph.summaries], whole=whole)
         except SpendLimitError:
             self.reduce_state = "failed"
             return "error"

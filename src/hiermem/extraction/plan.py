@@ -27,7 +27,7 @@ answer is requested again.
 
 A session's result is stored twice: whole, and as one small document for each name in it (names
 compare after NFKC and case folding). A query about a name reads that name's documents, one for each
-session, and joins them here as ``reduce`` does. The tenant's graph therefore needs no second
+session, and joins them here by the laws of ``reduce``. The tenant's graph therefore needs no second
 copy that could fall behind, and erasing a session's documents removes the session from the graph.
 Entities of different types stay apart; an alias is told and finds nothing.
 """

@@ -1,9 +1,13 @@
 """Decides how the findings of a session's chunks become one graph, and the graph a result.
 
-A ``Graph`` holds what is known from one chunk or from all of them, without caps. ``reduce`` merges
-graphs in the order of their chunks, whatever order they are given in; ``finish`` makes the user's
-``TriVector``. Every field is a union, a maximum with ties to the earlier chunk, or the value of the
-last chunk that has one.
+A ``Graph`` holds what is known from some chunks. It has no caps, can be merged, and is the same
+kind of value for one chunk as for all of them. ``reduce`` merges any number in the order of their
+chunk numbers; ``finish`` makes the user's ``TriVector`` of the last.
+
+Three laws hold, each tested as a property: the order in which graphs are given does not matter;
+merging a graph with itself changes nothing; merging neighbours is associative. They hold because
+every field is a union, a maximum with ties to the earlier chunk, or the value of the last chunk
+that has one.
 
 Two entities are the same exactly if type and name agree after NFKC and case folding. So two things
 that share both are merged, which is a documented limit, and a name with two types stays two.
@@ -18,12 +22,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Final, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict
 
 from hiermem.calls.answers import blank
 from hiermem.data import word_lists
@@ -48,25 +51,27 @@ _Item = TypeVar("_Item", Entity, Relation, Delta, Strategy)
 _ENDING: Final = " .,;:!?…。！？"  # noqa: RUF001
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(BaseModel):
     """What is known from some chunks of one session, before any cap.
 
-    ``chunks`` are their numbers; ``features`` holds each feature as often as a chunk names it;
-    ``dropped`` counts the items of answers that could not be used; ``places`` are everything that
-    the chunks cover, which is the provenance of an item that named no message. Items are in the
-    order of their first occurrence.
+    ``chunks`` are their ids by number; ``summaries`` the summary of each, with its number;
+    ``features`` each feature with the numbers of the chunks that name it; ``dropped`` how many
+    items of a chunk's answer could not be used, with its number; ``places`` everything that the
+    chunks cover, which is the provenance of an item that named no message. Items are in the order
+    of their first occurrence.
     """
 
-    chunks: tuple[int, ...]
-    summaries: tuple[str, ...]
-    features: tuple[str, ...]
-    dropped: int
-    places: tuple[Provenance, ...]
-    entities: tuple[Entity, ...]
-    relations: tuple[Relation, ...]
-    deltas: tuple[Delta, ...]
-    strategy: tuple[Strategy, ...]
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    chunks: tuple[str, ...] = ()
+    summaries: tuple[tuple[int, str], ...] = ()
+    features: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    dropped: tuple[tuple[int, int], ...] = ()
+    places: tuple[Provenance, ...] = ()
+    entities: tuple[Entity, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    deltas: tuple[Delta, ...] = ()
+    strategy: tuple[Strategy, ...] = ()
 
 
 def normalise(name: str) -> str:
@@ -145,10 +150,10 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
     summary = answer.summary.strip()
     features = dict.fromkeys(map(normalise, answer.features))
     grounded = Graph(
-        chunks=(chunk.number,),
-        summaries=(summary,) if summary else (),
-        features=tuple(name for name in features if not blank(name)),
-        dropped=dropped,
+        chunks=(chunk.id,),
+        summaries=((chunk.number, summary),) if summary else (),
+        features=tuple((name, (chunk.number,)) for name in features if not blank(name)),
+        dropped=((chunk.number, dropped),) if dropped else (),
         places=whole,
         entities=entities,
         relations=relations,
@@ -181,17 +186,32 @@ def _without(values: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def reduce(graphs: Iterable[Graph]) -> Graph:
-    """Merge graphs in the order of their chunks, whatever order they are given in."""
-    return _gathered(sorted(graphs, key=lambda graph: graph.chunks))
+    """Merge graphs in the order of their chunk numbers, whatever order they are given in."""
+
+    def place(graph: Graph) -> tuple[int, int, str]:
+        # Of two that begin alike the longer comes first, so a repeated graph changes nothing.
+        return chunk_number(graph.chunks[0]), -len(graph.chunks), graph.model_dump_json()
+
+    return _gathered(sorted((graph for graph in graphs if graph.chunks), key=place))
 
 
 def _gathered(graphs: Sequence[Graph]) -> Graph:
     """Merge graphs in the given order, in one pass over all their items."""
+    chunks = {name: chunk_number(name) for graph in graphs for name in graph.chunks}
+    summaries: dict[int, str] = {}
+    features: dict[str, set[int]] = {}
+    dropped: dict[int, int] = {}
+    for graph in graphs:
+        dropped |= graph.dropped
+        for number, text in graph.summaries:
+            summaries.setdefault(number, text)
+        for feature, numbers in graph.features:
+            features.setdefault(feature, set()).update(numbers)
     return Graph(
-        chunks=tuple(number for graph in graphs for number in graph.chunks),
-        summaries=tuple(summary for graph in graphs for summary in graph.summaries),
-        features=tuple(feature for graph in graphs for feature in graph.features),
-        dropped=sum(graph.dropped for graph in graphs),
+        chunks=tuple(sorted(chunks, key=lambda name: (chunks[name], name))),
+        summaries=tuple(sorted(summaries.items())),
+        features=tuple((name, tuple(sorted(numbers))) for name, numbers in features.items()),
+        dropped=tuple(sorted(dropped.items())),
         places=_union(graph.places for graph in graphs),
         entities=joined((entity_key(e), e) for g in graphs for e in g.entities),
         relations=joined((relation_key(r), r) for g in graphs for r in g.relations),
@@ -261,6 +281,8 @@ def relation_key(relation: Relation) -> _Key:
     return (*entity_key(relation.source), relation.relation, *entity_key(relation.target))
 
 
+_Item_finish = TypeVar("_Item_finish", Relation, Delta, Strategy)
+
 _WORD: Final = re.compile(r"\w(?:[\w./-]*\w)?")
 #: A later statement settles an open item if it has this share of its words, of at least three.
 _SETTLES: Final = 0.7
@@ -299,8 +321,8 @@ def finish(
         return sum(1 if order(p) in whole else p.stop - p.start for p in entity.provenance)
 
     entities = sorted(graph.entities, key=lambda e: (-mentions(e), -e.confidence))
-    entities = entities[: limits["entities"]]
-    keys = set(map(entity_key, entities))
+    entities_kept = entities[: limits["entities"]]
+    keys = {entity_key(relation) for relation in entities_kept}
     within = [r for r in relations if {entity_key(r.source), entity_key(r.target)} <= keys]
     within.sort(key=lambda relation: (-relation.weight, -len(relation.provenance)))
     # Open items are worth more than settled ones, but both are listed in the order they came.
@@ -308,14 +330,23 @@ def finish(
     ranked = sorted(range(len(deltas)), key=lambda at: (not deltas[at].open, -at))
     kept_deltas = [deltas[at] for at in sorted(ranked[: limits["deltas"]])]
     strategy = sorted(graph.strategy, key=_first_place)
-    features = Counter(graph.features).most_common(limits["namespace"])
+    features = sorted(graph.features, key=lambda feature: -len(feature[1]))
     fields = {"entities": graph.entities, "deltas": deltas, "strategy": strategy}
     left_out = sum(max(0, len(items) - limits[kind]) for kind, items in fields.items())
     left_out += len(relations) - min(len(within), limits["relations"])
     return TriVector(
         summary=summary,
-        namespace=tuple(name for name, _ in features),
-        entities=_cut(entities, limits, "aliases", "tags"),
+        namespace=tuple(name for name, _ in features[: limits["namespace"]]),
+        entities=tuple(
+            relation.model_copy(
+                update={
+                    "aliases": relation.aliases[: limits["aliases"]],
+                    "tags": relation.tags[: limits["tags"]],
+                    "provenance": relation.provenance[: limits["provenance"]],
+                }
+            )
+            for relation in entities_kept
+        ),
         relations=_cut(within[: limits["relations"]], limits),
         deltas=_cut(kept_deltas, limits),
         strategy=_cut(strategy[-limits["strategy"] :], limits),
@@ -323,7 +354,7 @@ def finish(
         stats=Stats(
             chunks=len(graph.chunks),
             merged=sum(len({p.chunk for p in e.provenance}) - 1 for e in graph.entities),
-            dropped=graph.dropped,
+            dropped=sum(number for _, number in graph.dropped),
             dangling=dangling,
             loops=loops,
             capped=left_out,
@@ -332,12 +363,9 @@ def finish(
     )
 
 
-def _cut(items: Iterable[_Item], limits: Mapping[str, int], *more: str) -> tuple[_Item, ...]:
-    """Return items whose provenance, and ``more`` fields, are cut to their limits."""
+def _cut(items: Iterable[_Item_finish], limits: Mapping[str, int]) -> tuple[_Item_finish, ...]:
     return tuple(
-        each.model_copy(
-            update={name: getattr(each, name)[: limits[name]] for name in ("provenance", *more)}
-        )
+        each.model_copy(update={"provenance": each.provenance[: limits["provenance"]]})
         for each in items
     )
 
@@ -380,8 +408,11 @@ def _settled(deltas: Sequence[Delta]) -> list[Delta]:
     for at, closer in enumerate(deltas):
         if closer.open or closer.closed_by is None:
             continue
-        places = (holders.get(word, ()) for word in words[at])
-        shared = Counter(chain.from_iterable(each for each in places if len(each) <= _COMMON))
+        shared: dict[int, int] = {}
+        for word in words[at]:
+            places = holders.get(word, ())
+            for position in places if len(places) <= _COMMON else ():
+                shared[position] = shared.get(position, 0) + 1
         settled = [
             position
             for position, number in shared.items()
