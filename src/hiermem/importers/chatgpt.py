@@ -9,15 +9,8 @@ from typing import Any, cast
 
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.chats import Chat, Item, Shape, items_of
-from hiermem.importers.draft import (
-    Draft,
-    Options,
-    found_at,
-    kind_name,
-    name_of,
-    objects,
-    text_at,
-)
+from hiermem.importers.draft import Draft, Options
+from hiermem.importers.values import found_at, kind_name, name_of, objects, text_at
 from hiermem.types import Message, ToolCall
 from hiermem.types.message import as_list, as_mapping
 

@@ -15,20 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from hiermem.convert import from_anthropic
-from hiermem.importers.draft import (
-    Draft,
-    Keyed,
-    Options,
-    digest_of,
-    found_at,
-    id_of,
-    kind_name,
-    name_of,
-    objects,
-    text_at,
-)
+from hiermem.importers.chats import without_circles
+from hiermem.importers.draft import Draft, Keyed, Options, digest_of, id_of
 from hiermem.importers.files import Export, Head, objects_of
-from hiermem.importers.tree import without_circles
+from hiermem.importers.values import found_at, kind_name, name_of, objects, text_at
 from hiermem.log.alignment import branch_id
 from hiermem.types.message import Conversation, as_mapping
 

@@ -8,16 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from hiermem.convert import from_responses
-from hiermem.importers.draft import (
-    Draft,
-    Keyed,
-    Options,
-    id_of,
-    kind_name,
-    objects,
-    text_at,
-)
+from hiermem.importers.draft import Draft, Keyed, Options, id_of
 from hiermem.importers.files import Export, Head, objects_of
+from hiermem.importers.values import kind_name, objects, text_at
 from hiermem.types import Message, TextPart
 from hiermem.types.message import Conversation, as_mapping
 

@@ -46,6 +46,12 @@ def moment(value: object, zone: tzinfo = UTC) -> datetime | None:
     return when.replace(tzinfo=zone) if when is not None and when.tzinfo is None else when
 
 
+def seconds(value: object) -> float:
+    """Return a time as seconds since 1970; 0 if the value is no time."""
+    when = moment(value)
+    return 0.0 if when is None else when.timestamp()
+
+
 def instant(value: object) -> datetime | None:
     """Return a time as it is written, without a zone if it names none; None if it is no time."""
     if isinstance(value, str):

@@ -9,14 +9,9 @@ from typing import Any, Literal, cast
 
 from hiermem.importers.beside import spoken
 from hiermem.importers.dates import in_order
-from hiermem.importers.draft import (
-    Draft,
-    Options,
-    found_at,
-    name_of,
-    role_of,
-)
+from hiermem.importers.draft import Draft, Options, role_of
 from hiermem.importers.files import Export, File, kind_of, lines_of, nested_objects, values_of
+from hiermem.importers.values import found_at, name_of
 from hiermem.types import Message
 from hiermem.types.message import Conversation
 

@@ -24,7 +24,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, TypeAlias
 
 from hiermem.errors import FileError
-from hiermem.importers.draft import Notes, Opened
+from hiermem.importers.draft import Notes
+from hiermem.importers.values import Opened
 
 Test: TypeAlias = Callable[[dict[str, Any]], bool]
 Kind: TypeAlias = Literal["lines", "document", "text"]

@@ -28,8 +28,9 @@ from hiermem.importers import (
     whatsapp,
 )
 from hiermem.importers.chats import Shape
-from hiermem.importers.draft import Branches, DateOrder, Notes, Options, leads
+from hiermem.importers.draft import Branches, DateOrder, Notes, Options
 from hiermem.importers.files import Export, File, Head, exports_of, head_of, nested_objects
+from hiermem.importers.values import leads
 from hiermem.types.message import Conversation
 
 

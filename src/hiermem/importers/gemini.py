@@ -11,7 +11,8 @@ from hiermem.data import word_lists
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.beside import beside, files_of
 from hiermem.importers.chats import Chat, Item, Shape, items_of
-from hiermem.importers.draft import Draft, Options, kind_name, name_of, objects, text_at
+from hiermem.importers.draft import Draft, Options
+from hiermem.importers.values import kind_name, name_of, objects, text_at
 from hiermem.types import Message, ToolCall
 
 _ROLES = {"user": "user", "gemini": "assistant", "model": "assistant"}

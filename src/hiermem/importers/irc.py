@@ -8,8 +8,9 @@ from dataclasses import replace
 from datetime import date, datetime, time, timedelta, tzinfo
 
 from hiermem.importers.dates import sensible
-from hiermem.importers.draft import Draft, Options, name_of, role_of, zone_note
+from hiermem.importers.draft import Draft, Options, role_of, zone_note
 from hiermem.importers.files import Export, Head, lines_of
+from hiermem.importers.values import name_of
 from hiermem.types import Message
 from hiermem.types.message import Conversation
 

@@ -16,17 +16,9 @@ from typing import Any
 from hiermem.convert import from_anthropic, from_any, shape_of
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.dates import moment
-from hiermem.importers.draft import (
-    Draft,
-    Opened,
-    Options,
-    id_of,
-    kind_name,
-    name_of,
-    objects,
-    text_at,
-)
+from hiermem.importers.draft import Draft, Options, id_of
 from hiermem.importers.files import Export, File, Head, objects_of
+from hiermem.importers.values import Opened, kind_name, name_of, objects, text_at
 from hiermem.log.alignment import lost_id
 from hiermem.types import Message
 from hiermem.types.message import Conversation, as_mapping

@@ -12,17 +12,8 @@ from typing import Any, TypeAlias, cast
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.beside import files_of, spoken, words_of
 from hiermem.importers.chats import Chat, Item, Shape, items_of
-from hiermem.importers.draft import (
-    Draft,
-    Options,
-    found_at,
-    kind_name,
-    leads,
-    name_of,
-    objects,
-    role_of,
-    text_at,
-)
+from hiermem.importers.draft import Draft, Options, role_of
+from hiermem.importers.values import found_at, kind_name, leads, name_of, objects, text_at
 from hiermem.types import Message
 
 #: Takes a message: yields the role, the name and the text of each that is said in it.

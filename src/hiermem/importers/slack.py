@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hiermem.importers.beside import files_of, words_of
-from hiermem.importers.dates import moment
-from hiermem.importers.draft import (
-    Draft,
-    Options,
-    id_of,
-    kind_name,
-    name_of,
-    objects,
-    role_of,
-    text_at,
-)
+from hiermem.importers.dates import seconds
+from hiermem.importers.draft import Draft, Options, id_of, role_of
 from hiermem.importers.files import Export, File, Head, objects_of
+from hiermem.importers.values import kind_name, name_of, objects, text_at
 from hiermem.types import Message
 from hiermem.types.message import Conversation
 
@@ -73,7 +65,8 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         channel = channels.get(folder, {})
         draft = Draft(folder or export.stem, export.first.notes)
         for file in files:
-            for place, value in _sorted(file):
+            day = objects_of(file, part=lambda each: "ts" in each and "text" in each)
+            for place, value in sorted(day, key=lambda each: seconds(each[1].get("ts"))):
                 with draft.reading(place):
                     _add(draft, value, people, options)
         name = id_of(channel.get("id"), "slack", folder or export.stem)
@@ -85,18 +78,6 @@ def _listed(export: Export, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     listed = (file for file in export.files if file.parts[-1] in names)
     for _, value in objects_of(*listed, part=lambda each: "id" in each):
         yield value
-
-
-def _sorted(file: File) -> Iterable[tuple[str, dict[str, Any]]]:
-    return sorted(
-        objects_of(file, part=lambda each: "ts" in each and "text" in each),
-        key=lambda each: _stamp(each[1].get("ts")),
-    )
-
-
-def _stamp(value: object) -> float:
-    at = moment(value)
-    return at.timestamp() if at is not None else 0.0
 
 
 def _person(user: Mapping[str, Any]) -> str | None:
@@ -132,10 +113,7 @@ def _add(
     at, fields = draft.time(stamp, options), dict[str, Any]()
     if isinstance(thread, str) and thread and thread != stamp:
         fields["thread"] = id_of(thread, "main")
-    draft.add(
-        Message(role_of(name, options), text, name=name, created_at=at, **fields),
-        key=stamp,
-    )
+    draft.add(Message(role_of(name, options), text, name=name, created_at=at, **fields), key=stamp)
 
 
 def _speaker(message: Mapping[str, Any], people: Mapping[str, str]) -> str:

@@ -23,8 +23,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 from hiermem.data import word_lists
 from hiermem.importers.dates import moment
-from hiermem.importers.draft import Draft, Options, id_of, name_of, role_of, zone_note
+from hiermem.importers.draft import Draft, Options, id_of, role_of, zone_note
 from hiermem.importers.files import Export, Head, head_of, lines_of
+from hiermem.importers.values import name_of
 from hiermem.types import Message, ToolCall
 from hiermem.types.message import Conversation
 
@@ -245,11 +246,7 @@ def _own(export: Export, draft: Draft, options: Options) -> Iterator[Conversatio
 
 
 def _own_message(
-    draft: Draft,
-    turn: re.Match[str],
-    texts: list[str],
-    open_calls: list[str],
-    options: Options,
+    draft: Draft, turn: re.Match[str], texts: list[str], open_calls: list[str], options: Options
 ) -> Message:
     """Return a message of an export; ``open_calls`` are the calls that wait for their results."""
     shown = re.sub(r"\\(.)", r"\1", turn["name"])

@@ -17,16 +17,9 @@ from unicodedata import normalize
 
 from hiermem.data import word_lists
 from hiermem.importers.dates import sensible
-from hiermem.importers.draft import (
-    DateOrder,
-    Draft,
-    Options,
-    id_of,
-    name_of,
-    role_of,
-    zone_note,
-)
+from hiermem.importers.draft import DateOrder, Draft, Options, id_of, role_of, zone_note
 from hiermem.importers.files import Export, File, Head, lines_of
+from hiermem.importers.values import name_of
 from hiermem.types import Message
 from hiermem.types.message import Conversation
 
