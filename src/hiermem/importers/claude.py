@@ -69,12 +69,17 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterabl
     blocks = as_list(content, where="content") if content is not None else []
     if not any((text_at(block, "text") or "").strip() for block in blocks):
         blocks = [*blocks, {"type": "text", "text": text_at(message, "text") or ""}]
+    files = [each for field in ("attachments", "files") for each in objects(message.get(field))]
+    return _parted(draft, name, role, blocks, list(files_of(files)))
+
+
+def _parted(
+    draft: Draft, name: str, role: str, blocks: list[Any], texts: list[str]
+) -> list[Message]:
+    """Return the blocks of a message, behind ``texts``, as messages in their order."""
     messages: list[Message] = []
     calls: list[ToolCall] = []
     waiting: list[str] = []
-    texts: list[str] = []
-    for field in ("attachments", "files"):
-        texts += (text for item in objects(message.get(field)) for text in files_of([item]))
 
     def close() -> None:
         """End the message that is being collected."""
@@ -105,8 +110,8 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterabl
                 if call_id is not None:
                     waiting.remove(call_id)
                 text = _result_text(draft, block.get("content"))
-                speaker = name_of(block.get("name"))
-                messages.append(Message("tool", text, tool_call_id=call_id, name=speaker))
+                tool = name_of(block.get("name"))
+                messages.append(Message("tool", text, tool_call_id=call_id, name=tool))
             elif kind == "thinking":
                 draft.note("reasoning left out")
             elif spoken := [text for text in words_of(block) if text.strip()]:  # mostly a voice
