@@ -67,8 +67,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
 
 def _event(item: dict[str, Any], _draft: Draft) -> Iterator[tuple[str, Keyed]]:
     """Yield what an event says that was said."""
-    form = "event"
-    inner = item.get("item")
+    form, inner = "event", item.get("item")
     if item.get("type") == "item_completed" and isinstance(inner, dict):
         form, item = "completed", inner
     role = _EVENTS.get(str(item.get("type")).replace("_", "").casefold())

@@ -47,9 +47,7 @@ class Notes:
     def miss(self, what: str, where: str, count: int = 1) -> None:
         """Count something that could not be read; ``where`` is its place, and what is wrong."""
         before, places = self._missed.get(what, (0, []))
-        if len(places) < _PLACES:
-            places.append(where)
-        self._missed[what] = (before + count, places)
+        self._missed[what] = (before + count, [*places, where][:_PLACES])
         self.missed += count
 
     def reasons(self) -> list[str]:
@@ -149,12 +147,9 @@ class Draft:
             self._last = in_order(message.created_at, self._last)
             if self._last is not message.created_at:
                 message = replace(message, created_at=self._last)
-        if isinstance(key, str) and 0 < len(key) <= _MAX_ID:
-            message_key = key
-        else:
-            message_key = self._hashed(message, when, text)
-        if message_key in self._seen:
-            seen = self._seen[message_key]
+        own = isinstance(key, str) and 0 < len(key) <= _MAX_ID
+        message_key = str(key) if own else self._hashed(message, when, text)
+        if (seen := self._seen.get(message_key)) is not None:
             if (seen.role, seen.content) == (message.role, message.content):
                 self.note("messages with the id of an earlier one left out")
                 return None
@@ -196,8 +191,8 @@ class Draft:
             text = normalize("NFC", UNSEEN.sub("", text))
         digest = digest_of(minute, message.thread, " ".join(text.split()))
         self._repeats[digest] += 1
-        repeat = self._repeats[digest]
-        return digest if repeat == 1 else f"{digest}-{repeat}"
+        n_repeats = self._repeats[digest]
+        return digest if n_repeats == 1 else f"{digest}-{n_repeats}"
 
     def _without_large(self, message: Message) -> Message:
         """Return the message with a word in the place of each image and file that is too large."""
@@ -214,11 +209,10 @@ class Draft:
         ``otherwise`` is the time of the conversation, for messages of which none has a time.
         """
         messages, self._messages = self._messages, []
-        times = (m.created_at for m in messages if m.created_at is not None)
-        last = next(times, otherwise)
+        last = next((m.created_at for m in messages if m.created_at is not None), otherwise)
+        if last is None and messages:
+            self.note("messages without a time, dated when they are imported", len(messages))
         if last is None:
-            if messages:
-                self.note("messages without a time, dated when they are imported", len(messages))
             return tuple(messages)
         for number, message in enumerate(messages):
             if message.created_at is None:

@@ -36,8 +36,8 @@ def _chats(value: Item, draft: Draft) -> Iterator[Chat]:
         listed = sorted(value["activities"], key=lambda each: str(each.get("time")))
         titles = {text_at(item, "title") or "" for item in listed if item.get("safeHtmlItem")}
         # In a language that is not known, a prompt stands behind what all have before a colon.
-        first = re.match(r"[^:\uff1a]*[:\uff1a]\s*", min(titles, default=""))
-        before = first.group() if first is not None and len(titles) > 1 else ""
+        first = re.match(r"[^:\uff1a]*[:\uff1a]\s*", min(titles)) if len(titles) > 1 else None
+        before = first.group() if first is not None else ""
         before = before if all(title.startswith(before) for title in titles) else ""
         activities = [{**item, "before": before} for item in listed]
         yield Chat(items_of(activities, draft), "gemini-activity", "Gemini")

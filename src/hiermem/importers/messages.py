@@ -74,23 +74,18 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     ids: Counter[str] = Counter()
     for place, given, items in _lists(file):
         if given is None:
-            for item in items:
-                _add(one, item, place, options)
+            _add(one, items[0], place, options)
             continue
         draft = Draft(place, file.notes)
         with draft.reading():
             for message in _before(given, _list_of(given)):
                 draft.add(message)
-        for number, item in enumerate(items):
-            _add(draft, item, f"{place}, message {number + 1}", options)
-        messages = draft.take(draft.time(given.get("created_at"), options))
-        if messages:
-            yield Conversation(
-                _named(given, export.stem, messages, ids),
-                name_of(given.get("title") or given.get("name") or export.stem),
-                messages,
-                format="messages",
-            )
+        for number, item in enumerate(items, start=1):
+            _add(draft, item, f"{place}, message {number}", options)
+        if messages := draft.take(draft.time(given.get("created_at"), options)):
+            session_id = _named(given, export.stem, messages, ids)
+            title = name_of(given.get("title") or given.get("name") or export.stem)
+            yield Conversation(session_id, title, messages, format="messages")
     yield from one.named("messages", export.stem)
 
 

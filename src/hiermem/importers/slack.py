@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hiermem.importers.beside import files_of, words_of
@@ -47,12 +48,12 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield the conversation of each channel; each thread of replies is a thread."""
     people = {
         user["id"]: _person(user) or user["id"]
-        for user in _listed(export, ("users.json",))
+        for user in _listed(export, "users.json")
         if isinstance(user.get("id"), str)
     }
     channels = {
         name: channel
-        for channel in _listed(export, _LISTS)
+        for channel in _listed(export, *_LISTS)
         if isinstance(name := channel.get("name") or channel.get("id"), str)
     }
     days: dict[str, list[File]] = {}
@@ -73,11 +74,10 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         yield from draft.finished("slack", name, _title(channel, folder, export.stem, people))
 
 
-def _listed(export: Export, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _listed(export: Export, *names: str) -> Iterator[dict[str, Any]]:
     """Yield what the lists of an export hold."""
     listed = (file for file in export.files if file.parts[-1] in names)
-    for _, value in objects_of(*listed, part=lambda each: "id" in each):
-        yield value
+    return (value for _, value in objects_of(*listed, part=lambda each: "id" in each))
 
 
 def _person(user: Mapping[str, Any]) -> str | None:
@@ -110,10 +110,10 @@ def _add(
         return
     name = _speaker(message, people)
     stamp, thread = message.get("ts"), message.get("thread_ts")
-    at, fields = draft.time(stamp, options), dict[str, Any]()
+    made = Message(role_of(name, options), text, name=name, created_at=draft.time(stamp, options))
     if isinstance(thread, str) and thread and thread != stamp:
-        fields["thread"] = id_of(thread, "main")
-    draft.add(Message(role_of(name, options), text, name=name, created_at=at, **fields), key=stamp)
+        made = replace(made, thread=id_of(thread, "main"))
+    draft.add(made, key=stamp)
 
 
 def _speaker(message: Mapping[str, Any], people: Mapping[str, str]) -> str:
@@ -130,8 +130,8 @@ def _text(message: Mapping[str, Any], people: Mapping[str, str]) -> str:
     for card in objects(message.get("attachments")):
         if "from_url" in card and "is_share" not in card and "is_msg_unfurl" not in card:
             continue  # the preview of a link that the message holds
-        texts = [_plain(text, people) for field in ("pretext", "title") if (text := card.get(field))
-                and isinstance(text, str)]  # fmt: skip
+        heads = (text_at(card, field) for field in ("pretext", "title"))
+        texts = [_plain(text, people) for text in heads if text is not None]
         texts += _said(card, people)
         texts += [_plain(text, people) for text in words_of(card.get("fields"))]
         fallback = text_at(card, "fallback")
