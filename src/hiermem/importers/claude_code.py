@@ -18,7 +18,7 @@ from hiermem.convert import from_anthropic
 from hiermem.importers.chats import without_circles
 from hiermem.importers.draft import Draft, Keyed, Options, digest_of, id_of
 from hiermem.importers.files import Export, Head, objects_of
-from hiermem.importers.values import found_at, kind_name, name_of, objects, text_at
+from hiermem.importers.values import found_at, kind_name, name_at, objects, text_at
 from hiermem.log.alignment import branch_id
 from hiermem.types.message import Conversation, as_mapping
 
@@ -81,7 +81,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     lines = [each for each in lines if each[0] not in again]
     parents = {n: again.get(up or "", up) for n, up in parents.items() if n not in again}
     attempts = _attempts(lines, parents)
-    title = next((t for kind in _TITLES if (t := name_of(titles.get(kind)))), None)
+    title = name_at(titles, *_TITLES)
     session_id = id_of(session, "claude-code", export.stem)
     about = Conversation(session_id, title, (), format="claude-code", branching=True)
     base, last = about.id.replace("~", "-"), dict[str, str | None]()

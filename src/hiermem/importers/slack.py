@@ -12,7 +12,7 @@ from hiermem.importers.beside import files_of, words_of
 from hiermem.importers.dates import seconds
 from hiermem.importers.draft import Draft, Options, id_of, role_of
 from hiermem.importers.files import Export, File, Head, objects_of
-from hiermem.importers.values import kind_name, name_of, objects, text_at
+from hiermem.importers.values import kind_name, name_at, name_of, objects, text_at
 from hiermem.types import Message
 from hiermem.types.message import Conversation
 
@@ -21,6 +21,10 @@ _LISTS = ("channels.json", "groups.json", "dms.json", "mpims.json")
 #: Kinds of messages that people or bots wrote; all others are the program's.
 _SPOKEN = (None, "bot_message", "me_message", "thread_broadcast", "file_share", "file_comment",
            "reply_broadcast", "slackbot_response")  # fmt: skip
+#: Where a user's name stands, and where that of a message's speaker does, the best first.
+_PERSON = ("profile.display_name", "profile.real_name", "real_name", "name")
+_SPEAKER = ("user_profile.display_name", "user_profile.real_name", "username", "bot_profile.name",
+            "user", "bot_id")  # fmt: skip
 #: The parts of a line that name something, with the field that does, and how it is written.
 _MENTIONS = {"user": ("user_id", "@{}"), "usergroup": ("usergroup_id", "@{}"),
              "channel": ("channel_id", "#{}"), "emoji": ("name", ":{}:"),
@@ -47,7 +51,7 @@ def roots(export: Export) -> set[tuple[str, ...]]:
 def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield the conversation of each channel; each thread of replies is a thread."""
     people = {
-        user["id"]: _person(user) or user["id"]
+        user["id"]: name_at(user, *_PERSON) or user["id"]
         for user in _listed(export, "users.json")
         if isinstance(user.get("id"), str)
     }
@@ -80,11 +84,6 @@ def _listed(export: Export, *names: str) -> Iterator[dict[str, Any]]:
     return (value for _, value in objects_of(*listed, part=lambda each: "id" in each))
 
 
-def _person(user: Mapping[str, Any]) -> str | None:
-    paths = ("profile.display_name", "profile.real_name", "real_name", "name")
-    return next((name for path in paths if (name := name_of(text_at(user, path)))), None)
-
-
 def _title(
     channel: Mapping[str, Any], folder: str, stem: str, people: Mapping[str, str]
 ) -> str | None:
@@ -108,20 +107,12 @@ def _add(
     if not text.strip():
         draft.note("messages without text left out")
         return
-    name = _speaker(message, people)
+    name = people.get(str(message.get("user"))) or name_at(message, *_SPEAKER) or "?"
     stamp, thread = message.get("ts"), message.get("thread_ts")
     made = Message(role_of(name, options), text, name=name, created_at=draft.time(stamp, options))
     if isinstance(thread, str) and thread and thread != stamp:
         made = replace(made, thread=id_of(thread, "main"))
     draft.add(made, key=stamp)
-
-
-def _speaker(message: Mapping[str, Any], people: Mapping[str, str]) -> str:
-    person = people.get(str(message.get("user")))
-    paths = ("user_profile.display_name", "user_profile.real_name", "username", "bot_profile.name",
-             "user", "bot_id")  # fmt: skip
-    names = (name_of(text_at(message, path)) for path in paths)
-    return person or next((name for name in names if name), "?")
 
 
 def _text(message: Mapping[str, Any], people: Mapping[str, str]) -> str:

@@ -59,3 +59,8 @@ def name_of(value: object) -> str | None:
         return None
     text = value.replace("\0", "").encode("utf-8", "replace").decode("utf-8").strip()
     return text[:MAX_NAME]
+
+
+def name_at(value: object, *paths: str) -> str | None:
+    """Return the name that the first of the paths leads to that leads to one."""
+    return next((name for path in paths if (name := name_of(found_at(value, path)))), None)
