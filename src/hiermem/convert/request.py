@@ -345,9 +345,8 @@ def _name_of(message: Message) -> str:
 
 def _role(message: Message, *shapes: str) -> str:
     """Return a message's role; "developer" for a system message that was read as one."""
-    kept = next(
-        filter(None, (kept_of(message.metadata, shape).get("role") for shape in shapes)), ""
-    )
+    roles = (kept_of(message.metadata, shape).get("role") for shape in shapes)
+    kept = next(filter(None, roles), "")
     return "developer" if kept == "developer" and message.role == "system" else message.role
 
 
@@ -366,15 +365,11 @@ def to_chat(entries: Iterable[Entry], system: str | None = None) -> list[dict[st
         if seam and not front:
             written.append({"role": "user", "content": seam})
         content = _chat_content(message, front)
-        calls = [
-            {
-                "id": call.id,
-                "type": call.type,
-                call.type: {"name": call.name, field: call.arguments},
-            }
-            for call in message.tool_calls
-            for field in ("input" if call.type == "custom" else "arguments",)
-        ]
+        calls: list[dict[str, Any]] = []
+        for call in message.tool_calls:
+            field = "input" if call.type == "custom" else "arguments"
+            what = {"name": call.name, field: call.arguments}
+            calls.append({"id": call.id, "type": call.type, call.type: what})
         if not content and not calls and message.role != "tool":
             continue
         role = _role(message, "openai")
