@@ -19,17 +19,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 from hiermem.data import word_lists
 from hiermem.importers.dates import moment
 from hiermem.importers.draft import Draft, Options, id_of, role_of, zone_note
 from hiermem.importers.files import Export, Head, head_of, lines_of
 from hiermem.importers.values import name_of
-from hiermem.types import Message, ToolCall
+from hiermem.types import Message, Role, ToolCall
 from hiermem.types.message import Conversation
-
-Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
 
 #: The second range are accents that stand behind their letters.
 _NAME = r"[^\W\d_][\w.'\u2019\u0300-\u036f-]*(?: [\w.'\u2019\u0300-\u036f-]+){0,3}"
@@ -115,7 +113,7 @@ class _Turns:
             if (match := pattern.match(line)) is None:
                 continue
             name = match["name"].casefold()
-            self.form, self.roles = form, {**_ROLES, **_ASKED} if name in _ASKED else _ROLES
+            self.form, self.roles = form, _ROLES | _ASKED if name in _ASKED else _ROLES
             self.by_role = name in self.roles
             if self._speaks(match):
                 # The first speaker shows whether names begin with small letters.
