@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sampling import drawn
 
 from hiermem import BudgetTooSmallError, Memory, Message, ToolCall
-from hiermem.convert import from_anthropic, from_openai, from_responses
+from hiermem.convert import from_anthropic, from_openai, from_responses, request
 from hiermem.convert.request import ANTHROPIC, CHAT, RESPONSES
 from hiermem.types import FilePart, ImagePart, JsonPart, TextPart
 
@@ -403,3 +403,13 @@ def test_parts_of_one_provider_are_native_with_it_alone(part, shown):
     rendered = (context.to_openai(), context.to_responses(), context.to_anthropic())
     assert tuple(json.dumps(part) in json.dumps(each) for each in rendered) == shown
     assert ("Hm." in json.dumps(rendered[0])) is False
+
+
+def test_what_a_developer_set_is_sent_as_the_developers():
+    """Broken, it is sent with a role that some models take for less."""
+    said = {"type": "message", "role": "developer", "content": "Be kind."}
+    ((chat,), (item,)) = from_openai([said]), from_responses([said])
+    sent = [to([("", message)])[0]["role"] for to, message in (
+        (request.to_chat, chat), (request.to_items, chat), (request.to_items, item),
+    )]  # fmt: skip
+    assert sent == ["developer"] * 3

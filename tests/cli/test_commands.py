@@ -16,13 +16,8 @@ from hiermem.cli import main
 @pytest.fixture
 def talk(tmp_path):
     """A file of 60 messages, with a terminal escape and a reversed text in one of them."""
-    lines = [
-        {
-            "role": "user" if n % 2 == 0 else "assistant",
-            "content": f"Message {n} costs {n * 17} EUR.",
-        }
-        for n in range(60)
-    ]
+    lines = [{"role": role, "content": f"Message {n} costs {n * 17} EUR."}
+             for n, role in enumerate(["user", "assistant"] * 30)]  # fmt: skip
     lines[58]["content"] = "red \x1b[31malert\u202e reversed, 997 EUR"
     path = tmp_path / "talk.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
@@ -36,15 +31,6 @@ def db(tmp_path, talk):
     run("import", talk, "--session", "talk", "--db", path)
     run("update", "--db", path)
     return path
-
-
-def test_an_import_twice_appends_once_and_a_longer_file_appends_the_rest(tmp_path, talk):
-    path = tmp_path / "memory.db"
-    assert "new 60, sessions " in run("import", talk, "--db", path).stdout
-    assert "imported  held 60\n" in run("import", talk, "--db", path).stdout
-    with talk.open("a", encoding="utf-8") as file:
-        file.write('\n{"role": "user", "content": "one more"}')
-    assert "new 1, held 60, sessions " in run("import", talk, "--db", path).stdout
 
 
 def test_a_changed_line_is_a_new_message_and_said_to_be(tmp_path, talk):
@@ -64,25 +50,8 @@ def test_a_transcript_goes_in_under_its_own_session_and_title(tmp_path):
     run("import", talk, "--db", path, "-s", "m1", "--title", "Plans", "--assistant", "Marvin")
     assert run("sessions", "--db", path).stdout.splitlines()[1].split()[:2] == ["Plans", "3"]
     with Memory.open(path) as memory:
-        assert [each.role for each in memory.session("m1").messages()] == [
-            "user",
-            "assistant",
-            "user",
-        ]
-
-
-def test_an_empty_file_is_said_to_be_empty(tmp_path):
-    (tmp_path / "empty.jsonl").write_text("\n", encoding="utf-8")
-    result = run("import", tmp_path / "empty.jsonl", "--db", tmp_path / "memory.db", code=1)
-    assert "holds no messages" in result.stderr
-
-
-def test_an_update_up_to_level_1_leaves_the_rest_to_the_next(tmp_path, talk):
-    path = tmp_path / "memory.db"
-    run("import", talk, "--db", path)
-    assert "made 6" in run("update", "--db", path, "--level", 1).stdout
-    assert "1 summary to be made: hiermem update" in run("show", "--db", path).stdout
-    assert "made 1" in run("update", "--db", path).stdout
+        roles = [each.role for each in memory.session("m1").messages()]
+    assert roles == ["user", "assistant", "user"]
 
 
 def test_a_long_session_is_listed_from_its_top_down(tmp_path):
@@ -97,14 +66,15 @@ def test_a_long_session_is_listed_from_its_top_down(tmp_path):
 
 
 def test_a_dry_run_says_what_the_update_then_does(tmp_path, talk):
+    """Broken, a plan names other work than is done, up to a level or in all."""
     path = tmp_path / "memory.db"
     run("import", talk, "--db", path)
-    assert "L1 6, L2 1" in run("update", "--db", path, "--dry-run").stdout
     plan = run("update", "--db", path, "--dry-run").stdout
-    assert "calls 1, calls max 1, " in plan, (
-        "a model that is asked once is said to be asked more often"
-    )
-    assert "made 7" in run("update", "--db", path).stdout
+    assert "L1 6, L2 1" in plan
+    assert "calls 1, calls max 1, " in plan, "a model that is asked once is asked once"
+    assert "made 6" in run("update", "--db", path, "--level", 1).stdout
+    assert "1 summary to be made: hiermem update" in run("show", "--db", path).stdout
+    assert "made 1" in run("update", "--db", path).stdout
     assert "nothing to make" in run("update", "--db", path).stdout
     assert "nothing to make" in run("update", "--db", path, "--dry-run").stdout
 
@@ -112,15 +82,11 @@ def test_a_dry_run_says_what_the_update_then_does(tmp_path, talk):
 def test_the_context_is_that_of_the_library(db):
     with Memory.open(db) as memory:
         wanted = memory.session("talk").context(3_000)
-    assert json.loads(
-        run("context", "--db", db, "--max-tokens", 3_000, "--format", "openai").stdout
-    ) == (wanted.to_openai())
-    shaped = json.loads(
-        run("context", "--db", db, "--max-tokens", 3_000, "--format", "anthropic").stdout
-    )
-    assert shaped == wanted.to_anthropic()
-    explained = run("context", "--db", db, "--max-tokens", 3_000, "--explain").stdout
-    assert "60 messages" in explained
+    asked = ("context", "--db", db, "--max-tokens", 3_000)
+    for form in ("openai", "anthropic"):
+        told = json.loads(run(*asked, "--format", form).stdout)
+        assert told == getattr(wanted, f"to_{form}")()
+    assert "60 messages" in run(*asked, "--explain").stdout
 
 
 @pytest.mark.parametrize("form", ["text", "openai", "anthropic"])
@@ -172,13 +138,6 @@ def test_a_fault_is_one_line_on_standard_error_and_exit_code_1(
     assert not (db.parent / "missing.db").exists(), "reading must not create a file"
 
 
-def test_wrong_usage_is_exit_code_2_and_names_what_was_wrong():
-    for wrong in (("context", "--format", "yaml"), ("fly",)):
-        told = run(*wrong, code=2)
-        assert wrong[-1] in told.stderr
-        assert told.stdout == ""
-
-
 def test_without_the_extra_the_command_names_it(monkeypatch, capsys):
     original = builtins.__import__
 
@@ -196,27 +155,14 @@ def test_without_the_extra_the_command_names_it(monkeypatch, capsys):
     assert "hiermem-memory[cli]" in capsys.readouterr().err
 
 
-@pytest.fixture(scope="module")
-def demo():
-    """Return what the demo prints."""
-    return run("demo").stdout
-
-
-def test_the_demo_says_what_it_covers_and_what_it_saved(demo):
-    printed = demo
-    assert "351 messages" in printed
-    assert "cover 100% of 348 messages" in printed
-    assert "by quarter, oldest first" in " ".join(printed.split())
-    assert "a line or more of" in " ".join(printed.split())
-    assert "3 messages later" in printed
-    assert "Saved against sending everything:" in printed
-    assert "sliding window" in printed
-    assert "\x1b" not in printed
-
-
-def test_the_demo_searches_the_whole_conversation(demo):
+def test_the_demo_says_what_it_covers_and_searches_the_whole_conversation():
     """The decision stands in the middle; the hits are marked in their words."""
-    printed = demo
+    printed = run("demo").stdout
+    for said in ("351 messages", "cover 100% of 348 messages", "by quarter, oldest first",
+                 "a line or more of", "3 messages later", "Saved against sending everything:",
+                 "sliding window"):  # fmt: skip
+        assert said in " ".join(printed.split())
+    assert "\x1b" not in printed
     searched = printed[printed.index("4. Searched") : printed.index("5. 3 messages later")]
     assert "Decision 8: *SQLite* *instead* of *PostgreSQL*" in searched
     assert int(re.search(r"recall returns (\d+)\s+of\s+15", searched).group(1)) >= 12

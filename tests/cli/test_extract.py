@@ -60,27 +60,11 @@ def test_json_is_the_whole_result_and_a_second_run_makes_no_call(db):
 
 
 def test_a_long_session_is_chunked_with_a_limit(db):
-    found = json.loads(
-        run(
-            "extract",
-            "--db",
-            db,
-            "--safe-processing-tokens",
-            3400,
-            "--output-tokens",
-            512,
-            "--json",
-        ).stdout
-    )
+    limits = ("--safe-processing-tokens", 3400, "--output-tokens", 512)
+    found = json.loads(run("extract", "--db", db, *limits, "--json").stdout)
     assert found["chunked"]
-    assert [c["id"] for c in found["chunks"]] == [
-        f"talk:chunk:{n}" for n in range(len(found["chunks"]))
-    ]
-
-
-def test_a_graph_is_written_for_other_tools(db):
-    drawn = run("extract", "--db", db, "--graph", "mermaid").stdout
-    assert drawn.startswith("flowchart LR\n")
+    ids = [chunk["id"] for chunk in found["chunks"]]
+    assert ids == [f"talk:chunk:{n}" for n in range(len(ids))]
 
 
 def test_what_ended_it_goes_to_standard_error_and_a_stop_is_code_3(db):
@@ -114,8 +98,10 @@ def test_many_failures_do_not_flood_the_terminal(db, monkeypatch):
     assert "and 480 more" in result.stdout
 
 
-def test_a_graph_as_json_is_refused(db):
+def test_a_graph_is_written_for_other_tools_and_not_as_json(db):
     """It would be written in the one notation or the other, and silently so."""
+    drawn = run("extract", "--db", db, "--graph", "mermaid").stdout
+    assert drawn.startswith("flowchart LR\n")
     refused = run("extract", "--db", db, "--graph", "mermaid", "--json", code=2)
     assert refused.stdout == ""
     assert "--json" in refused.stderr

@@ -24,15 +24,6 @@ def test_a_dry_run_says_what_a_file_holds_and_makes_no_memory(tmp_path):
     assert not db.exists()
 
 
-def test_a_dry_run_says_where_there_are_no_times(tmp_path):
-    told = run("import", chat_files.transcript(tmp_path), "--dry-run").stdout
-    assert re.search(r"conversations +1 *\nmessages +6\n", told)
-    assert re.search(r"undated +1\n", told)
-    assert "since" not in told
-    assert "Ada 2" in told
-    assert "Carl 1" in told
-
-
 def test_an_import_says_what_was_new_and_what_comes_next(tmp_path):
     db = tmp_path / "m.db"
     first = run("import", chat_files.chatgpt(tmp_path), "--db", db, code=3)
@@ -79,11 +70,6 @@ def test_options_reach_the_reader(tmp_path):
         _, bot = memory.session(memory.sessions()[0].id).messages()
         assert bot.message.role == "assistant"
         assert bot.message.created_at.utcoffset() == timedelta(hours=1)
-
-
-def test_an_unknown_format_is_wrong_usage(tmp_path):
-    result = run("import", chat_files.irc(tmp_path), "--format", "word", code=2)
-    assert "whatsapp" in " ".join(result.stderr.split())
 
 
 def test_one_session_takes_one_conversation_or_no_memory_is_made(tmp_path):

@@ -8,6 +8,7 @@ import zipfile
 
 import pytest
 import typer
+from chat_files import node
 from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,27 +25,16 @@ THEIRS = ("Input should", "Value error", "pydantic", "unable to parse", "validat
 def _chats(count):
     """Yield conversations as ChatGPT exports them, each third one with a second branch."""
     for number in range(count):
-        mapping = {"root": {"id": "root", "parent": None, "children": ["q"], "message": None}}
-        said = (
-            ("q", "root", "user", f"What does pump {number} cost?"),
-            ("a", "q", "assistant", f"Pump {number} costs {number * 17} EUR."),
-            ("b", "q", "assistant", f"Pump {number}: nobody knows."),
-        )
-        for at, (name, parent, role, text) in enumerate(said[: 2 + (number % 3 == 0)]):
-            message = {
-                "id": f"{number}-{name}",
-                "author": {"role": role},
-                "content": {"content_type": "text", "parts": [text]},
-                "create_time": 1_700_000_000 + number * 86_400 + at,
-            }
-            mapping[name] = {"id": name, "parent": parent, "children": [], "message": message}
-            mapping[parent]["children"].append(name)
-        yield {
-            "id": f"{number * 7919 % 65_536:08x}-58ee-8571-f499-8d7c4093f6de",
-            "title": f"Pump {number}",
-            "mapping": mapping,
-            "current_node": "a",
-        }
+        at = 1_700_000_000 + number * 86_400
+        nodes = [
+            node("root", None),
+            node("q", "root", "user", f"What does pump {number} cost?", at),
+            node("a", "q", "assistant", f"Pump {number} costs {number * 17} EUR.", at + 1),
+            node("b", "q", "assistant", f"Pump {number}: nobody knows.", at + 2),
+        ][: 3 + (number % 3 == 0)]
+        chat_id = f"{number * 7919 % 65_536:08x}-58ee-8571-f499-8d7c4093f6de"
+        yield {"id": chat_id, "title": f"Pump {number}", "current_node": "a",
+               "mapping": {each["id"]: each for each in nodes}}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -188,21 +188,6 @@ def test_a_model_that_is_down_has_a_reason_everywhere(tmp_path, caplog):
         assert memory.session("b").status().last_error is None, "a later run made all of it"
 
 
-@pytest.mark.thorough
-def test_the_command_says_why_a_model_is_down(tmp_path):
-    path = tmp_path / "chat.db"
-    with Memory.open(path) as memory:
-        said = (f"Pump {n} was set to {n * 7} rpm by Ada. " * 9 for n in range(90))
-        memory.session("a").append(map(Message.user, said))
-    done = run(
-        "update", "a", "--db", path, "--model", "openai:tiny", "--model-url",
-        "http://127.0.0.1:1/v1", "--retries", 0, HIERMEM_MODEL_KEY="k",
-    )  # fmt: skip
-    why = "connection refused; check that the server runs at this address (http://127.0.0.1:1)"
-    assert f"stopped model_down, last error {why}, retry after" in done.stdout
-    assert done.exit_code == 3
-
-
 @pytest.mark.parametrize(
     ("report", "code"),
     [

@@ -70,9 +70,8 @@ def test_search_prints_what_probably_answers(db):
 
 
 def test_search_filters_and_gives_json(db):
-    found = json.loads(
-        run("search", "lighthouse", "--db", db, "--role", "assistant", "--json").stdout
-    )["hits"]
+    told = run("search", "lighthouse", "--db", db, "--role", "assistant", "--json").stdout
+    found = json.loads(told)["hits"]
     assert [each["id"] for each in found] == ["m119"]
     [(begin, end)] = found[0]["matched"]
     assert found[0]["text"][begin:end] == "lighthouses"
@@ -145,19 +144,13 @@ def test_context_with_a_question_has_what_answers_it(db):
     plain = run("context", "--db", db, "--max-tokens", 3_000, "--query", "lighthouse keeper")
     assert "The lighthouse keeper is called Ottilie Brandt." in plain.stdout, "piped: as it is"
     assert "[[hiermem recall " in plain.stdout
-    told = run(
-        "context", "--db", db, "--max-tokens", 3_000, "-q", "lighthouse keeper", "--explain"
-    ).stdout
+    asked = ("context", "--db", db, "--max-tokens", 3_000, "-q", "lighthouse keeper")
+    told = run(*asked, "--explain").stdout
     assert "recalled: of messages" in told
     assert "The *lighthouse* *keeper* is called Ottilie Brandt." in told
-    openai = run(
-        "context", "--db", db, "--max-tokens", 3_000, "-q", "lighthouse", "--format", "openai"
-    ).stdout
-    assert any("Ottilie" in message["content"] for message in json.loads(openai))
-    none = run(
-        "context", "--db", db, "--max-tokens", 3_000, "-q", "lighthouse", "--recall-tokens", 0
-    ).stdout
-    assert "[[hiermem recall " not in none
+    openai = json.loads(run(*asked, "--format", "openai").stdout)
+    assert any("Ottilie" in message["content"] for message in openai)
+    assert "[[hiermem recall " not in run(*asked, "--recall-tokens", 0).stdout
 
 
 def test_context_for_a_kind_of_agent(db):

@@ -8,13 +8,10 @@ from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
-from typer.testing import CliRunner
 
 from hiermem import ImagePart, Memory, Message, NotFoundError, TextPart, ToolCall
-from hiermem.cli.app import app
 from hiermem.cli.output import clean
 
-runner = CliRunner()
 SAID = datetime(2025, 3, 1, 9, 30, tzinfo=timezone(timedelta(hours=2)))
 
 
@@ -122,14 +119,11 @@ def _said(path, session):
 )
 def test_every_text_comes_back(tmp_path_factory, texts):
     place = tmp_path_factory.mktemp("export")
+    roles = [("user", "assistant")[number % 2] for number in range(len(texts))]
     with Memory.open(place / "a.db") as memory:
         memory.session("s").append(
-            [
-                (Message.assistant if number % 2 else Message.user)(
-                    text, created_at=datetime(2025, 1, 1, tzinfo=UTC)
-                )
-                for number, text in enumerate(texts)
-            ]
+            Message(role, text, created_at=datetime(2025, 1, 1, tzinfo=UTC))
+            for role, text in zip(roles, texts, strict=True)
         )
     run("export", place / "s.jsonl", "--db", place / "a.db", "-s", "s")
     run("import", place / "s.jsonl", "--db", place / "b.db", "--session", "s")
@@ -157,14 +151,11 @@ def test_an_export_replaces_no_file_and_leaves_no_half(db, tmp_path, monkeypatch
     assert "exists" in run("export", target, "--db", db, "--session", "talk", code=2).stderr
     assert target.read_text() == "mine"
     missing = tmp_path / "nowhere" / "talk.jsonl"
-    assert str(missing) in run(
-        "export", missing, "--db", db, "--session", "talk", code=2
-    ).stderr.replace("\n", "")
+    refused = run("export", missing, "--db", db, "--session", "talk", code=2).stderr
+    assert str(missing) in refused.replace("\n", "")
     monkeypatch.setattr("hiermem.cli.sessions._line", lambda *_: 1 / 0)
     before = sorted(tmp_path.iterdir())
-    assert runner.invoke(
-        app, ["export", str(tmp_path / "new.jsonl"), "--db", str(db), "-s", "talk"]
-    ).exception
+    assert run("export", tmp_path / "new.jsonl", "--db", db, "-s", "talk", code=None).exception
     assert sorted(tmp_path.iterdir()) == before
 
 

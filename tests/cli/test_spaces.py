@@ -16,11 +16,12 @@ LATER = [("user", "I moved, and now I live in Bristol."), ("assistant", "Good to
 
 
 def chat(folder, name, lines, month):
-    """Write a conversation to a file."""
+    """Write a conversation to a file; who is neither user nor assistant is a person with a name."""
     path = folder / f"{name}.jsonl"
     rows = [
-        {"role": role, "content": text, "created_at": f"2026-{month:02}-0{n + 1}T10:00:00Z"}
-        for n, (role, text) in enumerate(lines)
+        {"role": who, "content": text, "created_at": f"2026-{month:02}-0{n + 1}T10:00:00Z"}
+        | ({} if who in ("user", "assistant") else {"role": "user", "name": who})
+        for n, (who, text) in enumerate(lines)
     ]
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return path
@@ -129,10 +130,8 @@ def test_an_import_names_its_space_or_none(tmp_path):
 
 def test_the_person_of_a_new_space_speaks_under_a_name(tmp_path):
     """Broken, an import in which people have names has no wish of anybody's."""
-    db, path = tmp_path / "m.db", tmp_path / "group.jsonl"
     lines = [("Ada", "Always answer in metric."), ("Bob", "Never answer in metric.")]
-    rows = [{"role": "user", "name": name, "content": text} for name, text in lines]
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    db, path = tmp_path / "m.db", chat(tmp_path, "group", lines, 3)
     run("import", path, "--db", db, "--person", "Ada")
     told = run("about", "--db", db).stdout
     assert "Always answer in metric." in told
@@ -151,13 +150,8 @@ def test_an_export_names_its_space_and_one_of_a_space_has_its_members(tmp_path):
     db, folder = tmp_path / "m.db", tmp_path / "out"
     for name, lines, month in (("march", TALK, 3), ("july", LATER, 7)):
         run("import", chat(tmp_path, name, lines, month), "--db", db)
-    run(
-        "import",
-        chat(tmp_path, "other", [("user", "My PIN is 4711.")], 5),
-        "--db",
-        db,
-        "--no-space",
-    )
+    other = chat(tmp_path, "other", [("user", "My PIN is 4711.")], 5)
+    run("import", other, "--db", db, "--no-space")
     run("bank", "note", "I like green tea.", "--db", db)
     run("export", "--space", "me", folder, "--db", db)
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -189,17 +183,6 @@ GROUP = [
 ]
 
 
-def group(folder):
-    """Write a conversation of two people to a file."""
-    path = folder / "group.jsonl"
-    rows = [
-        {"role": "user", "name": name, "content": text, "created_at": f"2026-03-0{n + 1}T10:00:00Z"}
-        for n, (name, text) in enumerate(GROUP)
-    ]
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    return path
-
-
 def test_every_erasure_names_the_folder_a_space_was_exported_to(tmp_path):
     """Broken, somebody believes a matter erased whose words stand in a folder of his own."""
     db, folder = tmp_path / "m.db", tmp_path / "out"
@@ -226,7 +209,7 @@ def test_a_backup_is_named_by_what_a_space_forgets(tmp_path):
 def test_a_line_is_as_old_as_the_message_it_comes_from(tmp_path):
     """Broken, one note about somebody makes all that he ever said look like today's news."""
     db = tmp_path / "m.db"
-    run("import", group(tmp_path), "--db", db, "--person", "Anna")
+    run("import", chat(tmp_path, "group", GROUP, 3), "--db", db, "--person", "Anna")
     run("bank", "note", "Tom's boat is moored at pier 7", "--db", db)
     run("bank", "consolidate", "--db", db)
     lines = json.loads(run("about", "--db", db, "--json").stdout)["known"]
@@ -238,7 +221,7 @@ def test_a_line_is_as_old_as_the_message_it_comes_from(tmp_path):
 def test_what_others_said_is_forgotten_only_with_their_messages(tmp_path):
     """Broken, the bank loses what the message still says, and the same is erased and left."""
     db = tmp_path / "m.db"
-    run("import", group(tmp_path), "--db", db, "--person", "Anna")
+    run("import", chat(tmp_path, "group", GROUP, 3), "--db", db, "--person", "Anna")
     run("bank", "consolidate", "--db", db)
     run("bank", "note", "The boat is at pier 7.", "--db", db)
     run("bank", "consolidate", "--db", db)

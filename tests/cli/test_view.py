@@ -1,12 +1,12 @@
 """The command that writes a memory as a page."""
 
 import json
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
+from commands import run
 
 from hiermem import Memory, Message
-from hiermem.cli.app import app
 
 
 @pytest.fixture
@@ -16,12 +16,7 @@ def view(tmp_path, monkeypatch):
         memory.session("trip", title="A trip").append(Message.user("We go to Lisbon."))
         memory.session("house").append(Message.user("The boiler is loud."))
 
-    def run(*args, code=0):
-        found = CliRunner().invoke(app, ["view", *args])
-        assert found.exit_code == code, found.output
-        return found
-
-    return run
+    return partial(run, "view")
 
 
 def test_all_sessions_or_one_are_written(view, tmp_path):
@@ -43,10 +38,8 @@ def test_a_page_is_replaced_and_another_file_is_not(view, tmp_path):
     assert "A trip" not in (tmp_path / "memory.html").read_text(encoding="utf-8")
     view("-o", str(tmp_path / "none" / "a.html"), code=2)
     view("-o", str(tmp_path), code=2)
-    page, mark = (
-        (tmp_path / "memory.html").read_text(encoding="utf-8"),
-        '<meta name="generator" content="hiermem view">',
-    )
+    page = (tmp_path / "memory.html").read_text(encoding="utf-8")
+    mark = '<meta name="generator" content="hiermem view">'
     for letter in (
         "<p>Dear",
         "",

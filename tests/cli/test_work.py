@@ -35,11 +35,8 @@ def db(tmp_path):
 
 def left(path):
     with Memory.open(path) as memory:
-        return [
-            tenant
-            for tenant in memory.tenants()
-            if any(memory.for_tenant(tenant).session("s").status().unfinished.values())
-        ]
+        states = {name: memory.for_tenant(name).session("s").status() for name in memory.tenants()}
+    return [name for name, state in states.items() if any(state.unfinished.values())]
 
 
 @pytest.mark.thorough

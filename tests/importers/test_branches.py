@@ -11,7 +11,7 @@ from sampling import drawn
 
 from hiermem import HierarchyConfig, Memory, Message
 from hiermem.importers import Conversation, read_chats
-from hiermem.importers.tree import paths_of
+from hiermem.importers.chats import paths_of
 from hiermem.log.alignment import branch_id, place
 
 NOON = chat_files.NOON

@@ -261,6 +261,15 @@ def test_a_date_in_words_is_read_in_the_language_of_the_export(at, tmp_path):
     assert chat.messages[0].created_at == utc(2022, 5, 3, 22, 11, 12)
 
 
+@pytest.mark.parametrize("offset", ["-24", "-9959", "+30:00"])
+def test_an_offset_that_no_zone_has_is_passed_over(offset, tmp_path):
+    """Broken, one odd date ends the import of a file with a traceback."""
+    said = {"text": "hi", "at": f"3 May 2022 22:11:12 UTC{offset}"}
+    path = chat_files.dump(tmp_path / "messages.json", [said])
+    (chat,) = read_chats(path, fields={"text": "text", "time": "at"})
+    assert chat.messages[0].created_at == utc(2022, 5, 3, 22, 11, 12)
+
+
 WORDS = st.lists(st.sampled_from(["ok", "café", "Größe", "señor ¿qué?", "it’s “so” – €5", "привет",
                                   "今日は", "❤️🎉"]), min_size=2, max_size=6)  # fmt: skip
 

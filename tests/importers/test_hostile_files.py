@@ -314,10 +314,6 @@ def test_wrong_arguments_are_refused_at_once(tmp_path):
 def sampled(form):
     """Return a file of a format with eight messages, and the bytes in which each of them stands."""
     words = [f"word{n}" for n in range(8)]
-
-    def turns(make):
-        return [make(n, word) for n, word in enumerate(words)]
-
     role = [variants.U, variants.A]
     person = ["Ann", "Ben"]
     wholes = {
@@ -353,17 +349,13 @@ def sampled(form):
         "irc": lambda n, w: f"[10:0{n}] <{person[n % 2]}> {w}",
         "text": lambda n, w: f"{person[n % 2]}: {w}",
     }
-    made = turns(makers[form])
-    if form in ("whatsapp", "irc", "text"):
-        return "\n".join(made).encode() + b"\n", dict(
-            zip(words, map(str.encode, made), strict=True)
-        )
-    whole = wholes[form](made)
-    if isinstance(whole, variants.Lines):
-        raw = "".join(json.dumps(each) + "\n" for each in whole).encode()
-    else:
+    made = [makers[form](n, word) for n, word in enumerate(words)]
+    units = [(each if isinstance(each, str) else json.dumps(each)).encode() for each in made]
+    whole = wholes[form](made) if form in wholes else None
+    raw = b"".join(unit + b"\n" for unit in units)
+    if whole is not None and not isinstance(whole, variants.Lines):
         raw = json.dumps(whole).encode()
-    return raw, {word: json.dumps(each).encode() for word, each in zip(words, made, strict=True)}
+    return raw, dict(zip(words, units, strict=True))
 
 
 @st.composite
@@ -393,10 +385,7 @@ def damage(draw, raw, units):
 
 def whole_words(form, raw, units):
     """Return the words of messages that stand undamaged in a file: in a line, or as an object."""
-    if form in ("whatsapp", "irc", "text"):
-        lines = set(raw.split(b"\n"))
-        return {word for word, unit in units.items() if unit in lines}
-    if form in ("claude-code", "codex", "sillytavern"):
+    if form in ("whatsapp", "irc", "text", "claude-code", "codex", "sillytavern"):
         lines = set(raw.split(b"\n"))
         return {word for word, unit in units.items() if unit in lines}
     text = raw.decode("utf-8", "replace").lstrip("[")

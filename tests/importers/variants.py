@@ -225,9 +225,6 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
         ("a block not known", "c.json", {"uuid": "c", "chat_messages": [
             said("1", "human", "Hi"), said("2", A, "", content=[
                 {"type": "hologram"}, {"type": "text", "text": "Yes"}])]}),
-        ("a message is damaged", "c.json", broken({"uuid": "c", "chat_messages": [
-            said("1", "human", "Hi"), said("2", A, "gone"), said("3", "human", "And?"),
-            said("4", A, "Here")]}, '"gone"', '"gone')),
     ],
     "claude-code": [
         ("plain", "s.jsonl", Lines([cc("1", None, U, "Fix it"), cc("2", "1", A, "Done")])),
@@ -299,8 +296,6 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
         ("the earlier form", "r.jsonl", Lines([
             {"id": "o", "timestamp": "2025-05-01T00:00:00Z", "instructions": None},
             {"record_type": "state"}, item(U, "Hi")["payload"], item(A, "Yo")["payload"]])),
-        ("a line cut in the middle", "r.jsonl",
-         f"{json.dumps(item(U, 'Hi'))}\n{json.dumps(item(U, 'x'))[:50]}\n{json.dumps(item(A, 'Yo'))}\n"),
         ("a payload that is none", "r.jsonl",
          Lines([item(U, "Hi"), {**cx({}), "payload": 5}, item(A, "Yo")])),
         ("reasoning and a compaction", "r.jsonl", Lines([
@@ -330,7 +325,6 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
         ("a text for a message", "d.json", [slack("U1", "a"), "text", slack("U2", "b", 2)]),
         ("a guest", "d.json", [slack("U9", "hi", user_profile={"real_name": "Guest"}),
                                slack("U2", "ok", 2)]),
-        ("cut off", "d.json", json.dumps([slack("U1", "a"), slack("U2", "b", 2), slack("U1", "c", 3)])[:-20]),
     ],
     "messages": [
         ("speech and a refusal without content", "m.json", [
@@ -464,11 +458,8 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
         ("a deleted account", "t.json", tg_chat(tg(1, None, "hi", from_id=None), tg(2, "Ben", "yo"))),
         ("no seconds since 1970", "t.json", tg_chat(
             {k: v for k, v in tg(1, "Ann", "hi").items() if k != "date_unixtime"}, tg(2, "Ben", "yo"))),
-        ("null for a message", "t.json", tg_chat(None, tg(1, "Ann", "hi"), tg(2, "Ben", "yo"))),
         ("a kind not known", "t.json", tg_chat({**tg(1, "Ann", "?"), "type": "hologram"},
                                                tg(2, "Ben", "yo"), tg(3, "Ann", "hi"))),
-        ("a message is damaged", "t.json", broken(
-            tg_chat(tg(1, "Ann", "gone"), tg(2, "Ben", "yo"), tg(3, "Ann", "hi")), '"gone"', '"gone')),
         ("cut off", "t.json", json.dumps(tg_chat(tg(1, "Ann", "hi"), tg(2, "Ben", "yo"), tg(3, "Ann", "x")))[:-30]),
     ],
     "discord": [
@@ -493,9 +484,6 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
             dc(2, "Bot", "", embeds=[{"author": {"name": "CI"}, "fields": [{"name": "Branch", "value": "main"}]}]),
             dc(3, "Ann", "", attachments=[{"fileName": "p.png", "description": "A red barn"}]))),
         ("nothing in a message", "d.json", dc_chat(dc(1, "Ann", ""), dc(2, "Ben", "yo"), dc(3, "Ann", "hi"))),
-        ("a number for a message", "d.json", dc_chat(5, dc(1, "Ann", "hi"), dc(2, "Ben", "yo"))),
-        ("a message is damaged", "d.json", broken(
-            dc_chat(dc(1, "Ann", "gone"), dc(2, "Ben", "yo"), dc(3, "Ann", "hi")), '"gone"', '"gone')),
         ("no author", "d.json", dc_chat(dc(1, "Ann", "hi", author=None), dc(2, "Ben", "yo"))),
     ],
     "gemini": [
@@ -509,9 +497,6 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
                                                 gm("2", "gemini", "Yo", thoughts=[{"subject": "x"}]))),
         ("a type not known", "g.json", gm_chat(gm("0", "hologram", "?"), gm("1", U, "Hi"),
                                                gm("2", "gemini", "Yo"))),
-        ("null for a message", "g.json", gm_chat(None, gm("1", U, "Hi"), gm("2", "gemini", "Yo"))),
-        ("a message is damaged", "g.json", broken(
-            gm_chat(gm("1", U, "gone"), gm("2", "gemini", "Yo"), gm("3", U, "And?")), '"gone"', '"gone')),
         ("Takeout, newest first", "MyActivity.json", [
             activity("Prompted second", "<p>two &amp; more</p>", 5), activity("Prompted first", "<p>one</p>")]),
         ("Takeout, another language", "MyActivity.json", [activity("Frage", "<p>Antwort<br>zwei</p>")]),
@@ -523,8 +508,6 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
             {**activity("Промпт: раз: два", "<p>b</p>", 5), "header": "Приложения Gemini"}]),
         ("Takeout, other activities", "MyActivity.json", [
             activity("Used Gemini Apps", None), activity("Prompted first", "<p>one</p>")]),
-        ("Takeout, one is damaged", "MyActivity.json", broken(
-            [activity("Prompted gone", "x"), activity("Prompted first", "<p>one</p>")], '"x"', '"x')),
     ],
     "copilot": [
         ("a chat", "c.json", vs(ask("1", {"text": "Hi"}, {"value": "Yo"}))),
@@ -537,8 +520,6 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
         ("no answer", "c.json", vs(ask("1", {"text": "Hi"}, {"value": "Yo"}), ask("2", {"text": "And?"}))),
         ("no id", "c.json", vs(ask(None, {"text": "Hi"}, {"value": "Yo"}))),  # type: ignore[arg-type]
         ("null for a request", "c.json", vs(None, ask("1", {"text": "Hi"}, {"value": "Yo"}))),
-        ("a request is damaged", "c.json", broken(
-            vs(ask("1", {"text": "gone"}), ask("2", {"text": "Hi"}, {"value": "Yo"})), '"gone"', '"gone')),
         ("cut off", "c.json", json.dumps(
             vs(ask("1", {"text": "Hi"}, {"value": "Yo"}), ask("2", {"text": "x"})))[:-20]),
         ("no time", "c.json", vs(ask("1", {"text": "Hi"}, {"value": "Yo"}, timestamp=None))),
@@ -558,8 +539,6 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
                                                 ow("3", "2", A, "Yo"))]),
         ("no messages, then good", "w.json", [{"id": "n", "chat": {"messages": None, "history": {}}},
                                               ow_chat(ow("1", None, U, "Hi"), ow("2", "1", A, "Yo"))]),
-        ("a message is damaged", "w.json", broken([ow_chat(
-            ow("1", None, U, "gone"), ow("2", "1", A, "Yo"), ow("3", "2", U, "And?"))], '"gone"', '"gone')),
         ("a circle", "w.json", [ow_chat(ow("1", "2", U, "Hi"), ow("2", "1", A, "Yo"))]),
         ("two chats", "w.json", [ow_chat(ow("1", None, U, "Hi"), ow("2", "1", A, "Yo")),
                                  {**ow_chat(ow("1", None, U, "Oh"), ow("2", "1", A, "Ah")), "id": "v"}]),
@@ -581,10 +560,6 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
         ("a file", "l.json", lc_chat(lc("1", "0", "Hi", files=[{"filename": "p.pdf"}]),
                                      lc("2", "1", "Yo", mine=False))),
         ("null for a message", "l.json", lc_chat(None, lc("1", "0", "Hi"), lc("2", "1", "Yo", mine=False))),
-        ("a message is damaged", "l.json", broken(lc_chat(
-            lc("1", "0", "gone"), lc("2", "1", "Yo", mine=False), lc("3", "2", "And?")), '"gone"', '"gone')),
-        ("cut off", "l.json", json.dumps(lc_chat(
-            lc("1", "0", "Hi"), lc("2", "1", "Yo", mine=False), lc("3", "2", "x")))[:-20]),
         ("no times", "l.json", lc_chat(lc("1", "0", "Hi", createdAt=None),
                                        lc("2", "1", "Yo", mine=False, createdAt=None))),
         ("messages that are none", "l.json", [lc_chat(lc("1", "0", "Hi"), lc("2", "1", "Yo", mine=False)),
@@ -606,8 +581,6 @@ VARIANTS: dict[str, list[tuple[str, str, Any]]] = {
             st("Ann", "Yo", mine=False, send_date=NOON * 1000)])),
         ("a time that is none", "s.jsonl", Lines([
             TOP, st("You", "Hi", mine=True), st("Ann", "Yo", mine=False, send_date="then")])),
-        ("the last line is cut off", "s.jsonl", "\n".join(map(json.dumps, [
-            TOP, st("You", "Hi", mine=True), st("Ann", "Yo", mine=False), st("You", "x", mine=True)]))[:-30]),
         ("a line that is no message", "s.jsonl", Lines([
             TOP, st("You", "Hi", mine=True), {"odd": 1}, st("Ann", "Yo", mine=False)])),
         ("several lines in a text", "s.jsonl", Lines([

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from importlib.resources import as_file, files
+from itertools import accumulate, takewhile
 from typing import Annotated, Any, TypeVar
 
 from rich.console import Console
@@ -150,15 +151,9 @@ def demo(*, budget: Annotated[int, Option(min=1_500)] = 8_000, db: str | None = 
     figures = facts(context, "max_tokens total_tokens coverage")
     details = {"asked": len(DETAILS), "context": ours, "sliding_window": theirs, "recall": recalled}
     if wants_json():
-        print_json(
-            {
-                "messages": context.messages,
-                "tokens": total,
-                "summaries": len(summaries),
-                "context": {**figures, "shown": shown_data(context)},
-                "details": details,
-            }
-        )
+        counts = {"messages": context.messages, "tokens": total, "summaries": len(summaries)}
+        shows = {**figures, "shown": shown_data(context)}
+        print_json({**counts, "context": shows, "details": details})
 
 
 def _timed(act: Callable[[], T]) -> tuple[T, float]:
@@ -211,11 +206,8 @@ def _print_oldest(console: Console, context: hiermem.ContextSelection) -> None:
 
 def _window_of(tokens: Sequence[int], context: hiermem.ContextSelection) -> int:
     """Return the index at which a sliding window of the same budget begins."""
-    left, begin = context.max_tokens, len(tokens)
-    while begin and tokens[begin - 1] <= left:
-        begin -= 1
-        left -= tokens[begin]
-    return begin
+    sums = accumulate(reversed(tokens))
+    return len(tokens) - sum(1 for _ in takewhile(lambda spent: spent <= context.max_tokens, sums))
 
 
 def _held(

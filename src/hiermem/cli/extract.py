@@ -101,12 +101,8 @@ def _view(report: types.ExtractionReport, most: int) -> dict[str, Any]:
         for each in vector.entities
     ]
     relations = [
-        {
-            "source": each.source.name,
-            "relation": each.relation,
-            "target": each.target.name,
-            "weight": each.weight,
-        }
+        {"source": each.source.name, "relation": each.relation, "target": each.target.name}
+        | facts(each, "weight")
         for each in vector.relations
     ]
     return {

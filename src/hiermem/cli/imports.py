@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,6 +24,8 @@ from hiermem.types import ImportReport
 
 #: What is said of an import.
 _COUNTS = "new held changed late completed forks sessions"
+#: How ``--map`` is written.
+_MAP = "--map sender=author,text=at"
 _FORMATS = ", ".join(each.name for each in FORMATS)
 
 
@@ -33,49 +35,18 @@ def _there(file: Path) -> Path:
     return file
 
 
-@dataclass(frozen=True, kw_only=True)
-class File:
-    """A file of chats, and how it is read.
-
-    Args:
-        file: The file, folder or zip archive.
-        assistant: A speaker who is the assistant; may be repeated.
-        speaker: A speaker of a plain transcript; name all or none.
-        timezone: The zone of times that name none, such as Europe/Berlin; UTC by default.
-        fields: Where any other JSON or CSV holds them: sender=author.name,text=content,time=at.
-    """
-
-    file: Annotated[Path, Argument(metavar="FILE", callback=_there)]
+def import_(
+    file: Annotated[Path, Argument(metavar="FILE", callback=_there)],
+    *,
     form: Annotated[
         str | None,
         Option("--format", help=f"The file's format, recognised by default: {_FORMATS}."),
-    ] = None
-    assistant: list[str] | None = None
-    speaker: list[str] | None = None
-    timezone: str | None = None
-    fields: Annotated[str | None, Option("--map", metavar="FIELDS")] = None
-
-    def read(
-        self, branches: Literal["forks", "skip"], dates: Literal["dmy", "mdy", "ymd"] | None = None
-    ) -> Iterator[Conversation]:
-        """Read the conversations of the file."""
-        fields = None if self.fields is None else self.fields.split(",")
-        return read_chats(
-            self.file,
-            self.form,
-            branches=branches,
-            assistants=self.assistant or (),
-            speakers=self.speaker or (),
-            timezone=self.timezone,
-            dates=dates,
-            fields=None if fields is None else named_values(fields, "--map sender=author,text=at"),
-        )
-
-
-def import_(
-    source: File,
+    ] = None,
+    assistant: list[str] | None = None,
+    speaker: list[str] | None = None,
+    timezone: str | None = None,
+    fields: Annotated[str | None, Option("--map", metavar="FIELDS")] = None,
     place: MadeSpace,
-    *,
     session: Annotated[str | None, Option("--session", "-s")] = None,
     title: str | None = None,
     branches: Literal["forks", "skip"] = "forks",
@@ -85,6 +56,11 @@ def import_(
     """Import chats: a session for each conversation. A newer export adds what is new.
 
     Args:
+        file: The file, folder or zip archive.
+        assistant: A speaker who is the assistant; may be repeated.
+        speaker: A speaker of a plain transcript; name all or none.
+        timezone: The zone of times that name none, such as Europe/Berlin; UTC by default.
+        fields: Where any other JSON or CSV holds them: sender=author.name,text=content,time=at.
         session: The id of its session; the file holds one conversation.
         title: The title of that session.
         branches: Make forks of branches that are not current, or skip them.
@@ -93,28 +69,37 @@ def import_(
     """
     if title is not None and session is None:
         raise UsageError("--title goes with --session")
-
     place.check_person()
 
     def read() -> Iterator[Conversation]:
-        for number, each in enumerate(source.read("skip" if session else branches, dates)):
+        chats = read_chats(
+            file,
+            form,
+            branches="skip" if session else branches,
+            assistants=assistant or (),
+            speakers=speaker or (),
+            timezone=timezone,
+            dates=dates,
+            fields=None if fields is None else named_values(fields.split(","), _MAP),
+        )
+        for number, each in enumerate(chats):
             if session is None:
                 yield each
                 continue
             if number:
                 raise UsageError(
-                    f"{source.file.name} holds several conversations; without --session, each "
-                    "becomes a session of its own"
+                    f"{file.name} holds several conversations; without --session, each becomes "
+                    "a session of its own"
                 )
             yield replace(each, id=session, title=title or each.title, branching=False)
 
-    found = _surveyed(read, source.file)
+    found = _surveyed(read, file)
     if not wants_json():
         figures = facts(
             found, "formats conversations branches messages speakers since until undated"
         )
         notes = {"notes": _listed(found.notes), "not read": _listed(found.unread)}
-        say({"file": source.file.name, **figures, **notes})
+        say({"file": file.name, **figures, **notes})
     if dry_run:
         if wants_json():
             result({"found": found, "imported": None})
@@ -122,7 +107,7 @@ def import_(
     with place.made() as memory:
         ids: list[str] = []
         space = place.made_space(memory)
-        report = _imported(memory, _noted(read(), ids), found, source.file)
+        report = _imported(memory, _noted(read(), ids), found, file)
         if space is not None:
             _join(memory, space, (*ids, *report.sessions))
         names = names_of(memory)

@@ -444,14 +444,13 @@ class Model:
                     "--model-url, --model-window and --temperature need a --model"
                 )
             return None
-        settings = {
-            "base_url": self.model_url or None,
-            "api_key": os.environ.get(KEY) or None,
-            "context_window": self.model_window,
-            "timeout": self.timeout,
-            "temperature": self.temperature,
-        }
-        given = {name: value for name, value in settings.items() if value is not None}
+        given = _given(
+            base_url=self.model_url or None,
+            api_key=os.environ.get(KEY) or None,
+            context_window=self.model_window,
+            timeout=self.timeout,
+            temperature=self.temperature,
+        )
         try:
             from hiermem.models import model_by_name
 
@@ -475,14 +474,13 @@ class Model:
 
     def policy(self, kind: type[P], **settings: Any) -> P:
         """Return a policy with what the options give of it; all others keep their defaults."""
-        calls = {
-            "call_timeout": self.timeout,
-            "retries": self.retries,
-            "concurrency": self.concurrency,
-        }
-        given = {
-            name: value
-            for name, value in calls.items()
-            if value is not None and name in kind.model_fields
-        }
+        calls = _given(
+            call_timeout=self.timeout, retries=self.retries, concurrency=self.concurrency
+        )
+        given = {name: value for name, value in calls.items() if name in kind.model_fields}
         return kind(**given, **settings)
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """Return the settings that the command line gives."""
+    return {name: value for name, value in settings.items() if value is not None}

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from datetime import datetime
 from enum import IntEnum
+from itertools import groupby
 from typing import IO, Any, Literal, TypeAlias
 
 import typer
@@ -165,15 +166,11 @@ def shown(value: Any) -> str:
     return text
 
 
-def _ranges(numbers: Iterable[int]) -> list[str]:
+def _ranges(numbers: Sequence[int]) -> list[str]:
     """Return numbers as ranges with both ends: ``3-5``, ``60``."""
-    ends: list[list[int]] = []
-    for number in numbers:
-        if ends and number == ends[-1][1] + 1:
-            ends[-1][1] = number
-        else:
-            ends.append([number, number])
-    return [_range(first, last) for first, last in ends]
+    runs = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    members = [[number for _, number in run] for _, run in runs]
+    return [_range(run[0], run[-1]) for run in members]
 
 
 def _range(first: int, last: int) -> str:

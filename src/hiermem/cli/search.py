@@ -94,7 +94,17 @@ def context(
     if form != "text":
         prompt = selection.to_openai() if form == "openai" else selection.to_anthropic()
     if wants_json():
-        print_json({**_context_data(selection), "prompt": prompt})
+        figures = "session_id max_tokens total_tokens shared_prefix_tokens messages coverage"
+        print_json(
+            {
+                **facts(selection, figures),
+                "shown": shown_data(selection),
+                "omitted": [each.span for each in selection.omitted],
+                "trimmed": selection.trimmed,
+                "blocks": [facts(each, "kind level span tokens") for each in selection.blocks],
+                "prompt": prompt,
+            }
+        )
     elif explain:
         echo(clean(selection.explain()) + "\n")
         for hit in selection.evidence or ():
@@ -103,19 +113,6 @@ def context(
         print_json(prompt)
     else:
         echo(clean(prompt, escaped=False) + "\n")
-
-
-def _context_data(selection: ContextSelection) -> dict[str, Any]:
-    """Return what is printed of a context as JSON beside the prompt: its figures and its blocks."""
-    return {
-        **facts(
-            selection, "session_id max_tokens total_tokens shared_prefix_tokens messages coverage"
-        ),
-        "shown": shown_data(selection),
-        "omitted": [each.span for each in selection.omitted],
-        "trimmed": selection.trimmed,
-        "blocks": [facts(each, "kind level span tokens") for each in selection.blocks],
-    }
 
 
 def shown_data(selection: ContextSelection) -> dict[str, Any]:
@@ -210,11 +207,11 @@ def print_hit(hit: Hit, query: str, *, of: str | None = None) -> None:
     head.append(f" {place}", style="not bold default")
     said = f"  {date_range(*hit.time_range)}  {hit.score:.2f}"
     head.append(said, style="not bold bright_black")
-    console, indent = out(), " " * _INDENT
+    console = out()
     console.print(head, soft_wrap=True)
     for line in _styled(_snippet(hit.text, query), query).wrap(console, console.width - _INDENT):
         line.rstrip()
-        console.print(Text(indent).append(line), soft_wrap=True)
+        console.print(Text(" " * _INDENT).append(line), soft_wrap=True)
 
 
 def _snippet(text: str, query: str) -> str:
@@ -240,12 +237,9 @@ def _styled(text: str, query: str) -> Text:
         for begin, end in marks:
             found.stylize(_MATCH, begin, end)
         return found
-    pieces: list[str] = []
-    at = 0
-    for begin, end in marks:
-        pieces += [text[at:begin], "*", text[begin:end], "*"]
-        at = end
-    return Text("".join(pieces) + text[at:])
+    for begin, end in reversed(marks):
+        text = f"{text[:begin]}*{text[begin:end]}*{text[end:]}"
+    return Text(text)
 
 
 def _as_data(hit: Hit, query: str) -> dict[str, Any]:

@@ -57,9 +57,8 @@ def sessions(
         forks: List each fork, not the session alone that it stems from.
         limit: The number of sessions; all by default.
     """
-    labels = options.named_values(metadata, "--metadata KEY=VALUE") | (
-        {"source": source} if source else {}
-    )
+    labels = options.named_values(metadata, "--metadata KEY=VALUE")
+    labels |= {"source": source} if source else {}
     with place.open() as memory:
         space = place.chosen(memory) if place.is_named else hiermem.ALL
         listed = memory.families(text or (), metadata=labels, space=space, apart=forks, limit=limit)
@@ -79,12 +78,8 @@ def sessions(
         for each in listed
     ]
     data = [
-        {
-            **facts(each.session, _FIELDS),
-            "forks": len(each.forks),
-            "from": each.first,
-            "to": each.last,
-        }
+        facts(each.session, _FIELDS)
+        | {"forks": len(each.forks), "from": each.first, "to": each.last}
         for each in listed
     ]
     what = "no session fits" if every else "no session is labelled so" if labels else ""

@@ -8,7 +8,7 @@ in every row, so a summary stands above the messages that it covers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -32,7 +32,7 @@ from hiermem.cli.output import (
     shown,
     wants_json,
 )
-from hiermem.types import SessionStatus, Summary
+from hiermem.types import SessionStatus, Span, Summary
 
 #: If an outline would have more lines than this, it stops at a higher level.
 _LINES = 60
@@ -176,7 +176,7 @@ def _outline(summaries: Iterable[Summary], room: int) -> list[dict[str, Any]]:
             "when": date_range(each.node.first_at, each.node.last_at, year=False),
             "tokens": each.tokens,
             "state": " ".join(
-                [*([] if each.status == "active" else [each.status])]
+                ([] if each.status == "active" else [each.status])
                 + [flag for flag in ("degraded", "dirty") if getattr(each.node, flag)]
             ),
             "text": one_line(_DATED.sub("", each.text, count=1), room) if each.made else "",
@@ -278,13 +278,9 @@ class Strip:
 
     def tree(self, summaries: Iterable[Summary]) -> list[Text]:
         """Draw the rows of all levels, highest first."""
-        levels: dict[int, list[Summary]] = {}
-        for each in summaries:
-            levels.setdefault(each.level, []).append(each)
-        return [
-            self.level(level, levels.get(level, ()))
-            for level in range(max(levels, default=0), 0, -1)
-        ]
+        listed = list(summaries)
+        levels = range(max((each.level for each in listed), default=0), 0, -1)
+        return [self.level(n, [each for each in listed if each.level == n]) for n in levels]
 
 
 def _row(name: str, cells: Sequence[str], styles: Sequence[str]) -> Text:
@@ -300,18 +296,19 @@ def _row(name: str, cells: Sequence[str], styles: Sequence[str]) -> Text:
 def representation(context: ContextSelection) -> list[int | None]:
     """Return for each message its representation: a level, 0 for verbatim, None for nothing."""
     levels: list[int | None] = [None] * context.messages
-    shown: Mapping[int, Sequence[object]] = context.summaries
-    for level in sorted(shown, reverse=True):
+
+    def covered(span: Span) -> range:
+        return range(span.start, min(span.stop, context.messages))
+
+    for level in sorted(context.summaries, reverse=True):
         for summary in context.summaries[level]:
-            for index in range(summary.span.start, min(summary.span.stop, context.messages)):
+            for index in covered(summary.span):
                 levels[index] = level
-    views = [block for block in context.blocks if block.kind in ("view", "excerpt")]
-    for block in views:
-        # Besides summaries, a view may hold trimmed messages of open windows.
-        for index in range(block.span.start, min(block.span.stop, context.messages)):
-            levels[index] = 1 if levels[index] is None else levels[index]
     for block in context.blocks:
-        if block.kind in ("message", "quote"):
-            for index in range(block.span.start, min(block.span.stop, context.messages)):
-                levels[index] = 0
+        for index in covered(block.span) if block.kind in ("view", "excerpt") else ():
+            # Besides summaries, a view may hold trimmed messages of open windows.
+            levels[index] = levels[index] or 1
+    for block in context.blocks:
+        for index in covered(block.span) if block.kind in ("message", "quote") else ():
+            levels[index] = 0
     return levels

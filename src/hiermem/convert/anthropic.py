@@ -139,7 +139,10 @@ def _tool_use(block: dict[str, Any], *, where: str) -> tuple[ToolCall, dict[str,
 
 
 def _from_user(content: object, first: dict[str, Any], *, where: str) -> list[Message]:
-    """Read a user's message: each tool result is a message of its own, in its place."""
+    """Read a user's message: each tool result is a message of its own, in its place.
+
+    The first piece of it has the fields of the whole.
+    """
     if isinstance(content, str):
         return [_with_kept("user", content, first)]
     read: list[Message] = []
@@ -148,7 +151,7 @@ def _from_user(content: object, first: dict[str, Any], *, where: str) -> list[Me
     def close_run() -> None:
         if run:
             parts, kept = _blocks(run, where=where)
-            read.append(_with_kept("user", parts, _place(first, read) | kept))
+            read.append(_with_kept("user", parts, kept if read else first | kept))
             run.clear()
 
     for number, value in enumerate(as_list(content, where=where)):
@@ -156,16 +159,11 @@ def _from_user(content: object, first: dict[str, Any], *, where: str) -> list[Me
         block = as_mapping(value, where=path)
         if block.get("type") == "tool_result":
             close_run()
-            read.append(_tool_result(block, _place(first, read), where=path))
+            read.append(_tool_result(block, {} if read else dict(first), where=path))
         else:
             run.append(block)
     close_run()
     return read or [_with_kept("user", (), first)]
-
-
-def _place(first: dict[str, Any], read: Sequence[Message]) -> dict[str, Any]:
-    """Return the kept data of the next piece of a message; the first has the message's fields."""
-    return {} if read else dict(first)
 
 
 def _tool_result(block: dict[str, Any], kept: dict[str, Any], *, where: str) -> Message:
@@ -194,19 +192,16 @@ def read_block(block: Mapping[str, Any]) -> Part | None:
         return TextPart(block["text"])
     if kind not in ("image", "document") or not isinstance(source, Mapping):
         return None
-    media_type, data = source.get("media_type"), source.get("data")
-    if source.get("type") == "base64" and isinstance(media_type, str) and isinstance(data, str):
-        reference = f"data:{media_type};base64,{data}"
-    elif source.get("type") == "url" and isinstance(source.get("url"), str):
-        reference, media_type = source["url"], None
-    elif (
-        source.get("type") == "file"
-        and kind == "document"
-        and isinstance(source.get("file_id"), str)
-    ):
-        reference, media_type = source["file_id"], None
-    else:
-        return None
+    media_type: str | None = None
+    match source:
+        case {"type": "base64", "media_type": str(media), "data": str(data)}:
+            reference, media_type = f"data:{media};base64,{data}", media
+        case {"type": "url", "url": str(place)}:
+            reference = place
+        case {"type": "file", "file_id": str(place)} if kind == "document":
+            reference = place
+        case _:
+            return None
     if kind == "image":
         return ImagePart(reference)
     title = block.get("title")
@@ -229,26 +224,18 @@ def to_anthropic(messages: Iterable[Message], system: Content | None = None) -> 
             continue
         kept = kept_of(message.metadata, "anthropic")
         role = "assistant" if message.role == "assistant" else "user"
-        content = _anthropic_content(message, kept)
+        content = _anthropic_content(message)
         if written and written[-1]["role"] == role and not kept.get("apart"):
             written[-1]["content"] = _as_blocks(written[-1]["content"]) + _as_blocks(content)
             continue
-        fields = kept.get("fields")
-        native_fields: Mapping[str, Any] = fields if isinstance(fields, Mapping) else {}
-        sent = {name: value for name, value in native_fields.items() if name not in _ENVELOPE}
+        fields = kept_of(kept, "fields")
+        sent = {name: value for name, value in fields.items() if name not in _ENVELOPE}
         written.append({**sent, "role": role, "content": content})
-    result: dict[str, Any] = {"messages": written}
-    if len(prompts) == 1:
-        result["system"] = _anthropic_content(prompts[0], kept_of(prompts[0].metadata, "anthropic"))
-    elif prompts:
-        result["system"] = [
-            block
-            for prompt in prompts
-            for block in _as_blocks(
-                _anthropic_content(prompt, kept_of(prompt.metadata, "anthropic"))
-            )
-        ]
-    return result
+    contents = [_anthropic_content(prompt) for prompt in prompts]
+    if not contents:
+        return {"messages": written}
+    blocks = [block for each in contents for block in _as_blocks(each)]
+    return {"messages": written, "system": contents[0] if len(contents) == 1 else blocks}
 
 
 def _as_blocks(content: Any) -> list[dict[str, Any]]:
@@ -258,15 +245,13 @@ def _as_blocks(content: Any) -> list[dict[str, Any]]:
     return list(content)
 
 
-def _anthropic_content(message: Message, kept: Mapping[str, Any]) -> str | list[dict[str, Any]]:
-    content = message.content
-    body: str | list[dict[str, Any]]
-    if isinstance(content, str):
-        body = content
-    else:
-        body = [
-            {**write_block(part), **kept_for(kept, "parts", n)} for n, part in enumerate(content)
-        ]
+def _anthropic_content(message: Message) -> str | list[dict[str, Any]]:
+    content, kept = message.content, kept_of(message.metadata, "anthropic")
+    body = (
+        content
+        if isinstance(content, str)
+        else [{**write_block(part), **kept_for(kept, "parts", n)} for n, part in enumerate(content)]
+    )
     if message.role == "tool":
         return _tool_result_back(message, body, kept)
     if not message.tool_calls:
@@ -280,10 +265,8 @@ def _anthropic_content(message: Message, kept: Mapping[str, Any]) -> str | list[
 
 def in_order(parts: Sequence[_T], calls: Sequence[_T], order: object) -> list[_T]:
     """Put parts and calls back into the order in which they were read, if it still fits."""
-    if not isinstance(order, list) or (order.count("part"), order.count("call")) != (
-        len(parts),
-        len(calls),
-    ):
+    counts = (len(parts), len(calls))
+    if not isinstance(order, list) or (order.count("part"), order.count("call")) != counts:
         return [*parts, *calls]
     next_part, next_call = iter(parts), iter(calls)
     return [next(next_call) if kind == "call" else next(next_part) for kind in order]
@@ -311,8 +294,7 @@ def _tool_result_back(
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id}
     if body or kept.get("content") != "absent":
         block["content"] = body
-    extras = kept.get("result")
-    return [{**extras, **block} if isinstance(extras, Mapping) else block]
+    return [{**kept_of(kept, "result"), **block}]
 
 
 def write_block(part: Part) -> dict[str, Any]:

@@ -254,10 +254,8 @@ def _parts(
         part: Part | None = understood(content_part)
         if isinstance(part, JsonPart):
             kind = part.data.get("type")
-            taken = rules.parts[message.role] | (
-                rules.lone if message.role == "assistant" else set()
-            )
-            if kind not in taken or not _whole(part.data):
+            lone = message.role == "assistant" and kind in rules.lone
+            if not (lone or kind in rules.parts[message.role]) or not _whole(part.data):
                 part = None if kind in _HIDDEN else TextPart(part_text(part))
         elif part is not None and not _taken(write(part, message.role), message.role, rules):
             part = TextPart(part_text(part))
@@ -345,6 +343,13 @@ def _name_of(message: Message) -> str:
     return speaker(message) if named and message.role in ("user", "assistant") else ""
 
 
+def _role(message: Message, *shapes: str) -> str:
+    """Return a message's role; "developer" for a system message that was read as one."""
+    roles = (kept_of(message.metadata, shape).get("role") for shape in shapes)
+    kept = next(filter(None, roles), "")
+    return "developer" if kept == "developer" and message.role == "system" else message.role
+
+
 # -- OpenAI's chat interface
 
 
@@ -360,22 +365,16 @@ def to_chat(entries: Iterable[Entry], system: str | None = None) -> list[dict[st
         if seam and not front:
             written.append({"role": "user", "content": seam})
         content = _chat_content(message, front)
-        calls = [
-            {
-                "id": call.id,
-                "type": call.type,
-                call.type: {"name": call.name, field: call.arguments},
-            }
-            for call in message.tool_calls
-            for field in ("input" if call.type == "custom" else "arguments",)
-        ]
+        calls: list[dict[str, Any]] = []
+        for call in message.tool_calls:
+            field = "input" if call.type == "custom" else "arguments"
+            what = {"name": call.name, field: call.arguments}
+            calls.append({"id": call.id, "type": call.type, call.type: what})
         if not content and not calls and message.role != "tool":
             continue
-        kept = kept_of(message.metadata, "openai").get("role")
-        role = "developer" if kept == "developer" and message.role == "system" else message.role
-        data: dict[str, Any] = {"role": role, "content": content}
-        if not content and calls:
-            data["content"] = None
+        role = _role(message, "openai")
+        null = calls and not content
+        data: dict[str, Any] = {"role": role, "content": None if null else content}
         if message.role != "tool" and (name := sent_name(message.name or "")):
             data["name"] = name
         if calls:
@@ -417,11 +416,9 @@ def to_items(entries: Iterable[Entry], system: str | None = None) -> list[dict[s
             items.append({"type": "message", "role": "user", "content": seam})
             thought = []
         content = _item_content(message, front)
-        if message.tool_call_id is not None:
-            own_kind = "custom_tool_call" if message.tool_call_id in custom else "function_call"
-            items.append(
-                {"type": f"{own_kind}_output", "call_id": message.tool_call_id, "output": content}
-            )
+        if (call_id := message.tool_call_id) is not None:
+            kind = "custom_tool_call" if call_id in custom else "function_call"
+            items.append({"type": f"{kind}_output", "call_id": call_id, "output": content})
             thought = []
             continue
         lone = _reasoning(message)
@@ -433,9 +430,7 @@ def to_items(entries: Iterable[Entry], system: str | None = None) -> list[dict[s
         else:
             thought = []
         if content:
-            kept = kept_of(message.metadata, "responses").get("role")
-            kept = kept or kept_of(message.metadata, "openai").get("role")
-            role = "developer" if kept == "developer" and message.role == "system" else message.role
+            role = _role(message, "responses", "openai")
             items.append({"type": "message", "role": role, "content": content, **_phase(message)})
         for call in message.tool_calls:
             kind, field = "function_call", "arguments"
@@ -450,8 +445,7 @@ def to_items(entries: Iterable[Entry], system: str | None = None) -> list[dict[s
 
 def _phase(message: Message) -> dict[str, str]:
     """Return the phase of an answer, which its provider wants back."""
-    fields = kept_of(message.metadata, "responses").get("fields")
-    phase = fields.get("phase") if isinstance(fields, Mapping) else None
+    phase = kept_of(kept_of(message.metadata, "responses"), "fields").get("phase")
     return {"phase": phase} if isinstance(phase, str) and message.role == "assistant" else {}
 
 
@@ -467,12 +461,9 @@ def _item_content(message: Message, seam: str) -> str | list[dict[str, Any]]:
     """Return the content of an item; an answer without an id must be plain text."""
     parts = _parts(message, RESPONSES, responses.write_part)
     parts = _fronted(parts, message.role, seam, _name_of(message))
-    shown = [
-        part
-        for part in parts
-        if part is not None
-        and not (isinstance(part, JsonPart) and part.data.get("type") in RESPONSES.lone)
-    ]
+    shown = [part for part in parts if part is not None and not (
+        isinstance(part, JsonPart) and part.data.get("type") in RESPONSES.lone
+    )]  # fmt: skip
     if isinstance(message.content, str) or message.role == "assistant":
         return "".join(part.text for part in shown if isinstance(part, TextPart))
     return [responses.write_part(part, message.role) for part in shown] or ""
@@ -528,10 +519,8 @@ def _blocks(message: Message, seam: str, *, as_system: bool = False) -> list[dic
     """Return a message's blocks without blank texts, which the interface refuses."""
     kept = kept_of(message.metadata, "anthropic")
     parts = _parts(message, ANTHROPIC, lambda part, _: anthropic.write_block(part))
-    if as_system:
-        parts = _fronted(parts, "user", "", "System")
-    else:
-        parts = _fronted(parts, message.role, seam, _name_of(message))
+    role: Role = "user" if as_system else message.role
+    parts = _fronted(parts, role, seam, "System" if as_system else _name_of(message))
     made = _paired_server_calls(
         [None if part is None or _blank(part) else anthropic.write_block(part) for part in parts]
     )
@@ -540,8 +529,7 @@ def _blocks(message: Message, seam: str, *, as_system: bool = False) -> list[dic
         result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id}
         as_text = blocks[0]["text"] if isinstance(message.content, str) and blocks else blocks
         result["content"] = as_text or ""
-        failed = kept.get("result")
-        if isinstance(failed, Mapping) and failed.get("is_error") is True:
+        if kept_of(kept, "result").get("is_error") is True:
             result["is_error"] = True
         return [result]
     if message.role != "assistant":

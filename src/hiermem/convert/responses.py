@@ -80,12 +80,10 @@ def from_responses(payload: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> 
     for number, value in enumerate(as_list(items, where="items")):
         item = as_mapping(value, where=f"items[{number}]")
         message = _from_item(item, where=f"items[{number}]")
-        calls = bool(message.tool_calls)
-        if calls and joins:
-            read[-1] = _joined(read[-1], message)
-        else:
-            read.append(message)
-        joins = calls
+        if message.tool_calls and joins:
+            message = _joined(read.pop(), message)
+        read.append(message)
+        joins = bool(message.tool_calls)
     return read
 
 
@@ -95,9 +93,8 @@ def _joined(first: Message, second: Message) -> Message:
     for message, offset in ((first, 0), (second, len(first.tool_calls))):
         for number, item in kept_of(message.metadata, "responses").get("calls", {}).items():
             kept[str(int(number) + offset)] = item
-    return _message("assistant", "", {"calls": kept} if kept else {}, tool_calls=(
-        *first.tool_calls, *second.tool_calls,
-    ))  # fmt: skip
+    calls = (*first.tool_calls, *second.tool_calls)
+    return _message("assistant", "", {"calls": kept} if kept else {}, tool_calls=calls)
 
 
 def _message(role: Role, content: Content, kept: Mapping[str, Any], **fields: Any) -> Message:
@@ -204,11 +201,8 @@ def write_part(part: Part, role: Role) -> dict[str, Any]:
         image = {"type": "input_image", "image_url": part.reference}
         return image if part.detail is None else {**image, "detail": part.detail}
     if isinstance(part, FilePart):
-        field = "file_id"
-        if part.reference.startswith("data:"):
-            field = "file_data"
-        elif "://" in part.reference:
-            field = "file_url"
+        url = "file_url" if "://" in part.reference else "file_id"
+        field = "file_data" if part.reference.startswith("data:") else url
         file = {"type": "input_file", field: part.reference}
         return file if part.name is None else {**file, "filename": part.name}
     return dict(part.data)
@@ -262,8 +256,7 @@ def _result_back(
 
 def _with_fields(item: dict[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
     """Add the fields that were kept; the message's own take precedence."""
-    fields = kept.get("fields")
-    return {**fields, **item} if isinstance(fields, Mapping) else item
+    return {**kept_of(kept, "fields"), **item}
 
 
 def _content_back(message: Message, kept: Mapping[str, Any]) -> str | list[dict[str, Any]]:
@@ -284,23 +277,12 @@ def _call_back(call: ToolCall) -> dict[str, Any]:
 
 Shape = Literal["anthropic", "openai", "responses"]
 
-#: Types of blocks that only the shape named has.
-_BLOCKS: Mapping[str, Shape] = {
-    "input_text": "responses",
-    "output_text": "responses",
-    "input_image": "responses",
-    "input_file": "responses",
-    "tool_use": "anthropic",
-    "tool_result": "anthropic",
-    "thinking": "anthropic",
-    "redacted_thinking": "anthropic",
-    "server_tool_use": "anthropic",
-    "web_search_tool_result": "anthropic",
-    "image": "anthropic",
-    "document": "anthropic",
-    "search_result": "anthropic",
-    "container_upload": "anthropic",
-}
+#: Types of blocks that only one shape has.
+_OF_RESPONSES = ("input_text", "output_text", "input_image", "input_file")
+_OF_ANTHROPIC = (
+    "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use",
+    "web_search_tool_result", "image", "document", "search_result", "container_upload",
+)  # fmt: skip
 
 
 def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
@@ -330,16 +312,14 @@ def shape_of(data: Mapping[str, Any]) -> Shape:
     if isinstance(kind, str) and (kind != "message" or "role" not in data):
         return "responses"
     content = data.get("content")
-    if isinstance(content, list):
-        for block in content:
-            if not isinstance(block, Mapping):
-                continue
-            inner = block.get("type")
-            if isinstance(inner, str) and inner in _BLOCKS:
-                return _BLOCKS[inner]
-            # A text block with more than its text has cache marks or citations.
-            if inner == "text" and (kind == "message" or len(block) > 2):
-                return "anthropic"
+    for block in content if isinstance(content, list) else ():
+        inner = block.get("type") if isinstance(block, Mapping) else None
+        if inner in _OF_RESPONSES:
+            return "responses"
+        # A text block with more than its text has cache marks or citations.
+        marked = inner == "text" and (kind == "message" or len(block) > 2)
+        if marked or inner in _OF_ANTHROPIC:
+            return "anthropic"
     return "responses" if kind == "message" else "openai"
 
 

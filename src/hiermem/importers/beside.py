@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from hiermem.data import word_lists
-from hiermem.importers.draft import text_at
+from hiermem.importers.values import text_at
 
 _WORDS = word_lists("export_words")
 #: The names of fields: those that hold files, those that are texts and which of these belong to a

@@ -9,15 +9,8 @@ from typing import Any, cast
 
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.chats import Chat, Item, Shape, items_of
-from hiermem.importers.draft import (
-    Draft,
-    Options,
-    found_at,
-    kind_name,
-    name_of,
-    objects,
-    text_at,
-)
+from hiermem.importers.draft import Draft, Options
+from hiermem.importers.values import found_at, kind_name, name_of, objects, text_at
 from hiermem.types import Message, ToolCall
 from hiermem.types.message import as_list, as_mapping
 
@@ -29,6 +22,8 @@ _LEFT_OUT = {
     "user_editable_context": "custom instructions left out",
     "model_editable_context": "saved memories left out",
 }
+#: Contents of which some hold nothing.
+_EMPTY = ("code", "text", "execution_output", "tether_browsing_display")
 #: The characters of a tool call's id.
 _ID = 200
 #: The characters around what the application shows as a link; inside is a name for it.
@@ -41,14 +36,10 @@ _TEXTS = ("text", "result", "summary", "content", "output_str", "title")
 
 def _chats(value: Item, draft: Draft) -> Iterator[Chat]:
     items = items_of(value.get("mapping"), draft)
-    yield Chat(
-        items,
-        text_at(value, "conversation_id") or text_at(value, "id"),
-        value.get("title"),
-        value.get("create_time"),
-        {name: text_at(node, "parent") for name, node in items.items()},
-        value.get("current_node"),
-    )
+    parents = {name: text_at(node, "parent") for name, node in items.items()}
+    own = text_at(value, "conversation_id") or text_at(value, "id")
+    title, created, current = map(value.get, ("title", "create_time", "current_node"))
+    yield Chat(items, own, title, created, parents, current)
 
 
 def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterator[Message]:
@@ -66,13 +57,10 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterato
         call = ToolCall(name[:_ID], name_of(message["recipient"]) or "tool", _arguments(text))
         yield Message.assistant(tool_calls=(call,))
     elif role == "tool":
-        called = parent is not None and _calls_tool(chat.items.get(parent, {}).get("message"))
-        yield Message(
-            "tool",
-            text,
-            tool_call_id=parent[:_ID] if parent and called else None,
-            name=name_of(found_at(message, "author.name")),
-        )
+        called = parent and _calls_tool(chat.items.get(parent, {}).get("message"))
+        call_id = parent[:_ID] if parent and called else None
+        tool = name_of(found_at(message, "author.name"))
+        yield Message("tool", text, tool_call_id=call_id, name=tool)
     else:
         yield Message(cast("Any", role), text)
 
@@ -118,18 +106,12 @@ def _content(draft: Draft, content: object, meta: Mapping[str, Any]) -> str:
     pieces = [f"[quoted] {meta['targeted_reply']}"] if text_at(meta, "targeted_reply") else []
     pieces += _attachments(meta, pictured=bool(objects(found.get("parts"))))
     if found.get("parts") is not None:
-        for part in as_list(found["parts"], where="content.parts"):
-            piece = part if isinstance(part, str) else _part(draft, part)
-            if piece.strip():
-                pieces.append(piece)
+        parts = as_list(found["parts"], where="content.parts")
+        shown = (part if isinstance(part, str) else _part(draft, part) for part in parts)
+        pieces += [piece for piece in shown if piece.strip()]
     else:
         texts = [found[name] for name in _TEXTS if isinstance(found.get(name), str)]
-        if not texts and kind not in (
-            "code",
-            "text",
-            "execution_output",
-            "tether_browsing_display",
-        ):
+        if not texts and kind not in _EMPTY:
             draft.miss(f"contents of the type {kind_name(kind)} not understood")
         pieces += [text for text in texts[:1] if text.strip()]
         if kind == "tether_quote" and isinstance(found.get("url"), str):

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from hiermem.errors import InvalidMessageError
-from hiermem.importers.dates import moment
-from hiermem.importers.draft import Draft, Opened, Options, id_of, name_of
+from hiermem.importers.dates import seconds
+from hiermem.importers.draft import Draft, Options, id_of
 from hiermem.importers.files import Export, Head, objects_of, torn_from
-from hiermem.importers.tree import branches_of, newest_leaf
+from hiermem.importers.values import Opened, name_of
+from hiermem.log.alignment import branch_id, lost_id
 from hiermem.types import Message
 from hiermem.types.message import Conversation
 
@@ -56,13 +57,9 @@ class Shape(NamedTuple):
     time: Callable[[Item], object]
     by_file: bool = False
 
-    def wanted(self, value: Item) -> bool:
-        """Return whether an object is a conversation or message of this format."""
-        return self.whole(value) or self.part(value)
-
     def recognise(self, head: Head) -> bool:
         """Return whether one of a file's first values is a conversation or message of these."""
-        return any(map(self.wanted, head.objects))
+        return any(self.whole(value) or self.part(value) for value in head.objects)
 
     def read(self, export: Export, options: Options) -> Iterator[Conversation]:
         """Yield each conversation, its current path first, then its other branches."""
@@ -74,8 +71,8 @@ class Shape(NamedTuple):
                 draft.miss("conversations that cannot be read", str(error))
                 continue
             for chat in chats:
-                chat_draft = Draft(place, export.first.notes)
-                yield from _conversation(self, chat, chat_draft, export.stem, options, torn=torn)
+                draft = Draft(place, export.first.notes)
+                yield from _conversation(self, chat, draft, export.stem, options, torn=torn)
 
 
 def items_of(
@@ -136,38 +133,106 @@ def _joined(shape: Shape, opened: Opened, torn: list[Item]) -> Item:
 def _conversation(
     shape: Shape, chat: Chat, draft: Draft, stem: str, options: Options, *, torn: bool
 ) -> Iterator[Conversation]:
-    place = draft.where
+    """Yield a conversation: all of it, or of a tree its current path, then its other branches.
 
-    def add(name: str) -> list[str]:
-        keys: list[str] = []
-        with draft.reading(f"{place}, message {numbers[name]}"):
-            for number, message in enumerate(shape.messages(draft, chat, name, options)):
-                at = draft.time(shape.time(chat.items[name]), options)
-                own = None if name.startswith("#") else f"{name}/{number}" if number else name
-                message_key = draft.add(replace(message, created_at=at), key=own)
-                keys += [] if message_key is None else [message_key]
-        return keys
-
-    numbers = {name: number for number, name in enumerate(chat.items, start=1)}
+    Without an id, one is made of the first message. ``chat.created`` is the time of messages if
+    none has one.
+    """
+    place, numbers = draft.where, {name: n for n, name in enumerate(chat.items, start=1)}
     own, stem = isinstance(chat.id, str) and chat.id, "" if chat.parents else stem
     title = name_of(chat.title) or (None if own else name_of(stem))
     created = draft.time(chat.created, options)
-    has_id = own or not (torn or chat.parents)
-    about = Conversation(
-        id_of(own, shape.name, stem) if has_id else "", title, (), format=shape.name
-    )
-    if chat.parents is None:
-        for name in chat.items:
-            add(name)
-        draft.where = place
-        yield from draft.finished(shape.name, about.id, about.title, created)
+    base = id_of(own, shape.name, stem) if own or not (torn or chat.parents) else ""
+    parents, paths = dict(chat.parents or {}), iter([list(chat.items)])
+    if parents:
+        base = base.replace("~", "-")  # the mark of a branch
+        current = chat.current if isinstance(chat.current, str) else None
+        if current not in parents:  # the newest node without children
+            above = set(parents.values())
+            leaves = [name for name in reversed(parents) if name not in above]
+            current = max(leaves, key=lambda n: seconds(shape.time(chat.items[n])), default=None)
+        parents, cut = without_circles(parents)
+        if cut:
+            draft.notes.miss("messages that follow themselves, read as beginnings", place, cut)
+        paths = paths_of(parents, current)
+    last: dict[str | None, str | None] = {}
+    parent: str | None = None
+    for path in filter(None, paths):
+        key = after = last.get(parents.get(path[0]))
+        for name in path:
+            with draft.reading(f"{place}, message {numbers[name]}"):
+                for number, message in enumerate(shape.messages(draft, chat, name, options)):
+                    at = draft.time(shape.time(chat.items[name]), options)
+                    named = None if name[:1] == "#" else f"{name}/{number}" if number else name
+                    key = draft.add(replace(message, created_at=at), key=named) or key
+            last[name] = key
+        messages = draft.take(created)
+        if not messages or (parent is not None and options.branches == "skip"):
+            continue
+        base = base or lost_id(shape.name, messages[0])
+        yield Conversation(
+            base if parent is None else branch_id(base, str(messages[0].key)), title, messages,
+            format=shape.name, parent=parent, after=None if parent is None else after,
+            branching=bool(parents),
+        )  # fmt: skip
+        parent = base
+
+
+def without_circles(parents: Mapping[str, str | None]) -> tuple[dict[str, str | None], int]:
+    """Return the parents with each circle cut open, and how many were.
+
+    >>> without_circles({"a": "b", "b": "a", "c": "b"})
+    ({'a': None, 'b': 'a', 'c': 'b'}, 1)
+    """
+    whole, cut = dict(parents), 0
+    sound: set[str] = set()
+    for start in whole:
+        path: dict[str, None] = {}
+        node: str | None = start
+        while node is not None and node in whole and node not in sound:
+            if node in path:
+                whole[node] = None
+                cut += 1
+                break
+            path[node] = None
+            node = whole[node]
+        sound.update(path)
+    return whole, cut
+
+
+def paths_of(parents: Mapping[str, str | None], current: str | None) -> Iterator[list[str]]:
+    """Yield each node once: first the path to ``current``, then every branch, parents first.
+
+    ``parents`` gives each node's parent; a parent that is not in the tree counts as none. No node
+    is its own ancestor. Where ``current`` is not a node, the path to the last node is the first. A
+    branch continues with the newest child.
+
+    >>> list(paths_of({"a": None, "b": "a", "c": "a", "d": "c"}, "b"))
+    [['a', 'b'], ['c', 'd']]
+    """
+    if not parents:
         return
-    current = chat.current if isinstance(chat.current, str) else None
-    if current not in chat.items:
-        times = {n: at.timestamp() for n, i in chat.items.items() if (at := moment(shape.time(i)))}
-        current = newest_leaf(chat.parents, times)
-    yield from branches_of(
-        draft, chat.parents, add, current=current, about=about, created=created,
-        options=options,
-    )  # fmt: skip
-    draft.where = place
+    children: dict[str, list[str]] = {node: [] for node in parents}
+    roots: list[str] = []
+    for node, parent in parents.items():
+        if parent is None or parent not in parents:
+            roots.append(node)
+        else:
+            children[parent].append(node)
+    path: list[str] = []
+    node_at: str | None = current if current in parents else list(parents)[-1]
+    while node_at is not None and node_at in parents:
+        path.append(node_at)
+        node_at = parents[node_at]
+    path.reverse()
+    yield path
+    on_path = set(path)
+    pending = [root for root in reversed(roots) if root not in on_path]
+    for node in reversed(path):
+        pending.extend(child for child in reversed(children[node]) if child not in on_path)
+    while pending:
+        branch = [pending.pop()]
+        while below := children[branch[-1]]:
+            branch.append(below[-1])
+            pending.extend(reversed(below[:-1]))
+        yield branch

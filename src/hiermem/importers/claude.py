@@ -9,7 +9,8 @@ from typing import Any
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.beside import files_of, words_of
 from hiermem.importers.chats import Chat, Item, Shape, items_of
-from hiermem.importers.draft import Draft, Options, kind_name, name_of, objects, text_at
+from hiermem.importers.draft import Draft, Options
+from hiermem.importers.values import found_at, kind_name, name_of, objects, text_at
 from hiermem.types import Message, ToolCall
 from hiermem.types.message import as_list, as_mapping
 
@@ -21,33 +22,24 @@ def _chats(value: Item, draft: Draft) -> Iterator[Chat]:
         yield _project(value) if "docs" in value else _memories(value)
         return
     items = items_of(value["chat_messages"], draft, lambda item: item.get("uuid"))
+    parents = {name: text_at(item, "parent_message_uuid") for name, item in items.items()}
+    if not any(parent in items for parent in parents.values()):
+        parents = dict(zip(items, [None, *items], strict=False))
+    current = value.get("current_leaf_message_uuid")
     yield Chat(
-        items,
-        value.get("uuid"),
-        value.get("name"),
-        value.get("created_at"),
-        _parents(items),
-        value.get("current_leaf_message_uuid"),
+        items, value.get("uuid"), value.get("name"), value.get("created_at"), parents, current
     )
-
-
-def _parents(items: dict[str, Item]) -> dict[str, str | None]:
-    """Return each message's parent: the named one, else the message before it in the list."""
-    named = {name: text_at(item, "parent_message_uuid") for name, item in items.items()}
-    if not any(parent in items for parent in named.values()):
-        return dict(zip(items, [None, *items], strict=False))
-    return named
 
 
 def _project(value: Item) -> Chat:
     """Return a project as a conversation: its instructions, then its documents."""
     name = text_at(value, "uuid") or "project"
-    items_said: list[Item] = [{"sender": "system", "text": text_at(value, "prompt_template") or ""}]
-    items_said += [
-        {"sender": "human", "text": "\n".join(files_of([doc])), "created_at": doc.get("created_at")}
-        for doc in objects(value.get("docs"))
-    ]
-    items = {f"#{number}": item for number, item in enumerate(items_said)}
+    items: dict[str, Item] = {
+        "#": {"sender": "system", "text": text_at(value, "prompt_template") or ""}
+    }
+    for doc in objects(value.get("docs")):
+        at, text = doc.get("created_at"), "\n".join(files_of([doc]))
+        items[f"#{len(items)}"] = {"sender": "human", "text": text, "created_at": at}
     return Chat(items, f"project-{name}", value.get("name"), value.get("created_at"))
 
 
@@ -56,7 +48,7 @@ def _memories(value: Item) -> Chat:
     texts = [value.get("conversations_memory")]
     projects = value.get("project_memories")
     texts += projects.values() if isinstance(projects, dict) else ()
-    items = {
+    items: dict[str, Item] = {
         f"#{number}": {"sender": "assistant", "text": text}
         for number, text in enumerate(texts)
         if isinstance(text, str)
@@ -77,69 +69,57 @@ def _messages(draft: Draft, chat: Chat, name: str, _options: Options) -> Iterabl
     blocks = as_list(content, where="content") if content is not None else []
     if not any((text_at(block, "text") or "").strip() for block in blocks):
         blocks = [*blocks, {"type": "text", "text": text_at(message, "text") or ""}]
-    pieces = _Pieces(draft, name, role)
-    for field in ("attachments", "files"):
-        for item in objects(message.get(field)):
-            pieces.said += files_of([item])
+    files = [each for field in ("attachments", "files") for each in objects(message.get(field))]
+    return _parted(draft, name, role, blocks, list(files_of(files)))
+
+
+def _parted(
+    draft: Draft, name: str, role: str, blocks: list[Any], texts: list[str]
+) -> list[Message]:
+    """Return the blocks of a message, behind ``texts``, as messages in their order."""
+    messages: list[Message] = []
+    calls: list[ToolCall] = []
+    waiting: list[str] = []
+
+    def close() -> None:
+        """End the message that is being collected."""
+        text = "\n".join(texts)
+        if calls:
+            messages.append(Message.assistant(text, tool_calls=tuple(calls)))
+        elif text.strip():
+            messages.append(Message.user(text) if role == "user" else Message.assistant(text))
+        texts.clear()
+        calls.clear()
+
     for number, each in enumerate(blocks):
         with draft.reading():
-            pieces.take(as_mapping(each, where=f"content[{number}]"), number)
-    pieces.close()
-    return pieces.found
-
-
-class _Pieces:
-    """The parts of one message: its texts, calls and results, as messages in their order."""
-
-    def __init__(self, draft: Draft, name: str, role: str) -> None:
-        self.found: list[Message] = []
-        self.said: list[str] = []
-        self._draft, self._name, self._role = draft, name, role
-        self._calls: list[ToolCall] = []
-        self._open: list[str] = []
-
-    def take(self, block: dict[str, Any], number: int) -> None:
-        """Take the next block."""
-        kind = block.get("type")
-        if kind == "text" and isinstance(block.get("text"), str):
-            if self._calls:
-                self.close()
-            if block["text"].strip():
-                self.said.append(block["text"])
-        elif kind == "tool_use" and self._role == "assistant":
-            call = _call(block, f"{self._name[:180]}-{number}")
-            self._calls.append(call)
-            self._open.append(call.id)
-        elif kind == "tool_result":
-            self.close()
-            self._result(block)
-        elif kind == "thinking":
-            self._draft.note("reasoning left out")
-        elif texts := [text for text in words_of(block) if text.strip()]:  # of speech, mostly
-            self.said += texts
-        elif kind not in ("token_budget", "flag"):
-            self._draft.miss(f"contents of the type {kind_name(kind)} not understood")
-
-    def _result(self, block: dict[str, Any]) -> None:
-        """Add the result of the call that it names, else of the oldest one without a result."""
-        named_id = block.get("tool_use_id")
-        call_id = named_id if named_id in self._open else next(iter(self._open), None)
-        if call_id is not None:
-            self._open.remove(call_id)
-        text = _result_text(self._draft, block.get("content"))
-        name = name_of(block.get("name"))
-        self.found.append(Message("tool", text, tool_call_id=call_id, name=name))
-
-    def close(self) -> None:
-        """End the message that is being collected."""
-        text = "\n".join(self.said)
-        if self._calls:
-            calls = tuple(self._calls)
-            self.found.append(Message.assistant(text, tool_calls=calls))
-        elif text.strip():
-            make = Message.user if self._role == "user" else Message.assistant
-            self.found.append(make(text))
-        self.said, self._calls = [], []
+            block = as_mapping(each, where=f"content[{number}]")
+            kind = block.get("type")
+            if kind == "text" and isinstance(block.get("text"), str):
+                if calls:
+                    close()
+                texts += [block["text"]] if block["text"].strip() else []
+            elif kind == "tool_use" and role == "assistant":
+                calls.append(_call(block, f"{name[:180]}-{number}"))
+                waiting.append(calls[-1].id)
+            elif kind == "tool_result":
+                close()
+                # The result of the call that it names, else of the oldest one without a result.
+                named = block.get("tool_use_id")
+                call_id = named if named in waiting else next(iter(waiting), None)
+                if call_id is not None:
+                    waiting.remove(call_id)
+                text = _result_text(draft, block.get("content"))
+                tool = name_of(block.get("name"))
+                messages.append(Message("tool", text, tool_call_id=call_id, name=tool))
+            elif kind == "thinking":
+                draft.note("reasoning left out")
+            elif spoken := [text for text in words_of(block) if text.strip()]:  # mostly a voice
+                texts += spoken
+            elif kind not in ("token_budget", "flag"):
+                draft.miss(f"contents of the type {kind_name(kind)} not understood")
+    close()
+    return messages
 
 
 def _call(block: dict[str, Any], otherwise: str) -> ToolCall:
@@ -156,12 +136,13 @@ def _result_text(draft: Draft, content: object) -> str:
         return content
     texts: list[str] = []
     for block in content if isinstance(content, list) else []:
-        if isinstance(block, dict) and isinstance(block.get("text"), str):
-            texts.append(block["text"])
-        elif isinstance(block, dict) and block.get("type") == "knowledge":
+        kind = found_at(block, "type") if isinstance(block, dict) else block
+        text = found_at(block, "text")
+        if isinstance(text, str):
+            texts.append(text)
+        elif isinstance(block, dict) and kind == "knowledge":
             texts += [block[f] for f in ("title", "url") if isinstance(block.get(f), str)]
         else:
-            kind = block.get("type") if isinstance(block, dict) else block
             draft.miss(f"results of the type {kind_name(kind)} not understood")
     return "\n".join(texts)
 

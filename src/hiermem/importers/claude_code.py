@@ -12,27 +12,25 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from hiermem.convert import from_anthropic
-from hiermem.importers.draft import (
-    Draft,
-    Keyed,
-    Options,
-    digest_of,
-    found_at,
-    id_of,
-    kind_name,
-    name_of,
-    objects,
-    text_at,
-)
+from hiermem.importers.chats import without_circles
+from hiermem.importers.draft import Draft, Keyed, Options, digest_of, id_of
 from hiermem.importers.files import Export, Head, objects_of
-from hiermem.importers.tree import without_circles
+from hiermem.importers.values import found_at, kind_name, name_at, objects, text_at
 from hiermem.log.alignment import branch_id
 from hiermem.types.message import Conversation, as_mapping
 
+#: An event: its id, what it holds, and its place in the file.
+_Line: TypeAlias = tuple[str, dict[str, Any], str]
 _SPOKEN = ("user", "assistant")
+#: Flags of events that are no part of what was said, with their notes.
+_LEFT_OUT = {
+    "isMeta": "messages that the program inserted left out",
+    "isCompactSummary": "summaries of a compacted context left out",
+    "isApiErrorMessage": "messages of failed requests left out",
+}
 #: Lines that hold nothing that was said.
 _SILENT = frozenset(
     ("summary", "custom-title", "ai-title", "agent-name", "file-history-snapshot", "progress",
@@ -62,9 +60,8 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     file = export.first
     draft = Draft(file.name, file.notes)
     session: object = None
-    titles: dict[str, Any] = {}
-    parents: dict[str, str | None] = {}
-    lines: list[tuple[str, dict[str, Any], str]] = []
+    titles, parents = dict[str, Any](), dict[str, str | None]()
+    lines: list[_Line] = []
     for place, line in objects_of(file, part=lambda each: "sessionId" in each):
         kind, uuid = line.get("type"), text_at(line, "uuid")
         session = session or line.get("sessionId")
@@ -72,26 +69,19 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
             titles.setdefault(kind, line.get(_TITLES[kind]))
         name = uuid or place
         parents.setdefault(name, text_at(line, "parentUuid") or text_at(line, "logicalParentUuid"))
-        if kind in _SPOKEN and isinstance(kind, str):
-            why = _left_out(line)
-            if why:
-                draft.note(why)
-            else:
-                lines.append((name, line, place))
-        elif kind == "system":
-            draft.note("system lines left out")
+        left = next((why for flag, why in _LEFT_OUT.items() if line.get(flag) is True), None)
+        if kind in _SPOKEN and left is None:
+            lines.append((name, line, place))
+        elif kind in _SPOKEN or kind == "system":
+            draft.note(left or "system lines left out")
         elif not isinstance(kind, str) or kind not in _SILENT:
             draft.notes.miss(f"lines of the type {kind_name(kind)} not understood", place)
     parents = without_circles(parents)[0]
     again = _replayed(lines, parents, draft)
     lines = [each for each in lines if each[0] not in again]
-    parents = {
-        name: above if above is None else again.get(above, above)
-        for name, above in parents.items()
-        if name not in again
-    }
+    parents = {n: again.get(up or "", up) for n, up in parents.items() if n not in again}
     attempts = _attempts(lines, parents)
-    title = next((t for kind in _TITLES if (t := name_of(titles.get(kind)))), None)
+    title = name_at(titles, *_TITLES)
     session_id = id_of(session, "claude-code", export.stem)
     about = Conversation(session_id, title, (), format="claude-code", branching=True)
     base, last = about.id.replace("~", "-"), dict[str, str | None]()
@@ -104,25 +94,19 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         ]
         draft.add_log([each for _, each in messages])
         branch = draft.take()
-        for name, (_, key) in messages:
-            last[name] = key
-        if not branch or (root is not None and options.branches == "skip"):
-            continue
-        if root is None:
+        last |= {name: key for name, (_, key) in messages}
+        if branch and root is None:
             yield replace(about, id=base, messages=branch)
-            continue
-        above = parents[root]
-        while above is not None and above not in last:
-            above = parents.get(above)
-        yield replace(
-            about, id=branch_id(base, branch[0].key or root), messages=branch, parent=base,
-            after=None if above is None else last[above],
-        )  # fmt: skip
+        elif branch and root is not None and options.branches != "skip":
+            above = parents[root]
+            while above is not None and above not in last:
+                above = parents.get(above)
+            fork_id = branch_id(base, branch[0].key or root)
+            after = None if above is None else last[above]
+            yield replace(about, id=fork_id, messages=branch, parent=base, after=after)
 
 
-def _attempts(
-    lines: list[tuple[str, dict[str, Any], str]], parents: Mapping[str, str | None]
-) -> dict[str, str]:
+def _attempts(lines: list[_Line], parents: Mapping[str, str | None]) -> dict[str, str]:
     """Return the events of attempts that were abandoned, each with the first event of its own.
 
     Of several branches the one with the last event is kept. A branch in which nobody asks holds
@@ -146,7 +130,7 @@ def _attempts(
 
 
 def _replayed(
-    lines: list[tuple[str, dict[str, Any], str]], parents: Mapping[str, str | None], draft: Draft
+    lines: list[_Line], parents: Mapping[str, str | None], draft: Draft
 ) -> dict[str, str]:
     """Return the events that stand there again, each with the event that it repeats.
 
@@ -184,26 +168,15 @@ def _replayed(
 def _content(line: object) -> Any:
     """Return the content of a line's message without the model's thoughts."""
     content = found_at(line, "message.content")
-    blocks = content if isinstance(content, list) else []
-    shown = [block for block in blocks if text_at(block, "type") not in _THINKING]
-    return shown if isinstance(content, list) else content
+    if not isinstance(content, list):
+        return content
+    return [block for block in content if text_at(block, "type") not in _THINKING]
 
 
 def _asks(line: dict[str, Any]) -> bool:
     """Return whether a line is a person's, and not a result or a subagent's."""
-    if line.get("type") != "user" or line.get("isSidechain") is True:
-        return False
-    return not any(block.get("type") == "tool_result" for block in objects(_content(line)))
-
-
-def _left_out(line: dict[str, Any]) -> str | None:
-    if line.get("isMeta") is True:
-        return "messages that the program inserted left out"
-    if line.get("isCompactSummary") is True:
-        return "summaries of a compacted context left out"
-    if line.get("isApiErrorMessage") is True:
-        return "messages of failed requests left out"
-    return None
+    results = (block.get("type") == "tool_result" for block in objects(_content(line)))
+    return line.get("type") == "user" and line.get("isSidechain") is not True and not any(results)
 
 
 def _said(text: str) -> str:

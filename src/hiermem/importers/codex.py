@@ -8,16 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from hiermem.convert import from_responses
-from hiermem.importers.draft import (
-    Draft,
-    Keyed,
-    Options,
-    id_of,
-    kind_name,
-    objects,
-    text_at,
-)
+from hiermem.importers.draft import Draft, Keyed, Options, id_of
 from hiermem.importers.files import Export, Head, objects_of
+from hiermem.importers.values import kind_name, objects, text_at
 from hiermem.types import Message, TextPart
 from hiermem.types.message import Conversation, as_mapping
 
@@ -74,8 +67,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
 
 def _event(item: dict[str, Any], _draft: Draft) -> Iterator[tuple[str, Keyed]]:
     """Yield what an event says that was said."""
-    form = "event"
-    inner = item.get("item")
+    form, inner = "event", item.get("item")
     if item.get("type") == "item_completed" and isinstance(inner, dict):
         form, item = "completed", inner
     role = _EVENTS.get(str(item.get("type")).replace("_", "").casefold())

@@ -46,6 +46,12 @@ def moment(value: object, zone: tzinfo = UTC) -> datetime | None:
     return when.replace(tzinfo=zone) if when is not None and when.tzinfo is None else when
 
 
+def seconds(value: object) -> float:
+    """Return a time as seconds since 1970; 0 if the value is no time."""
+    when = moment(value)
+    return 0.0 if when is None else when.timestamp()
+
+
 def instant(value: object) -> datetime | None:
     """Return a time as it is written, without a zone if it names none; None if it is no time."""
     if isinstance(value, str):
@@ -96,20 +102,16 @@ def _from_text(text: str) -> datetime | None:
     rest = f"{text[: clock.start()]}\n{text[clock.end() :]}" if clock else text
     offset = _OFFSET.search(rest)
     date = _date(_OFFSET.sub("\n", rest))
+    named = [_ZONES[name] for name in re.findall(r"\b[A-Z]{1,4}\b", rest) if name in _ZONES]
+    minutes = 60 * named[-1] if named else None
+    if offset is not None:
+        away = 60 * int(offset[2]) + int(offset[3] or 0)
+        minutes = None if away >= 24 * 60 else away if offset[1] == "+" else -away
+    zone = None if minutes is None else timezone(timedelta(minutes=minutes))
     try:
-        when = datetime(*date, *_hours(clock)) if date is not None else None  # noqa: DTZ001
+        return sensible(datetime(*date, *_hours(clock), tzinfo=zone)) if date is not None else None
     except ValueError:
         return None
-    hours: list[float] = [
-        _ZONES[name] for name in re.findall(r"\b[A-Z]{1,4}\b", rest) if name in _ZONES
-    ]
-    if when is not None and offset is not None:
-        away = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
-        away = away if offset[1] == "+" else -away
-        hours = [away / timedelta(hours=1)] if away < timedelta(days=1) else []
-    if when is not None and hours:
-        when = when.replace(tzinfo=timezone(timedelta(hours=hours[-1])))
-    return None if when is None else sensible(when)
 
 
 def _hours(clock: re.Match[str] | None) -> tuple[int, int, int]:
@@ -127,13 +129,12 @@ def _date(text: str) -> tuple[int, int, int] | None:
     """Return year, month and day, None if the text leaves a choice."""
     words = [word.strip(".") for word in re.split(r"[\s\d,،:;/()\u2019'-]+", text.casefold())]
     # Hebrew writes "in" at the beginning of the month.
-    named = [_MONTHS.get(w) or _MONTHS.get(w.removeprefix("ב")) for w in words if w]
-    months = [month for month in named if month is not None]
-    numbered = _NUMBERED.search(text)
+    months = [_MONTHS.get(word) or _MONTHS.get(word.removeprefix("ב"), 0) for word in words]
+    months = [month for month in months if month]
     if dotted := _DAY_FIRST.search(text):
         day, month, year = map(int, dotted.groups())
         return year, month, day
-    if not months and numbered is not None:
+    if not months and (numbered := _NUMBERED.search(text)) is not None:
         months = [int(numbered[1] or numbered[2])]
         text = text[: numbered.start()] + " " + text[numbered.end() :]
     numbers = re.findall(r"\d+", text)

@@ -1,4 +1,4 @@
-"""Helpers that every format uses to read a conversation: keys, times, names and notes.
+"""Reads a conversation message by message, for every format: keys, times, ids and notes.
 
 Counts what was assumed or left out while files are read, and what could not be read.
 """
@@ -11,14 +11,15 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 from unicodedata import normalize
 
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.dates import UNSEEN, in_order, instant, moment
+from hiermem.importers.values import name_of
 from hiermem.log.alignment import lost_id
 from hiermem.text.measure import body
-from hiermem.text.policy import MAX_NAME, clean_message
+from hiermem.text.policy import clean_message
 from hiermem.types import FilePart, ImagePart, Message, Part, TextPart
 from hiermem.types.message import Conversation
 
@@ -46,9 +47,7 @@ class Notes:
     def miss(self, what: str, where: str, count: int = 1) -> None:
         """Count something that could not be read; ``where`` is its place, and what is wrong."""
         before, places = self._missed.get(what, (0, []))
-        if len(places) < _PLACES:
-            places.append(where)
-        self._missed[what] = (before + count, places)
+        self._missed[what] = (before + count, [*places, where][:_PLACES])
         self.missed += count
 
     def reasons(self) -> list[str]:
@@ -148,12 +147,9 @@ class Draft:
             self._last = in_order(message.created_at, self._last)
             if self._last is not message.created_at:
                 message = replace(message, created_at=self._last)
-        if isinstance(key, str) and 0 < len(key) <= _MAX_ID:
-            message_key = key
-        else:
-            message_key = self._hashed(message, when, text)
-        if message_key in self._seen:
-            seen = self._seen[message_key]
+        own = isinstance(key, str) and 0 < len(key) <= _MAX_ID
+        message_key = str(key) if own else self._hashed(message, when, text)
+        if (seen := self._seen.get(message_key)) is not None:
             if (seen.role, seen.content) == (message.role, message.content):
                 self.note("messages with the id of an earlier one left out")
                 return None
@@ -195,8 +191,8 @@ class Draft:
             text = normalize("NFC", UNSEEN.sub("", text))
         digest = digest_of(minute, message.thread, " ".join(text.split()))
         self._repeats[digest] += 1
-        repeat = self._repeats[digest]
-        return digest if repeat == 1 else f"{digest}-{repeat}"
+        n_repeats = self._repeats[digest]
+        return digest if n_repeats == 1 else f"{digest}-{n_repeats}"
 
     def _without_large(self, message: Message) -> Message:
         """Return the message with a word in the place of each image and file that is too large."""
@@ -213,11 +209,10 @@ class Draft:
         ``otherwise`` is the time of the conversation, for messages of which none has a time.
         """
         messages, self._messages = self._messages, []
-        times = (m.created_at for m in messages if m.created_at is not None)
-        last = next(times, otherwise)
+        last = next((m.created_at for m in messages if m.created_at is not None), otherwise)
+        if last is None and messages:
+            self.note("messages without a time, dated when they are imported", len(messages))
         if last is None:
-            if messages:
-                self.note("messages without a time, dated when they are imported", len(messages))
             return tuple(messages)
         for number, message in enumerate(messages):
             if message.created_at is None:
@@ -297,14 +292,6 @@ def id_of(value: object, kind: str, stem: str = "") -> str:
     return text if len(text) <= _MAX_ID else f"{text[:80]}-{digest_of(text)}"
 
 
-def name_of(value: object) -> str | None:
-    """Return a title, or a speaker's or a tool's name, cut to what is taken."""
-    if not isinstance(value, str) or not value.strip():
-        return None
-    text = value.replace("\0", "").encode("utf-8", "replace").decode("utf-8").strip()
-    return text[:MAX_NAME]
-
-
 def role_of(name: str, options: Options) -> Literal["user", "assistant"]:
     """Return the role of a speaker: that of the assistant only where the caller named it."""
     return "assistant" if name.casefold() in options.assistants else "user"
@@ -320,49 +307,3 @@ def zone_note(draft: Draft, options: Options, value: object = "") -> None:
     if not options.zone_given and not draft.zone_noted and not named:
         draft.zone_noted = True
         draft.note("conversations whose times name no zone, read as UTC")
-
-
-def objects(value: object) -> list[dict[str, Any]]:
-    """Return the objects of a list; none where the value is no list."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def kind_name(value: Any) -> str:
-    """Return the name of a type as a note may show it."""
-    text = value if isinstance(value, str) else type(value).__name__
-    return "".join(c for c in text if c.isalnum() or c in "_.-")[:40] or "?"
-
-
-def found_at(value: object, path: str) -> Any:
-    """Return what a path of field names, with dots between, leads to; None where it leads nowhere.
-
-    >>> found_at({"author": {"name": "Ada"}}, "author.name")
-    'Ada'
-    """
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def text_at(value: object, path: str) -> str | None:
-    """Return the text that a path leads to; None where there is none, or it is empty."""
-    text = found_at(value, path)
-    return text if isinstance(text, str) and text else None
-
-
-class Opened(dict[str, Any]):
-    """The members of an object before it breaks; the one in which it breaks is empty."""
-
-
-def leads(value: object, path: str) -> bool:
-    """Return whether a path leads to a field, through the first item of each list.
-
-    It does where it leads into the part at which an object breaks.
-    """
-    name, _, rest = path.partition(".")
-    member = value.get(name) if isinstance(value, dict) else None
-    if isinstance(value, Opened) and member in ([], {}):
-        return True
-    if isinstance(member, list) and rest:
-        member = next((each for each in member if isinstance(each, dict)), None)
-    return leads(member, rest) if rest else isinstance(value, dict) and name in value

@@ -9,14 +9,16 @@ from typing import Any, Literal, cast
 
 from hiermem.importers.beside import spoken
 from hiermem.importers.dates import in_order
-from hiermem.importers.draft import (
-    Draft,
-    Options,
-    found_at,
-    name_of,
-    role_of,
+from hiermem.importers.draft import Draft, Options, role_of
+from hiermem.importers.files import (
+    Export,
+    File,
+    kind_of,
+    lines_of,
+    nested_objects,
+    values_of,
 )
-from hiermem.importers.files import Export, File, kind_of, lines_of, nested_objects, values_of
+from hiermem.importers.values import found_at, name_of
 from hiermem.types import Message
 from hiermem.types.message import Conversation
 
@@ -36,7 +38,7 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     draft = Draft(file.name, file.notes)
     keyed: list[tuple[Message, object]] = []
     last: datetime | None = None
-    roots = {path.partition(".")[0] for path in fields.values()} | set(fields.values())
+    roots = {root for path in fields.values() for root in (path, path.partition(".")[0])}
     for place, item in _items(file, fields):
         with draft.reading(place):
             sender = _at(item, fields.get("sender", ""))
@@ -70,22 +72,18 @@ def _items(file: File, fields: Mapping[str, str]) -> Iterator[tuple[str, Mapping
     if kind_of(file) == "text":
         yield from _rows(file)
         return
+
+    def is_message(item: Mapping[str, Any]) -> bool:
+        if isinstance(_at(item, text), (str, list)):
+            return True
+        named = all(_at(item, path) for path in others)
+        return named and not any(_at(inner, text) for inner in nested_objects(item))
+
     values = list(values_of(file))
     unescape([value for _, value, _ in values])
     for place, value, _ in values:
-        pending = [value]
-        while pending:
-            each = pending.pop()
-            if isinstance(each, dict) and (
-                isinstance(_at(each, text), (str, list))
-                or (
-                    all(_at(each, path) for path in others)
-                    and not any(_at(inner, text) for inner in nested_objects(each))
-                )
-            ):
-                yield place, each
-            elif isinstance(each, (dict, list)):
-                pending.extend(reversed(list(each.values()) if isinstance(each, dict) else each))
+        items = nested_objects(value, lambda _: False, is_message)
+        yield from ((place, item) for item in items)
 
 
 def unescape(value: object) -> None:
@@ -116,12 +114,11 @@ def unescape(value: object) -> None:
 
 
 def _rows(file: File) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    ended = True
+    line = ""
 
     def texts() -> Iterator[str]:
-        nonlocal ended
+        nonlocal line
         for _, line in lines_of(file, ends=True):
-            ended = line.endswith("\n")
             yield line
 
     lines = texts()
@@ -130,7 +127,7 @@ def _rows(file: File) -> Iterator[tuple[str, Mapping[str, Any]]]:
     names = next(csv.reader([head], delimiter=mark), [])
     try:
         for number, row in enumerate(csv.reader(lines, delimiter=mark), start=1):
-            if not ended and len(row) < len(names):
+            if not line.endswith("\n") and len(row) < len(names):
                 file.notes.miss("rows that are cut off", f"{file.name}, row {number}")
             elif row:
                 yield f"{file.name}, row {number}", dict(zip(names, row, strict=False))

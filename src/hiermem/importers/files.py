@@ -20,11 +20,13 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, TypeAlias
 
 from hiermem.errors import FileError
-from hiermem.importers.draft import Notes, Opened
+from hiermem.importers.draft import Notes
+from hiermem.importers.values import Opened
 
 Test: TypeAlias = Callable[[dict[str, Any]], bool]
 Kind: TypeAlias = Literal["lines", "document", "text"]
@@ -58,7 +60,9 @@ _CUT = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
 _BEGINNING = re.compile(r"\[?\s*\{\s*(?:[\"}]|\Z)|\[\s*(?:\]\s*)?\Z")
 #: The name of a member of an object, behind another one or the brace.
 _MEMBER = re.compile(r'[\s,]*"((?:[^"\\]|\\.)*)"\s*:\s*')
-_NOT_BLANK = re.compile(r"[^ \t\r\n\0]")
+#: What stands between values, and fills a file that a crash left.
+_VOID = " \t\r\n\0"
+_NOT_BLANK = re.compile(f"[^{_VOID}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,19 +187,12 @@ class _Text:
         self._text = io.TextIOWrapper(raw, encoding=encoding, errors=errors, newline="\n")
         self.seen = 0
 
-    def read(self, size: int) -> str:
-        """Return at most so many characters, "" at the end."""
-        return self._got(self._text.read, size)
-
-    def readline(self, size: int) -> str:
-        r"""Return a line with its ``\n``, or at most so many characters of it."""
-        return self._got(self._text.readline, size)
-
-    def _got(self, read: Callable[[int], str], size: int) -> str:
+    def read(self, size: int, *, line: bool = False) -> str:
+        r"""Return at most so many characters, "" at the end; with ``line``, up to a ``\n``."""
         if self._ended:
             return ""
         try:
-            text = read(size)
+            text = (self._text.readline if line else self._text.read)(size)
         except _DAMAGED as error:
             self._ended = True
             what = f"{self._file.name}: damaged ({type(error).__name__})"
@@ -258,13 +255,13 @@ def lines_of(file: File, *, ends: bool = False) -> Iterator[tuple[int, str]]:
     """
     with text_stream(file) as text:
         number = 0
-        while line := text.readline(MAX_ITEM + 1):
+        while line := text.read(MAX_ITEM + 1, line=True):
             number += 1
             if len(line) > MAX_ITEM:
                 where = f"{file.name}, line {number}: longer than {MAX_ITEM:,} characters"
                 file.notes.miss("lines that are too long", where)
                 while line and not line.endswith("\n"):
-                    line = text.readline(MAX_ITEM)
+                    line = text.read(MAX_ITEM, line=True)
                 continue
             yield number, line if ends else line.rstrip("\r\n")
 
@@ -289,13 +286,9 @@ def head_of(file: File) -> Head:
     file = replace(file, notes=Notes())
     kind = kind_of(file)
     if kind == "text":
-        lines: list[str] = []
-        for _, line in lines_of(file):
-            if line.strip(" \t\0"):
-                lines.append(line)
-            if len(lines) == _HEAD_LINES:
-                break
-        return Head(kind, (), tuple(lines), next(iter(file.notes.reasons()), ""))
+        lines = (line for _, line in lines_of(file) if line.strip(" \t\0"))
+        head = tuple(islice(lines, _HEAD_LINES))
+        return Head(kind, (), head, next(iter(file.notes.reasons()), ""))
     values: list[Any] = []
     with text_stream(file) as text:
         most = _HEAD_LINES if kind == "lines" else _HEAD_VALUES
@@ -312,21 +305,17 @@ def kind_of(file: File) -> Kind:
     """Return whether a file is text, a JSON document, or JSON with a value in each line."""
     file = replace(file, notes=Notes())
     with text_stream(file) as text:
-        start = text.read(_CHUNK).lstrip(" \t\r\n\0")
-    named = file.name.lower().endswith(_JSON)
-    if not named and not _BEGINNING.match(start):
+        start = text.read(_CHUNK).lstrip(_VOID)
+    if not file.name.lower().endswith(_JSON) and not _BEGINNING.match(start):
         return "text"
     if start.startswith("["):
         return "document"
-    whole = seen = 0
-    for _, line in lines_of(file):
-        if line.strip(" \t\r\n\0"):
-            seen += 1
-            with suppress(ValueError, RecursionError):
-                whole += isinstance(json.loads(line), dict)
-        if seen == 5:
-            break
-    return "lines" if 2 * whole >= max(seen, 1) else "document"
+    lines = list(islice((line for _, line in lines_of(file) if line.strip(_VOID)), 5))
+    objects = 0
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            objects += isinstance(json.loads(line), dict)
+    return "lines" if 2 * objects >= max(len(lines), 1) else "document"
 
 
 def values_of(file: File) -> Iterator[tuple[str, Any, bool]]:
@@ -360,34 +349,26 @@ def objects_of(
                 yield from ((place, each) for each in torn_from(value, part, whole))
 
 
-def nested_objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects in a value, the value itself first."""
-    objects: list[dict[str, Any]] = []
-    pending: list[Any] = [value]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, dict):
-            objects.append(each)
-            pending.extend(reversed(each.values()))
-        elif isinstance(each, list):
-            pending.extend(reversed(each))
-    return objects
-
-
-def torn_from(value: Any, part: Test, whole: Test = lambda _: False) -> Iterator[dict[str, Any]]:
-    """Yield the objects in a value that are told, also parts that lost braces put in others."""
+def nested_objects(
+    value: Any, part: Test = lambda _: True, whole: Test = lambda _: False
+) -> Iterator[dict[str, Any]]:
+    """Yield the objects in a value that are told, itself first; none inside a whole one."""
     pending: list[Any] = [value]
     while pending:
         each = pending.pop()
         if isinstance(each, list):
             pending.extend(reversed(each))
         elif isinstance(each, dict):
-            if whole(each):
+            is_whole = whole(each)
+            if is_whole or part(each):
                 yield each
-                continue
-            if not isinstance(each, Opened) and part(each):
-                yield each
-            pending.extend(reversed(each.values()))
+            if not is_whole:
+                pending.extend(reversed(each.values()))
+
+
+def torn_from(value: Any, part: Test, whole: Test = lambda _: False) -> Iterator[dict[str, Any]]:
+    """Yield the objects in a value that are told, also parts that lost braces put in others."""
+    return nested_objects(value, lambda each: not isinstance(each, Opened) and part(each), whole)
 
 
 def _values(file: File, kind: Kind, text: _Text) -> Iterator[tuple[str, Any, bool]]:
@@ -395,7 +376,7 @@ def _values(file: File, kind: Kind, text: _Text) -> Iterator[tuple[str, Any, boo
         yield from _Window(text, file.name, file.notes).values()
         return
     for number, line in lines_of(file):
-        if not line.strip(" \t\r\n\0"):
+        if not line.strip(_VOID):
             if "\0" in line:
                 file.notes.miss("lines that are not JSON", f"{file.name}, line {number}: NULs")
             continue
@@ -449,7 +430,7 @@ class _Window:
             if comma or (not listed and number == 1 and (first in "[{" or self._place)):
                 try:
                     value = self._value()
-                except _BrokenError as error:
+                except ValueError as error:
                     why = str(error)
                 else:
                     comma = False
@@ -468,7 +449,7 @@ class _Window:
         while self._next(brace):
             try:
                 value = self._value()
-            except _BrokenError:
+            except ValueError:
                 value = self._opened()
             yield place, value, True
 
@@ -491,7 +472,7 @@ class _Window:
         return members
 
     def _value(self) -> Any:
-        """Parse the next value, reading on until it is complete."""
+        """Parse the next value, reading on until it is complete. Raises ValueError."""
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._held, self._at)
@@ -499,24 +480,24 @@ class _Window:
                 cut = error.msg.startswith("Unterminated") or error.pos > len(self._held) - 16
                 if not cut or self._ended:
                     self._tried(error.pos)
-                    raise _BrokenError(f"not JSON ({error.msg})") from None
+                    raise ValueError(f"not JSON ({error.msg})") from None
             except RecursionError:
                 # Whatever is inside is nested nearly as deeply, and each attempt costs as much.
                 self._at, self._ended, self._text = len(self._held), True, io.StringIO()
-                raise _BrokenError("nested too deeply") from None
+                raise ValueError("nested too deeply") from None
             except ValueError:
                 self._tried(-1)
-                raise _BrokenError("a number of too many digits") from None
+                raise ValueError("a number of too many digits") from None
             else:
                 if end < len(self._held) or self._ended:
                     after = _NOT_BLANK.search(self._held, end)
                     if isinstance(value, str) and after and after.group() not in ",]":
-                        raise _BrokenError("not JSON (a text where none ends)")
+                        raise ValueError("not JSON (a text where none ends)")
                     self._at = end
                     return value
             if len(self._held) - self._at > MAX_ITEM:
                 self._tried(0)
-                raise _BrokenError(f"longer than {MAX_ITEM:,} characters")
+                raise ValueError(f"longer than {MAX_ITEM:,} characters")
             self._grow()
 
     def _tried(self, failed: int) -> None:
@@ -525,7 +506,3 @@ class _Window:
         self._failed = failed
         if self._tries >= _TRIES:
             self._at, self._tries = max(self._at, failed - 1), 0
-
-
-class _BrokenError(Exception):
-    """A value of a JSON text that cannot be parsed."""

@@ -28,8 +28,9 @@ from hiermem.importers import (
     whatsapp,
 )
 from hiermem.importers.chats import Shape
-from hiermem.importers.draft import Branches, DateOrder, Notes, Options, leads
+from hiermem.importers.draft import Branches, DateOrder, Notes, Options
 from hiermem.importers.files import Export, File, Head, exports_of, head_of, nested_objects
+from hiermem.importers.values import leads
 from hiermem.types.message import Conversation
 
 
@@ -76,6 +77,7 @@ _SHAPED = ("chatgpt", "claude", "gemini", "copilot", "open-webui", "librechat", 
            "discord")  # fmt: skip
 _FIELDS = fields.FIELDS
 _BY_NAME = {each.name: each for each in FORMATS}
+_NAMES = ", ".join(_BY_NAME)
 _CONVERSATIONS = re.compile(r"conversations[-_\d]*\.json")
 #: The files of claude.ai's export that are read beside its conversations.
 _BESIDE = ("projects.json", "memories.json")
@@ -112,7 +114,7 @@ def read_chats(
     can be read. Every message has a key, so that it can be appended again without harm.
     """
     if format is not None and format not in _BY_NAME:
-        raise UsageError(f"unknown format; use one of {_names()}")
+        raise UsageError(f"unknown format; use one of {_NAMES}")
     if branches not in ("forks", "skip"):
         raise UsageError('branches must be "forks" or "skip"')
     if dates not in (None, "dmy", "mdy", "ymd"):
@@ -120,15 +122,13 @@ def read_chats(
     for what, names in (("assistants", assistants), ("speakers", speakers)):
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise UsageError(f"{what} must be a collection of names")
-    if fields is not None:
-        known_fields = set(_FIELDS)
-        if format is not None or not (
-            isinstance(fields, Mapping) and "text" in fields and set(fields) <= known_fields
-            and all(isinstance(path, str) and path for path in fields.values())
-        ):  # fmt: skip
-            raise UsageError(
-                f"fields must map text and any of {', '.join(_FIELDS)} to paths; omit format"
-            )
+    if fields is not None and (format is not None or not (
+        isinstance(fields, Mapping) and {"text"} <= set(fields) <= set(_FIELDS)
+        and all(isinstance(path, str) and path for path in fields.values())
+    )):  # fmt: skip
+        raise UsageError(
+            f"fields must map text and any of {', '.join(_FIELDS)} to paths; omit format"
+        )
     options = Options(
         branches=branches,
         assistants=frozenset(map(str.casefold, assistants)),
@@ -140,10 +140,6 @@ def read_chats(
     )
     named = _MAP if fields is not None else None if format is None else _BY_NAME[format]
     return _read(Path(path), named, options)
-
-
-def _names() -> str:
-    return ", ".join(each.name for each in FORMATS)
 
 
 def _zone(zone: str | tzinfo | None) -> tzinfo:
@@ -165,14 +161,13 @@ def _zone(zone: str | tzinfo | None) -> tzinfo:
 def _read(path: Path, named: Format | None, options: Options) -> Iterator[Conversation]:
     notes = Notes()
     before: Conversation | None = None
-    for export in exports_of(path, notes):
-        for part in _parts(export):
-            for conversation in _conversations(part, named, options):
-                if before is not None:
-                    yield before
-                before = _noted(conversation, notes)
+    for part in (part for export in exports_of(path, notes) for part in _parts(export)):
+        for conversation in _conversations(part, named, options):
             if before is not None:
-                before = _noted(before, notes)
+                yield before
+            before = _noted(conversation, notes)
+        if before is not None:
+            before = _noted(before, notes)
     if before is not None:
         yield before
         return
@@ -195,29 +190,24 @@ def _noted(conversation: Conversation, notes: Notes) -> Conversation:
 def _recognised(head: Head) -> Format | None:
     """Return the format of a file; for JSON of no format, that of the messages inside it."""
     inside = replace(head, values=tuple(nested_objects(list(head.values))))
-    return next(
-        (each for each in FORMATS if each.recognise(head)),
-        next((each for each in FORMATS if each.name in _SHAPED and each.recognise(inside)), None),
-    )
+    asked = [(form, head) for form in FORMATS] + [(_BY_NAME[name], inside) for name in _SHAPED]
+    return next((form for form, looked in asked if form.recognise(looked)), None)
 
 
 def _why(head: Head, name: str) -> str:
     """Return why a file is of no format."""
-    if head.broken:
-        return head.broken if head.broken.startswith(name) else f"{name}: {head.broken}"
-    if not any(head.values) and not head.lines:
-        return f"{name}: it holds no messages"
-    reason = f"it is of no known format; these can be imported: {_names()}"
-    return f"{name}: {looks_like(head) or reason}"
+    if head.broken.startswith(name):
+        return head.broken
+    empty = "" if any(head.values) or head.lines else "it holds no messages"
+    unknown = f"it is of no known format; these can be imported: {_NAMES}"
+    return f"{name}: {head.broken or empty or _looks_like(head) or unknown}"
 
 
 def _parts(export: Export) -> Iterator[Export]:
     """Yield the files that belong together: those of one export, else each by itself."""
     slacks = slack.roots(export)
-    roots = sorted(
-        {file.parts[:-1] for file in export.files if _CONVERSATIONS.fullmatch(file.parts[-1])}
-        | slacks
-    )
+    chats = {f.parts[:-1] for f in export.files if _CONVERSATIONS.fullmatch(f.parts[-1])}
+    roots = sorted(chats | slacks)
     groups: dict[tuple[str, ...], list[File]] = {}
     alone: list[File] = []
     for file in export.files:
@@ -298,15 +288,13 @@ _TEXTS = (
 )
 
 
-def looks_like(head: Head) -> str:
+def _looks_like(head: Head) -> str:
     """Return what a file seems to be and what may be done, "" where nothing is known."""
     for value in head.objects[:1]:
         known = (row for row in _JSON if leads(value, row[0]))
         named = (f"this is {what}; --map {mapped} reads it" for _, what, mapped in known)
         return next(named, _UNKNOWN_JSON)
-    texts = (
-        what
-        for start, what in _TEXTS
-        if head.lines and re.match(start, head.lines[0], re.IGNORECASE)
-    )
-    return next((f"this looks like {what}" for what in texts), "")
+    for start, what in _TEXTS if head.lines else ():
+        if re.match(start, head.lines[0], re.IGNORECASE):
+            return f"this looks like {what}"
+    return ""

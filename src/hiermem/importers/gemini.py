@@ -11,7 +11,8 @@ from hiermem.data import word_lists
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.beside import beside, files_of
 from hiermem.importers.chats import Chat, Item, Shape, items_of
-from hiermem.importers.draft import Draft, Options, kind_name, name_of, objects, text_at
+from hiermem.importers.draft import Draft, Options
+from hiermem.importers.values import kind_name, name_of, objects, text_at
 from hiermem.types import Message, ToolCall
 
 _ROLES = {"user": "user", "gemini": "assistant", "model": "assistant"}
@@ -35,8 +36,8 @@ def _chats(value: Item, draft: Draft) -> Iterator[Chat]:
         listed = sorted(value["activities"], key=lambda each: str(each.get("time")))
         titles = {text_at(item, "title") or "" for item in listed if item.get("safeHtmlItem")}
         # In a language that is not known, a prompt stands behind what all have before a colon.
-        first = re.match(r"[^:\uff1a]*[:\uff1a]\s*", min(titles, default=""))
-        before = first.group() if first is not None and len(titles) > 1 else ""
+        first = re.match(r"[^:\uff1a]*[:\uff1a]\s*", min(titles)) if len(titles) > 1 else None
+        before = first.group() if first is not None else ""
         before = before if all(title.startswith(before) for title in titles) else ""
         activities = [{**item, "before": before} for item in listed]
         yield Chat(items_of(activities, draft), "gemini-activity", "Gemini")

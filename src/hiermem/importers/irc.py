@@ -8,12 +8,14 @@ from dataclasses import replace
 from datetime import date, datetime, time, timedelta, tzinfo
 
 from hiermem.importers.dates import sensible
-from hiermem.importers.draft import Draft, Options, name_of, role_of, zone_note
+from hiermem.importers.draft import Draft, Options, role_of, zone_note
 from hiermem.importers.files import Export, Head, lines_of
+from hiermem.importers.values import name_of
 from hiermem.types import Message
 from hiermem.types.message import Conversation
 
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTHS = {name: month for month, name in enumerate(_NAMES, start=1)}
 #: A time at the beginning of a line: with a date, with a month and day, or alone.
 _STAMP = (
     r"\[?(?:(?P<iso>\d{4}-\d\d-\d\d)[ T]|(?P<month>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) )?"
@@ -47,14 +49,12 @@ def recognise(head: Head) -> bool:
     if head.kind != "text":
         return False
     lines = [_COLOUR.sub("", line) for line in head.lines]
-    framed = [line for line in lines if _FRAME.match(line) or _timed(line)]
-    spoken = [line for line in lines if _said(line) is not None]
+    framed = [
+        line for line in lines if _FRAME.match(line) or _SAID.match(line) or _TIMED.match(line)
+    ]
+    spoken = any(map(_said, lines))
     markup = lines and re.match(r"\s*<(?:!|\?|/?\w+[^>]*>\s*<|html)", lines[0], re.IGNORECASE)
-    return bool(spoken) and not markup and 2 * len(framed) >= len(lines)
-
-
-def _timed(line: str) -> bool:
-    return _SAID.match(line) is not None or _TIMED.match(line) is not None
+    return spoken and not markup and 2 * len(framed) >= len(lines)
 
 
 def _said(line: str) -> tuple[re.Match[str], str] | None:
@@ -62,10 +62,8 @@ def _said(line: str) -> tuple[re.Match[str], str] | None:
     if (match := _SAID.match(line)) is not None:
         return match, match["text"]
     if (match := _TABBED.match(line)) is not None:
-        nick = match["nick"]
-        if nick in ("", "-->", "<--", "--", "=!=", "*"):
-            return None
-        return match, match["text"]
+        event = match["nick"] in ("", "-->", "<--", "--", "=!=", "*")
+        return None if event else (match, match["text"])
     stamp = _TIMED.match(line)
     if stamp is not None and _EVENT.match(line[stamp.end() :]):
         return None
@@ -88,11 +86,9 @@ class _Clock:
 
     def opened(self, line: str) -> None:
         """Take the day from a line that names it."""
-        match = _OPENED.match(line)
-        if match is not None:
-            month = match["month"][:3].casefold()
-            number = _MONTHS.index(month) + 1 if month in _MONTHS else 0
-            self.day = _date(match["year"], number, match["day"]) or self.day
+        if (match := _OPENED.match(line)) is not None:
+            month = _MONTHS.get(match["month"].casefold(), 0)
+            self.day = _date(match["year"], month, match["day"]) or self.day
             self._last = time.min
 
     def at(self, match: re.Match[str]) -> tuple[datetime | None, str]:
@@ -104,14 +100,11 @@ class _Clock:
         except ValueError:
             return None, ""
         if match["iso"]:
-            year, month, day = match["iso"].split("-")
-            self.day = _date(year, month, day) or self.day
+            self.day = _date(*match["iso"].split("-")) or self.day
         elif match["month"] and self.day is not None:
-            month = match["month"].casefold()
-            if month in _MONTHS:
-                number = _MONTHS.index(month) + 1
-                year = self.day.year + (number < self.day.month)
-                self.day = _date(year, number, match["day"]) or self.day
+            month = _MONTHS.get(match["month"].casefold(), 0)
+            year = self.day.year + (month < self.day.month)
+            self.day = _date(year, month, match["day"]) or self.day
         elif clock < self._last and self.day is not None and self.day < date.max:
             local = datetime.combine(self.day, clock, self._zone)
             if local.utcoffset() == local.replace(fold=1).utcoffset():
@@ -121,9 +114,9 @@ class _Clock:
         return at, "" if at is not None else f"{self.day or ''} {clock.isoformat()}"
 
 
-def _date(year: str | int, month: str | int, day: str | int) -> date | None:
+def _date(*numbers: str | int) -> date | None:
     try:
-        return date(int(year), int(month), int(day))
+        return date(*map(int, numbers))
     except ValueError:
         return None
 

@@ -16,17 +16,9 @@ from typing import Any
 from hiermem.convert import from_anthropic, from_any, shape_of
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.dates import moment
-from hiermem.importers.draft import (
-    Draft,
-    Opened,
-    Options,
-    id_of,
-    kind_name,
-    name_of,
-    objects,
-    text_at,
-)
+from hiermem.importers.draft import Draft, Options, id_of
 from hiermem.importers.files import Export, File, Head, objects_of
+from hiermem.importers.values import Opened, kind_name, name_of, objects, text_at
 from hiermem.log.alignment import lost_id
 from hiermem.types import Message
 from hiermem.types.message import Conversation, as_mapping
@@ -82,23 +74,18 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
     ids: Counter[str] = Counter()
     for place, given, items in _lists(file):
         if given is None:
-            for item in items:
-                _add(one, item, place, options)
+            _add(one, items[0], place, options)
             continue
         draft = Draft(place, file.notes)
         with draft.reading():
             for message in _before(given, _list_of(given)):
                 draft.add(message)
-        for number, item in enumerate(items):
-            _add(draft, item, f"{place}, message {number + 1}", options)
-        messages = draft.take(draft.time(given.get("created_at"), options))
-        if messages:
-            yield Conversation(
-                _named(given, export.stem, messages, ids),
-                name_of(given.get("title") or given.get("name") or export.stem),
-                messages,
-                format="messages",
-            )
+        for number, item in enumerate(items, start=1):
+            _add(draft, item, f"{place}, message {number}", options)
+        if messages := draft.take(draft.time(given.get("created_at"), options)):
+            session_id = _named(given, export.stem, messages, ids)
+            title = name_of(given.get("title") or given.get("name") or export.stem)
+            yield Conversation(session_id, title, messages, format="messages")
     yield from one.named("messages", export.stem)
 
 

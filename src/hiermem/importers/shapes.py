@@ -12,17 +12,8 @@ from typing import Any, TypeAlias, cast
 from hiermem.errors import InvalidMessageError
 from hiermem.importers.beside import files_of, spoken, words_of
 from hiermem.importers.chats import Chat, Item, Shape, items_of
-from hiermem.importers.draft import (
-    Draft,
-    Options,
-    found_at,
-    kind_name,
-    leads,
-    name_of,
-    objects,
-    role_of,
-    text_at,
-)
+from hiermem.importers.draft import Draft, Options, role_of
+from hiermem.importers.values import found_at, kind_name, leads, name_at, name_of, objects, text_at
 from hiermem.types import Message
 
 #: Takes a message: yields the role, the name and the text of each that is said in it.
@@ -163,7 +154,7 @@ def _telegram(draft: Draft, item: Item, options: Options) -> Iterator[tuple[str,
         emoji = text_at(item, "sticker_emoji")
         pieces.append(f"[{what.replace('_', ' ')}{f' {emoji}' if emoji else ''}]")
     pieces += [text for name in _ABOUT if (text := text_at(item, name))]
-    speaker = name_of(item.get("from")) or name_of(item.get("from_id")) or "Deleted account"
+    speaker = name_at(item, "from", "from_id") or "Deleted account"
     text = "\n".join(piece for piece in pieces if piece.strip())
     yield role_of(speaker, options), speaker, spoken(text, item, ("text", *_ENCLOSED[:3]))
 
@@ -181,9 +172,8 @@ def _discord(draft: Draft, item: Item, options: Options) -> Iterator[tuple[str, 
     if str(item.get("type", "Default")) not in _SPOKEN:
         draft.note("system lines left out")
         return
-    names = ("nickname", "global_name", "name", "username")
-    speakers = (text_at(item, f"author.{name}") for name in names)
-    speaker = next((name for name in map(name_of, speakers) if name), "?")
+    names = (f"author.{name}" for name in ("nickname", "global_name", "name", "username"))
+    speaker = name_at(item, *names) or "?"
     text = spoken(text_at(item, "content") or "", item, ["content"])
     yield role_of(speaker, options), speaker, text or "\n".join(words_of(item))
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hiermem.importers.beside import files_of, words_of
-from hiermem.importers.dates import moment
-from hiermem.importers.draft import (
-    Draft,
-    Options,
-    id_of,
-    kind_name,
-    name_of,
-    objects,
-    role_of,
-    text_at,
-)
+from hiermem.importers.dates import seconds
+from hiermem.importers.draft import Draft, Options, id_of, role_of
 from hiermem.importers.files import Export, File, Head, objects_of
+from hiermem.importers.values import kind_name, name_at, name_of, objects, text_at
 from hiermem.types import Message
 from hiermem.types.message import Conversation
 
@@ -28,6 +21,10 @@ _LISTS = ("channels.json", "groups.json", "dms.json", "mpims.json")
 #: Kinds of messages that people or bots wrote; all others are the program's.
 _SPOKEN = (None, "bot_message", "me_message", "thread_broadcast", "file_share", "file_comment",
            "reply_broadcast", "slackbot_response")  # fmt: skip
+#: Where a user's name stands, and where that of a message's speaker does, the best first.
+_PERSON = ("profile.display_name", "profile.real_name", "real_name", "name")
+_SPEAKER = ("user_profile.display_name", "user_profile.real_name", "username", "bot_profile.name",
+            "user", "bot_id")  # fmt: skip
 #: The parts of a line that name something, with the field that does, and how it is written.
 _MENTIONS = {"user": ("user_id", "@{}"), "usergroup": ("usergroup_id", "@{}"),
              "channel": ("channel_id", "#{}"), "emoji": ("name", ":{}:"),
@@ -54,13 +51,13 @@ def roots(export: Export) -> set[tuple[str, ...]]:
 def read(export: Export, options: Options) -> Iterator[Conversation]:
     """Yield the conversation of each channel; each thread of replies is a thread."""
     people = {
-        user["id"]: _person(user) or user["id"]
-        for user in _listed(export, ("users.json",))
+        user["id"]: name_at(user, *_PERSON) or user["id"]
+        for user in _listed(export, "users.json")
         if isinstance(user.get("id"), str)
     }
     channels = {
         name: channel
-        for channel in _listed(export, _LISTS)
+        for channel in _listed(export, *_LISTS)
         if isinstance(name := channel.get("name") or channel.get("id"), str)
     }
     days: dict[str, list[File]] = {}
@@ -73,35 +70,18 @@ def read(export: Export, options: Options) -> Iterator[Conversation]:
         channel = channels.get(folder, {})
         draft = Draft(folder or export.stem, export.first.notes)
         for file in files:
-            for place, value in _sorted(file):
+            day = objects_of(file, part=lambda each: "ts" in each and "text" in each)
+            for place, value in sorted(day, key=lambda each: seconds(each[1].get("ts"))):
                 with draft.reading(place):
                     _add(draft, value, people, options)
         name = id_of(channel.get("id"), "slack", folder or export.stem)
         yield from draft.finished("slack", name, _title(channel, folder, export.stem, people))
 
 
-def _listed(export: Export, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _listed(export: Export, *names: str) -> Iterator[dict[str, Any]]:
     """Yield what the lists of an export hold."""
     listed = (file for file in export.files if file.parts[-1] in names)
-    for _, value in objects_of(*listed, part=lambda each: "id" in each):
-        yield value
-
-
-def _sorted(file: File) -> Iterable[tuple[str, dict[str, Any]]]:
-    return sorted(
-        objects_of(file, part=lambda each: "ts" in each and "text" in each),
-        key=lambda each: _stamp(each[1].get("ts")),
-    )
-
-
-def _stamp(value: object) -> float:
-    at = moment(value)
-    return at.timestamp() if at is not None else 0.0
-
-
-def _person(user: Mapping[str, Any]) -> str | None:
-    paths = ("profile.display_name", "profile.real_name", "real_name", "name")
-    return next((name for path in paths if (name := name_of(text_at(user, path)))), None)
+    return (value for _, value in objects_of(*listed, part=lambda each: "id" in each))
 
 
 def _title(
@@ -127,23 +107,12 @@ def _add(
     if not text.strip():
         draft.note("messages without text left out")
         return
-    name = _speaker(message, people)
+    name = people.get(str(message.get("user"))) or name_at(message, *_SPEAKER) or "?"
     stamp, thread = message.get("ts"), message.get("thread_ts")
-    at, fields = draft.time(stamp, options), dict[str, Any]()
+    made = Message(role_of(name, options), text, name=name, created_at=draft.time(stamp, options))
     if isinstance(thread, str) and thread and thread != stamp:
-        fields["thread"] = id_of(thread, "main")
-    draft.add(
-        Message(role_of(name, options), text, name=name, created_at=at, **fields),
-        key=stamp,
-    )
-
-
-def _speaker(message: Mapping[str, Any], people: Mapping[str, str]) -> str:
-    person = people.get(str(message.get("user")))
-    paths = ("user_profile.display_name", "user_profile.real_name", "username", "bot_profile.name",
-             "user", "bot_id")  # fmt: skip
-    names = (name_of(text_at(message, path)) for path in paths)
-    return person or next((name for name in names if name), "?")
+        made = replace(made, thread=id_of(thread, "main"))
+    draft.add(made, key=stamp)
 
 
 def _text(message: Mapping[str, Any], people: Mapping[str, str]) -> str:
@@ -152,8 +121,8 @@ def _text(message: Mapping[str, Any], people: Mapping[str, str]) -> str:
     for card in objects(message.get("attachments")):
         if "from_url" in card and "is_share" not in card and "is_msg_unfurl" not in card:
             continue  # the preview of a link that the message holds
-        texts = [_plain(text, people) for field in ("pretext", "title") if (text := card.get(field))
-                and isinstance(text, str)]  # fmt: skip
+        heads = (text_at(card, field) for field in ("pretext", "title"))
+        texts = [_plain(text, people) for text in heads if text is not None]
         texts += _said(card, people)
         texts += [_plain(text, people) for text in words_of(card.get("fields"))]
         fallback = text_at(card, "fallback")

@@ -33,14 +33,12 @@ class Survey:
 
 def survey(conversations: Iterable[Conversation]) -> Survey:
     """Return what conversations hold; each is let go of before the next is read."""
-    formats: Counter[str] = Counter()
-    speakers: Counter[str] = Counter()
-    notes: Counter[str] = Counter()
-    unread: Counter[str] = Counter()
+    formats = dict[str, None]()
+    speakers, notes, unread = Counter[str](), Counter[str](), Counter[str]()
     count = branches = messages = undated = 0
     ends: list[datetime] = []
     for conversation in conversations:
-        formats[conversation.format] += 1
+        formats[conversation.format] = None
         branches += conversation.parent is not None
         count += conversation.parent is None
         messages += len(conversation.messages)
@@ -50,15 +48,9 @@ def survey(conversations: Iterable[Conversation]) -> Survey:
         speakers.update(message.name or message.role for message in conversation.messages)
         times = [at for message in conversation.messages if (at := message.created_at) is not None]
         ends = [min(ends + times), max(ends + times)] if times else ends
+    since, until = ends or (None, None)
+    spoke = dict(speakers.most_common())
+    assumed, missed = dict(notes), dict(unread)
     return Survey(
-        formats=tuple(formats),
-        conversations=count,
-        branches=branches,
-        messages=messages,
-        speakers=dict(speakers.most_common()),
-        since=min(ends, default=None),
-        until=max(ends, default=None),
-        undated=undated,
-        notes=dict(notes),
-        unread=dict(unread),
+        tuple(formats), count, branches, messages, spoke, since, until, undated, assumed, missed
     )

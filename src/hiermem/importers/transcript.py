@@ -19,16 +19,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 from hiermem.data import word_lists
 from hiermem.importers.dates import moment
-from hiermem.importers.draft import Draft, Options, id_of, name_of, role_of, zone_note
+from hiermem.importers.draft import Draft, Options, id_of, role_of, zone_note
 from hiermem.importers.files import Export, Head, head_of, lines_of
-from hiermem.types import Message, ToolCall
+from hiermem.importers.values import name_of
+from hiermem.types import Message, Role, ToolCall
 from hiermem.types.message import Conversation
-
-Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
 
 #: The second range are accents that stand behind their letters.
 _NAME = r"[^\W\d_][\w.'\u2019\u0300-\u036f-]*(?: [\w.'\u2019\u0300-\u036f-]+){0,3}"
@@ -79,7 +78,7 @@ def recognise(head: Head) -> bool:
         return head.kind == "text"
     turns = _Turns(Options())
     begun = [line for line in head.lines if turns.begins(line)]
-    if not begun or turns.form is None:
+    if not begun:
         return False
     texts = [line for line in head.lines if not _FRAME.match(line) or line in begun]
     several = turns.form in ("aider", "plain") or turns.by_role
@@ -111,43 +110,31 @@ class _Turns:
             match = _FORMS[self.form].match(line)
             return match if match is not None and self._speaks(match) else None
         for form, pattern in _FORMS.items():
-            match = pattern.match(line)
-            if match is None:
+            if (match := pattern.match(line)) is None:
                 continue
             name = match["name"].casefold()
-            self.form = form
-            roles: dict[str, Role] = {**self.roles, **_ASKED} if name in _ASKED else self.roles
-            self.by_role = name in roles
-            if self._speaks(match, roles):
-                self.roles = roles
+            self.form, self.roles = form, _ROLES | _ASKED if name in _ASKED else _ROLES
+            self.by_role = name in self.roles
+            if self._speaks(match):
                 # The first speaker shows whether names begin with small letters.
                 self._lower = match["name"][0].islower() and not self.by_role
                 return match
-            self.form, self.by_role = None, False
+            self.form, self.roles, self.by_role = None, _ROLES, False
         return None
 
-    def _speaks(self, match: re.Match[str], roles: dict[str, Role] | None = None) -> bool:
-        name, groups = match["name"], match.groupdict()
-        folded = name.casefold()
-        if folded in self._options.assistants or folded in self._options.speakers:
-            return True
-        if folded in (roles or self.roles):
+    def _speaks(self, match: re.Match[str]) -> bool:
+        name, folded = match["name"], match["name"].casefold()
+        if folded in self._options.assistants | self._options.speakers or folded in self.roles:
             return True
         if self._options.speakers or self.form in ("heading", "said"):
             return False
         if self.form == "bold":
-            return not self.by_role and _is_name(name, timed=False, lower=False)
-        return _is_name(name, timed=bool(groups["at"]), lower=self._lower)
+            return not self.by_role and _is_name(name, lower=False)
+        return bool(match["at"]) or _is_name(name, lower=self._lower)
 
 
-def _is_name(name: str, *, timed: bool, lower: bool) -> bool:
-    """Return whether words before a colon are a name.
-
-    ``timed`` says that a time stands before them, ``lower`` that a name may begin with a small
-    letter.
-    """
-    if timed:
-        return True
+def _is_name(name: str, *, lower: bool) -> bool:
+    """Return whether words are a name; ``lower`` says that it may begin with a small letter."""
     if name.casefold().rstrip(".") in _LABELS:
         return False
     first, *others = name.split(" ")
@@ -201,16 +188,10 @@ def _add(
     text = "\n".join(texts).strip()
     if turns.form != "plain":
         text = text.removesuffix("\n---").rstrip()
+    speaker = name_of(name) if role is None else None
     with draft.reading():
-        draft.add(
-            Message(
-                cast("Any", role_of(name, options) if role is None else role),
-                text,
-                name=name_of(name) if role is None else None,
-                created_at=at,
-            ),
-            when=when if at is None else "",
-        )
+        message = Message(role or role_of(name, options), text, name=speaker, created_at=at)
+        draft.add(message, when=when if at is None else "")
 
 
 def _own(export: Export, draft: Draft, options: Options) -> Iterator[Conversation]:
@@ -245,11 +226,7 @@ def _own(export: Export, draft: Draft, options: Options) -> Iterator[Conversatio
 
 
 def _own_message(
-    draft: Draft,
-    turn: re.Match[str],
-    texts: list[str],
-    open_calls: list[str],
-    options: Options,
+    draft: Draft, turn: re.Match[str], texts: list[str], open_calls: list[str], options: Options
 ) -> Message:
     """Return a message of an export; ``open_calls`` are the calls that wait for their results."""
     shown = re.sub(r"\\(.)", r"\1", turn["name"])

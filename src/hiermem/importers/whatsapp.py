@@ -16,36 +16,23 @@ from typing import Literal, NamedTuple, TypeAlias
 from unicodedata import normalize
 
 from hiermem.data import word_lists
-from hiermem.importers.dates import sensible
-from hiermem.importers.draft import (
-    DateOrder,
-    Draft,
-    Options,
-    id_of,
-    name_of,
-    role_of,
-    zone_note,
-)
+from hiermem.importers.dates import UNSEEN, sensible
+from hiermem.importers.draft import DateOrder, Draft, Options, id_of, role_of, zone_note
 from hiermem.importers.files import Export, File, Head, lines_of
+from hiermem.importers.values import name_of
 from hiermem.types import Message
 from hiermem.types.message import Conversation
 
 #: Marks of direction, which stand before lines and inside dates; they are not part of a text.
 _UNSEEN = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
-_MARKS = dict.fromkeys(map(ord, _UNSEEN))
-_SPACES = dict.fromkeys(map(ord, "\u00a0\u202f\u2009"), " ")
-_UNUSUAL = re.compile(f"[{_UNSEEN}\u00a0\u202f\u2009]")
+_PLAIN = str.maketrans("\u00a0\u202f\u2009", "   ", _UNSEEN)
 #: The characters of a line that may belong to its time and name.
 _FRONT = 200
 
 
 def _plain(text: str) -> str:
     """Return a text without marks, with one kind of blanks, in one form of its letters."""
-    if text.isascii():
-        return text
-    if _UNUSUAL.search(text):
-        text = text.translate(_MARKS | _SPACES)
-    return normalize("NFC", text)
+    return text if text.isascii() else normalize("NFC", text.translate(_PLAIN))
 
 
 def _folded(text: str) -> str:
@@ -73,8 +60,7 @@ _HEADER = re.compile(
 _OF_TRANSCRIPT = re.compile(r"\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d[:.\d]*(?:Z|[+-][\d:]+)?\]\s")
 _NAME = re.compile(r"(?P<name>[^:\n]{1,120}?) ?:(?: |$)")
 _Order: TypeAlias = DateOrder | Literal["ydm"]
-#: The orders between which a date may leave the choice.
-_ORDERS: tuple[_Order, ...] = ("dmy", "mdy")
+_Date: TypeAlias = tuple[int, int, int]
 #: Quotation marks; a line of the program that quotes may hold a colon by chance.
 _QUOTES = re.compile('["\u201c\u201d\u201e\u00ab\u00bb]')
 #: A mark that the message was edited.
@@ -89,10 +75,8 @@ def _stems(name: str) -> re.Pattern[str]:
 
 
 _OMITTED = _stems("omitted")
-_KINDS = {
-    kind: _stems(kind)
-    for kind in ("image", "video", "audio", "sticker", "GIF", "document", "contact")
-}
+_FILES = ("image", "video", "audio", "sticker", "GIF", "document", "contact")
+_KINDS = {kind: _stems(kind) for kind in _FILES}
 #: The name of a file that the export holds.
 _NAMED = re.compile(
     r"<[^<>:\uff1a\n]{2,40}[:\uff1a]\s*(?P<inside>[^<>\n]{1,200}\.\w{1,5})>"
@@ -107,7 +91,7 @@ _BEGUN = re.compile(r"(?:^|\s|\u200e)<(?:[^\W\d][^<>\n]{0,80})?$|^\u200e[^\n]{0,
 class _Line(NamedTuple):
     """The front of a line that begins a message; ``form`` tells how its time stands."""
 
-    date: tuple[int, int, int]
+    date: _Date
     separator: str
     clock: tuple[int, int, int]
     half: str
@@ -122,9 +106,8 @@ def recognise(head: Head) -> bool:
     """Return whether the first line of a text bears a time as WhatsApp writes it."""
     if head.kind != "text" or not head.lines or _OF_TRANSCRIPT.match(head.lines[0]):
         return False
-    fronts = [front for line in head.lines if (front := _front(line)) is not None]
-    begins = any(_front(line) is not None for line in head.lines[:3])
-    return begins and any(front.name is not None for front in fronts)
+    fronts = [front for line in head.lines if (front := _front(line))]
+    return any(map(_front, head.lines[:3])) and any(front.name is not None for front in fronts)
 
 
 def _front(line: str, number: int = 0) -> _Line | None:
@@ -256,7 +239,7 @@ def _parted(texts: Sequence[str], *, on_ios: bool) -> tuple[str, str]:
             shown = _attachment(line, on_ios=on_ios)
             if shown is None:
                 continue
-            title, dot, _ = front.translate(_MARKS).partition(" \u2022 ")
+            title, dot, _ = UNSEEN.sub("", front).partition(" \u2022 ")
             if dot:
                 shown = f"{shown[:-1]}: {title.strip()}]"
             more = (*texts[:number], "" if dot else front, *texts[number + 1 :])
@@ -272,10 +255,8 @@ def _attachment(line: str, *, on_ios: bool) -> str | None:
     """Return a line that stands for a file as it is stored; None for any other line."""
     line = _plain(line).strip() if len(line) < 2 * _FRONT else ""
     if line[-1:] in (">", ")") and (named := _NAMED.fullmatch(line)) is not None:
-        file = named["inside"] or named["before"]
-        attached = (
-            named["inside"] or _GIVEN.match(file) or _folded(named["how"]) in _WORDS["attached"]
-        )
+        inside, file = named["inside"], named["inside"] or named["before"]
+        attached = inside or _GIVEN.match(file) or _folded(named["how"]) in _WORDS["attached"]
         return f"[file: {file}]" if attached else None
     marked = line[:1] == "<" and line[-1:] == ">"
     title, dot, phrase = line.rpartition(" \u2022 ")
@@ -367,11 +348,8 @@ def _tells(text: str, heads: Collection[str]) -> bool:
 
 
 def _is_paired(name: str) -> bool:
-    return not (
-        name.count('"') % 2
-        or name.count("\u00ab") != name.count("\u00bb")
-        or (name.count("\u201c") + name.count("\u201d") + name.count("\u201e")) % 2
-    )
+    low, high = name.count("\u00ab"), name.count("\u00bb")
+    return not (name.count('"') % 2 or low != high or len(re.findall("[\u201c-\u201e]", name)) % 2)
 
 
 def _order(lines: Sequence[_Line], given: DateOrder | None) -> tuple[_Order, bool]:
@@ -380,9 +358,9 @@ def _order(lines: Sequence[_Line], given: DateOrder | None) -> tuple[_Order, boo
     order: _Order | None = given or _evident(dates.values())
     if order is not None:
         return order, True
-    backwards = {each: _backwards(dates.values(), each) for each in _ORDERS}
-    if backwards["dmy"] != backwards["mdy"]:
-        return ("dmy" if backwards["dmy"] < backwards["mdy"] else "mdy"), True
+    dmy, mdy = (_backwards(dates, order) for order in ("dmy", "mdy"))
+    if dmy != mdy:
+        return ("dmy" if dmy < mdy else "mdy"), True
     same = all(first == second for first, second, _ in dates)
     american = any(line.half in ("am", "pm") and line.date[2] < 100 for line in dates.values())
     return ("mdy" if american else "dmy"), same
@@ -390,29 +368,27 @@ def _order(lines: Sequence[_Line], given: DateOrder | None) -> tuple[_Order, boo
 
 def _evident(lines: Collection[_Line]) -> _Order | None:
     """Return the order that a number over 12 or the separator shows."""
-    if any(line.date[0] > 31 for line in lines):
-        return "ydm" if any(line.date[1] > 12 for line in lines) else "ymd"
-    if any(line.date[0] > 12 for line in lines):
-        return "dmy"
-    if any(line.date[1] > 12 for line in lines):
-        return "mdy"
+    first, second = (max((line.date[n] for line in lines), default=0) for n in (0, 1))
+    if first > 31:
+        return "ydm" if second > 12 else "ymd"
+    if first > 12 or second > 12:
+        return "dmy" if first > 12 else "mdy"
     return "dmy" if any(line.separator in ".-" for line in lines) else None
 
 
-def _backwards(lines: Iterable[_Line], order: _Order) -> int:
-    days = [_day(line.date, order) for line in lines]
+def _backwards(dates: Iterable[_Date], order: _Order) -> int:
+    days = (_day(date, order) for date in dates)
     return sum(later < earlier for earlier, later in pairwise(days))
 
 
-def _day(date: tuple[int, int, int], order: _Order) -> tuple[int, int, int]:
+def _day(date: _Date, order: _Order) -> _Date:
     """Return year, month and day."""
-    numbers = dict(zip(order, date, strict=True))
-    year = numbers["y"]
+    year, month, day = (date[order.index(field)] for field in "ymd")
     if year < 100:
         year += 2000
     elif 2500 < year < 2700:  # the Buddhist calendar
         year -= 543
-    return year, numbers["m"], numbers["d"]
+    return year, month, day
 
 
 def _moment(line: _Line, order: _Order) -> datetime | None:
