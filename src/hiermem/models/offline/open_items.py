@@ -125,12 +125,13 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[AnswerDelta]:
         shown = any(adviser[position + 1 : position + 2])
         text = "\n".join(source.text.split("```")[::2]) if shown else source.text
         for match in () if advice else _MARK.finditer(text):
-            yield _item("task", match["rest"].strip(" */#->"), index)
+            if said := match["rest"].strip(" */#->"):
+                yield _item("task", said, index)
         boxes = list(_BOX.finditer(source.text))
         ticked = any(match["tick"] != " " for match in boxes)
         for match in boxes:
             text = match["rest"].strip()
-            if match["tick"] == " " and (not advice or ticked or re.search(r"\d", text)):
+            if text and match["tick"] == " " and (not advice or ticked or re.search(r"\d", text)):
                 yield _item("task", text, index)
 
 
