@@ -1,8 +1,9 @@
 """Many more providers, through LiteLLM: a thin layer over its one function.
 
-It adds only the errors and counts that the engine needs. LiteLLM brings some sixty packages and
-needs an older openai SDK; where a server speaks OpenAI's or Anthropic's protocol, the adapters for
-those are lighter.
+It adds only the errors and counts that the engine needs. LiteLLM keeps its connections for the
+whole process, and closes them itself; its own way to close them leaves closed ones for the next
+call. It brings some sixty packages and needs an older openai SDK; where a server speaks OpenAI's or
+Anthropic's protocol, the adapters for those are lighter.
 """
 
 from __future__ import annotations
@@ -41,12 +42,6 @@ class LiteLLMChat(RemoteChat):
         require("litellm", extra="litellm", what=type(self).__name__)
         super().__init__(model, base_url=base_url, **settings)
         self._base_url, self._key = base_url, key_of(api_key)
-
-    async def disconnect(self) -> None:
-        """Do nothing: LiteLLM keeps its connections for the whole process, and closes them itself.
-
-        Its own way to close them leaves closed ones for the next call.
-        """
 
     async def _exchange(self, request: LLMRequest, refused: frozenset[str]) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""

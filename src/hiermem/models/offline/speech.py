@@ -17,6 +17,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from hiermem.data import word_lists
@@ -216,8 +217,7 @@ def _speech(text: str) -> str:
 
 def paths(source: SourceText) -> Iterator[str]:
     """Yield the files that code, calls and the output of programs name."""
-    inside = source.text.split(_FENCE)[1::2] if source.role != "tool" else [source.text]
-    for part in inside:
+    for part in _code_of(source):
         for line in part.splitlines()[:_LINES]:
             yield from FILE.findall(line[:_LINE])
     if source.role == "assistant":
@@ -228,15 +228,17 @@ def paths(source: SourceText) -> Iterator[str]:
 
 def definitions(source: SourceText) -> Iterator[tuple[EntityType, str]]:
     """Yield the kinds and names of the functions, classes and tables that code defines."""
-    blocks = source.text.split(_FENCE)[1::2] if source.role != "tool" else [source.text]
-    lines_left = _LINES
-    for block in blocks:
-        for line in block.splitlines()[:lines_left]:
-            lines_left -= 1
-            line = _NUMBERED.sub("", line[:_LINE])  # noqa: PLW2901 - a shorter form of itself
-            if match := _DEFINES.match(line):
-                is_function = match["word"] in ("def", "function", "func", "fn")
-                if not match["name"].startswith("__"):
-                    yield "function" if is_function else "class", match["name"]
-            elif match := _TABLE.match(line):
-                yield "identifier", match["name"]
+    lines = (line for block in _code_of(source) for line in block.splitlines())
+    for whole in islice(lines, _LINES):
+        line = _NUMBERED.sub("", whole[:_LINE])
+        if match := _DEFINES.match(line):
+            is_function = match["word"] in ("def", "function", "func", "fn")
+            if not match["name"].startswith("__"):
+                yield "function" if is_function else "class", match["name"]
+        elif match := _TABLE.match(line):
+            yield "identifier", match["name"]
+
+
+def _code_of(source: SourceText) -> list[str]:
+    """Return the blocks of code of a message; of a tool's, all of it."""
+    return [source.text] if source.role == "tool" else source.text.split(_FENCE)[1::2]
