@@ -334,8 +334,10 @@ def test_settings_that_cannot_be_are_refused_where_they_are_given(adapter):
                 adapter("tiny", **{"api_key": "k", name: value})
     with pytest.raises(ConfigError, match="leaves nothing"):
         adapter("tiny", api_key="k", context_window=100, reasoning_tokens=100)
-    with pytest.raises(ConfigError, match="client"):
+    with pytest.raises(ConfigError, match="client is object"):
         adapter("tiny", client=object())
+    with pytest.raises(ConfigError, match="client has its own address"):
+        adapter("tiny", client=object(), api_key="k")
 
 
 def test_what_is_shown_of_a_model_holds_no_key_and_no_password():
