@@ -265,6 +265,15 @@ async def test_what_else_is_configured_of_the_output_stands_beside_the_schema(pr
     assert "format" not in told[1]
 
 
+async def test_the_constant_part_is_marked_for_the_cache_unless_that_is_switched_off(provider):
+    """Unmarked, every call pays for the same instructions again."""
+    for cache in (True, False):
+        async with chat("anthropic", provider, cache=cache) as model:
+            await model.complete(request())
+    marked = ["cache_control" in str(served.body["system"]) for served in provider.served]
+    assert marked == [True, False]
+
+
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 def test_a_model_object_serves_memories_with_loops_of_their_own(kind, provider):
     """A connection of one loop used from another hangs or breaks; one left open is a warning."""
