@@ -476,41 +476,11 @@ def as_counter(given: Any) -> TokenCounter:
             "have a name and count(), be the name of an encoding such as 'o200k_base', or be None"
         )
         raise refused(given, TokenCounter, "token_counter", right)
-    if type(given) in _CHECKED:
+    if type(given) in (TiktokenCounter, ApproximateCounter, FunctionCounter):
         return given
-    return _GivenCounter(given)
-
-
-def _count(counter: TokenCounter, tokens: object) -> int:
-    """Return a counter's answer; raise UsageError if it is not a count.
-
-    Every count is stored or added to stored ones, so that a wrong one would spoil a session.
-    """
-    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
-        raise UsageError(
-            f"token counter {counter.name!r} returned a {type(tokens).__name__}; return an int "
-            "of 0 or more"
-        )
-    return tokens
-
-
-class _GivenCounter:
-    """A counter of the application, whose answers are checked."""
-
-    __slots__ = ("_given",)
-
-    def __init__(self, given: TokenCounter) -> None:
-        self._given = given
-
-    def __repr__(self) -> str:
-        return repr(self._given)
-
-    @property
-    def name(self) -> str:
-        return self._given.name
-
-    def count(self, text: str) -> int:
-        return _count(self, self._given.count(text))
+    checked = FunctionCounter(given.count, name="given")
+    checked._name = given.name  # noqa: SLF001 - as the application's sessions name it
+    return checked
 
 
 class FunctionCounter:
@@ -527,19 +497,28 @@ class FunctionCounter:
         if not isinstance(name, str) or not name:
             raise UsageError("name must be a text; it identifies the counts in the store")
         self._function = function
-        self._name = name
+        self._name = f"function:{name}"
 
     def __repr__(self) -> str:
-        return f"FunctionCounter({self._name!r})"
+        return f"FunctionCounter({self._name.removeprefix('function:')!r})"
 
     @property
     def name(self) -> str:
         """Return ``function:`` and the given name."""
-        return f"function:{self._name}"
+        return self._name
 
     def count(self, text: str) -> int:
-        """Call the function; raise UsageError if its answer is not a count."""
-        return _count(self, self._function(text))
+        """Call the function; raise UsageError if its answer is not a count.
+
+        Every count is stored or added to stored ones, so that a wrong one would spoil a session.
+        """
+        tokens = self._function(text)
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+            raise UsageError(
+                f"token counter {self.name!r} returned a {type(tokens).__name__}; return an int "
+                "of 0 or more"
+            )
+        return tokens
 
 
 # The cost of a run of each script, as (characters a token, tokens for beginning a run), fitted to
@@ -597,10 +576,6 @@ class ApproximateCounter:
             _, width, first = _RUNS[(run.lastindex or 1) - 1]
             total += first + (run.end() - run.start()) / width
         return max(1, math.ceil(total)) if text else 0
-
-
-#: The counters that answer counts only.
-_CHECKED = frozenset({TiktokenCounter, ApproximateCounter, FunctionCounter, _GivenCounter})
 
 
 #: Above this many characters counting would block the event loop for about ten milliseconds.

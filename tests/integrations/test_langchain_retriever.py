@@ -54,17 +54,11 @@ def test_a_document_says_where_and_when_it_was_said(memory):
     assert 0 < found.metadata["score"] <= 1
 
 
-def test_documents_stand_in_the_order_they_were_said(memory):
-    """Broken, a model reads an answer before its question."""
+def test_documents_stand_in_the_order_they_were_said_within_the_budget(memory):
+    """Broken, a model reads an answer before its question, or a prompt grows with the memory."""
     found = HiermemRetriever(memory=memory, filters={"space": "plant"}).invoke("pump 1 or 2 loud")
-    places = [
-        ("may", "july").index(d.metadata["session_id"]) * 100 + d.metadata["index"] for d in found
-    ]
+    places = [(d.metadata["session_id"] == "july", d.metadata["index"]) for d in found]
     assert len(places) > 3
     assert places == sorted(places)
-
-
-def test_the_budget_bounds_what_is_found(memory):
-    """Broken, a prompt grows with the memory."""
     few = HiermemRetriever(memory=memory, filters={"space": "plant"}, max_tokens=60)
     assert 0 < len(few.invoke("Which pump was loud?")) < 6

@@ -121,15 +121,6 @@ async def test_what_was_taken_back_goes_on_in_a_fork_that_the_metadata_name():
         assert root.count() == 7, "the old end is kept"
 
 
-async def test_erased_messages_are_not_given_back():
-    with Memory.open(":memory:") as memory:
-        session = HiermemSession(memory, "s")
-        await session.add_items(TURN)
-        memory.session("s").erase([5])
-        assert await session.get_items(1) == RESULTS[1:]
-        assert await session.pop_item() == RESULTS[1]
-
-
 async def test_a_long_conversation_is_sent_within_its_budget_and_any_model_of_the_sdk_reads_it():
     """Broken if a context grew with the conversation, or held what the SDK's models refuse."""
     with Memory.open(":memory:") as memory:
@@ -156,11 +147,20 @@ async def test_a_long_conversation_is_sent_within_its_budget_and_any_model_of_th
         assert len(Converter.items_to_messages(items)) > 5
 
 
-async def test_a_tool_s_output_that_is_no_text_does_not_end_a_run():
+async def test_what_was_erased_is_not_given_back_and_any_output_has_a_place():
+    """Broken if an output that is no text, or has none, ended a run or left its call alone."""
+    silent = {"type": "function_call_output", "call_id": "c1", "output": ""}
     with Memory.open(":memory:") as memory:
         session = HiermemSession(memory, "s")
+        await session.add_items(TURN)
+        memory.session("s").erase([5])
+        assert await session.get_items(1) == RESULTS[1:]
+        assert await session.pop_item() == RESULTS[1]
         await session.add_items([{"role": "user", "content": "a\0b\ud800"}])
         assert await session.get_items(1) == [{"role": "user", "content": "a\ufffdb\ufffd"}]
+        other = HiermemSession(memory, "silent")
+        await other.add_items([QUESTION, CALLS[1], silent])
+        assert undated(await other.get_items()) == bare([QUESTION, CALLS[1], silent])
 
 
 async def test_requests_of_one_conversation_at_once_lose_nothing():
@@ -194,15 +194,6 @@ async def test_any_session_id_has_room_for_its_forks(name):
             await session.add_items([{"role": "user", "content": text}, QUESTION])
             await session.pop_item()
         assert [item["content"] for item in undated(await session.get_items())] == ["a", "b", "c"]
-
-
-async def test_a_result_without_text_stays_with_its_call():
-    """Broken if a model were shown a call without its result: it would call again."""
-    silent = {"type": "function_call_output", "call_id": "c1", "output": ""}
-    with Memory.open(":memory:") as memory:
-        session = HiermemSession(memory, "s")
-        await session.add_items([QUESTION, CALLS[1], silent])
-        assert undated(await session.get_items()) == bare([QUESTION, CALLS[1], silent])
 
 
 @pytest.mark.parametrize("given", [SessionSettings(limit=2), {"limit": 2}])
@@ -263,12 +254,10 @@ async def test_a_new_conversation_knows_what_was_asked_for_in_another():
     with Memory.open(":memory:") as memory:
         memory.space("ada", person="Ada").files()
         memory.session("may", space="ada").append(Message.user("Always answer in metric units."))
-        session = HiermemSession(memory, "july", space="ada")
-        await session.add_items([QUESTION])
-        assert "Always answer in metric units." in str(await session.get_items())
-        nobody = HiermemSession(memory, "june")
-        await nobody.add_items([QUESTION])
-        assert "Always" not in str(await nobody.get_items()), "no space, nothing of it"
+        for space, knows in (("ada", True), (None, False)):
+            session = HiermemSession(memory, f"in {space}", space=space)
+            await session.add_items([QUESTION])
+            assert ("Always" in str(await session.get_items())) == knows
 
 
 async def test_a_memory_of_the_wrong_kind_is_named():

@@ -61,9 +61,13 @@ async def read(client, uri):
 
 
 async def settled(client, session):
-    """Wait until a session has no summary to be made."""
+    """Wait until a session has no summary to be made, and the run that made them has ended."""
     with anyio.fail_after(60):
-        while (await ask(client, "memory_metrics", session=session))["queue"]:  # noqa: ASYNC110
+        while True:
+            queue = (await ask(client, "memory_metrics", session=session))["queue"]
+            runs = (await ask(client, "run_logs", session=session))["runs"]
+            if not queue and "running" not in [run["outcome"] for run in runs]:
+                return
             await asyncio.sleep(0.1)
 
 

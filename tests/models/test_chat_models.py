@@ -2,17 +2,23 @@
 
 import asyncio
 import gc
+import json
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 from asking import KINDS, chat, make, request, until
 from kinds import of_kind
 from provider import SPOILT, Provider
+from stand_ins import talk as turns
 
 from hiermem import LLM, AsyncMemory, Memory, Message, Prices, UpdatePolicy
 from hiermem.calls.answers import parse
+from hiermem.embedders.openai import OpenAIEmbedder
 from hiermem.errors import ClosedError, ConfigError, ModelError
 from hiermem.models import model_by_name
+from hiermem.models.anthropic import AnthropicChat
+from hiermem.models.openai import OpenAIChat
 from hiermem.protocols import ChatMessage
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.types.trivector import answer_schema
@@ -155,15 +161,8 @@ def extraction():
     """Give a request that wants an answer to a schema."""
     asked = request(task="extract", max_tokens=2_000, schema=answer_schema())
     system, record = asked.messages
-    return request(
-        task="extract",
-        max_tokens=2_000,
-        schema=answer_schema(),
-        messages=(
-            ChatMessage("system", f"{system.content}\nWrite it down, as one JSON object."),
-            record,
-        ),
-    )
+    system = ChatMessage("system", f"{system.content}\nWrite it down, as one JSON object.")
+    return replace(asked, messages=(system, record))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -181,19 +180,10 @@ async def test_an_answer_is_held_to_a_schema_where_the_server_can(kind, provider
         schema = served.body["output_config"]["format"]["schema"]
     assert set(schema["properties"]) == set(answer_schema()["properties"])
     assert schema["additionalProperties"] is False
-    assert not {"minLength", "maxItems", "exclusiveMaximum", "title"} & words_of(schema)
+    written = json.dumps(schema)
+    for word in ("minLength", "maxItems", "exclusiveMaximum", "title"):
+        assert f'"{word}":' not in written, word
     assert "JSON schema" not in served.body["messages"][0]["content"]
-
-
-def words_of(schema):
-    """Give the words of a schema, without the names that it gives to fields."""
-    if not isinstance(schema, dict):
-        return set()
-    found = set(schema) - {"properties", "$defs"}
-    for name in ("properties", "$defs"):
-        for inner in schema.get(name, {}).values():
-            found |= words_of(inner)
-    return found | words_of(schema.get("items"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -275,6 +265,15 @@ async def test_what_else_is_configured_of_the_output_stands_beside_the_schema(pr
     assert "format" not in told[1]
 
 
+async def test_the_constant_part_is_marked_for_the_cache_unless_that_is_switched_off(provider):
+    """Unmarked, every call pays for the same instructions again."""
+    for cache in (True, False):
+        async with chat("anthropic", provider, cache=cache) as model:
+            await model.complete(request())
+    marked = ["cache_control" in str(served.body["system"]) for served in provider.served]
+    assert marked == [True, False]
+
+
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 def test_a_model_object_serves_memories_with_loops_of_their_own(kind, provider):
     """A connection of one loop used from another hangs or breaks; one left open is a warning."""
@@ -285,11 +284,7 @@ def test_a_model_object_serves_memories_with_loops_of_their_own(kind, provider):
             with Memory.open(":memory:", llm=model, update_policy=policy) as two:
                 for memory in (one, two):
                     session = memory.session("pumps")
-                    for number in range(10):
-                        said = f"Pump {number} was set to {number * 7} rpm by Ada. " * 4
-                        session.append(
-                            Message.assistant(said) if number % 2 else Message.user(said)
-                        )
+                    session.append(turns(10, "Pump {n} was set to {n}7 rpm by Ada. " * 4))
                     assert session.update().made == 1
             assert one.session("pumps").update().made == 0
     gc.collect()  # a connection that nobody closed warns here, and a warning is an error
@@ -331,50 +326,31 @@ async def test_a_memory_closes_its_store_even_where_its_model_will_not_let_go(tm
         await memory._resources.store.tenant("default").sessions()
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"context_window": 0}, "context_window"),
-        ({"max_output_tokens": 0}, "max_output_tokens"),
-        ({"reasoning_tokens": -1}, "reasoning_tokens"),
-        ({"context_window": 100, "reasoning_tokens": 100}, "leaves nothing"),
-        ({"timeout": 0}, "timeout"),
-        ({"timeout": float("nan")}, "timeout"),
-        ({"temperature": 3}, "temperature"),
-        ({"temperature": "warm"}, "temperature"),
-        ({"structured": "maybe"}, "structured"),
-        ({"extra": {"at": object()}}, "extra"),
-        ({"extra": ["a"]}, "extra"),
-        ({"stream": 1}, "stream"),
-        ({"remote": None}, "remote"),
-        ({"name": ""}, "name"),
-        ({"prices": 3}, "prices"),
-        ({"api_key": ""}, "api_key"),
-        ({"client": object(), "api_key": None}, "client"),
-    ],
-)
-@pytest.mark.parametrize("kind", ["openai", "anthropic"])
-def test_settings_that_cannot_be_are_refused_where_they_are_given(kind, settings, says, provider):
+WRONG = {
+    "context_window": [0], "max_output_tokens": [0], "reasoning_tokens": [-1], "stream": [1],
+    "timeout": [0, float("nan")], "temperature": [3, "warm"], "structured": ["maybe"],
+    "extra": [{"at": object()}, ["a"]], "remote": [None], "name": [""], "prices": [3],
+    "api_key": [""], "base_url": ["", "host:8000", "ftp://host", "http://", "http://h:x/v1", 7],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("adapter", [OpenAIChat, AnthropicChat])
+def test_settings_that_cannot_be_are_refused_where_they_are_given(adapter):
     """Found out at the first call, they would cost a node its attempts."""
-    with pytest.raises(ValueError, match=says):
-        make(kind, provider, **settings)
+    for name, values in WRONG.items():
+        for value in values:
+            with pytest.raises(ValueError, match=name):
+                adapter("tiny", **{"api_key": "k", name: value})
+    with pytest.raises(ConfigError, match="leaves nothing"):
+        adapter("tiny", api_key="k", context_window=100, reasoning_tokens=100)
+    with pytest.raises(ConfigError, match="client is object"):
+        adapter("tiny", client=object())
+    with pytest.raises(ConfigError, match="client has its own address"):
+        adapter("tiny", client=object(), api_key="k")
 
 
-@pytest.mark.parametrize("address", ["", "host:8000", "ftp://host", "http://", "http://h:x/v1", 7])
-def test_an_address_that_is_none_is_refused(address):
-    from hiermem.models.anthropic import AnthropicChat
-    from hiermem.models.openai import OpenAIChat
-
-    for adapter in (OpenAIChat, AnthropicChat):
-        with pytest.raises(ConfigError, match="base_url"):
-            adapter("tiny", base_url=address, api_key="k")
-
-
-def test_what_is_shown_of_a_model_holds_no_key_and_no_password(provider):
+def test_what_is_shown_of_a_model_holds_no_key_and_no_password():
     """Reprs stand in tracebacks, logs and notebooks."""
-    from hiermem.embedders.openai import OpenAIEmbedder
-    from hiermem.models.openai import OpenAIChat
-
     address = "http://ada:s3cret@127.0.0.1:9/token-in-path/v1?key=s3cret"
     shown = repr(OpenAIChat("tiny", base_url=address, api_key="sk-very-secret"))
     shown += repr(OpenAIEmbedder("e", dimension=3, base_url=address, api_key="sk-very-secret"))
@@ -399,3 +375,5 @@ async def test_address_and_key_of_a_named_model_come_from_the_environment(
                 assert (await model.complete(request())).text
         finally:
             await model.disconnect()
+    limits = {"openai": "max_completion_tokens", "anthropic": "max_tokens"}
+    assert limits[dialect] in provider.served[0].body, "OpenAI's newer models take no other"

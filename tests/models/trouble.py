@@ -59,9 +59,6 @@ _STATUS: Final[dict[str, tuple[int, str, str]]] = {
     "413": (413, "request_too_large", "request_too_large"),
     "422": (422, "invalid_request_error", "unprocessable"),
     "429": (429, "rate_limit_error", "rate_limit_exceeded"),
-    "429_bare": (429, "rate_limit_error", "rate_limit_exceeded"),
-    "429_ms": (429, "rate_limit_error", "rate_limit_exceeded"),
-    "429_date": (429, "rate_limit_error", "rate_limit_exceeded"),
     "quota": (429, "insufficient_quota", "insufficient_quota"),
     "overflow": (400, "invalid_request_error", "context_length_exceeded"),
     "filtered": (400, "invalid_request_error", "content_filter"),
@@ -73,8 +70,8 @@ _STATUS: Final[dict[str, tuple[int, str, str]]] = {
 def fail(fault: Fault, speech: Speech, retry_after: float, *, param: str | None = None) -> Response:
     """Give the response of a fault that is no answer."""
     named = {"x-request-id": f"req_{speech.number}", "request-id": f"req_{speech.number}"}
-    if fault in _STATUS:
-        status, kind, code = _STATUS[fault]
+    if (plain := fault.partition("_")[0]) in _STATUS:
+        status, kind, code = _STATUS[plain]
         return JSONResponse(
             _error(speech.dialect, kind, code, param),
             status_code=status,

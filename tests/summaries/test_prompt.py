@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.errors import ConfigError
-from hiermem.prompts import load, name_of
+from hiermem.prompts import load
 from hiermem.prompts.template import Facts, Length, PromptTemplate, plain, render, second_request
 from hiermem.protocols import SourceText
 from hiermem.summaries.checks import ALWAYS, WRITTEN, Problem
@@ -57,10 +57,10 @@ def test_one_family_of_prompts_serves_every_high_level():
 
 def test_a_users_template_stands_in_front_and_has_an_identity_of_its_own():
     own = "name: mine\nversion: 7\n[system]\nList facts.\n[user]\n{{record}}\n"
-    mine = load(1, "detailed", {name_of(1, "detailed"): own})
+    mine = load(1, "detailed", {"summarise.l1.detailed": own})
     assert (mine.name, mine.version) == ("mine", "7")
     assert mine.identity != PromptTemplate.parse(own.replace("List", "Give")).identity
-    assert load(1, "concise", {name_of(1, "detailed"): own}).name == "summarise.l1.concise"
+    assert load(1, "concise", {"summarise.l1.detailed": own}).name == "summarise.l1.concise"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from pydantic_ai import messages as pai
 from pydantic_ai.capabilities import AbstractCapability
@@ -34,15 +34,10 @@ __all__ = ["HiermemCapability"]
 
 #: How the media types of files begin that have a kind of their own; others are documents.
 _KINDS: dict[Any, str] = {pai.AudioUrl: "audio/", pai.VideoUrl: "video/"}
+#: A message of hiermem, and the response or the part of a request that it stands for.
+Piece: TypeAlias = tuple[Message, Any]
 #: In the metadata of a message: what of its origin a Message has no field for.
 _KEPT = "pydantic_ai"
-
-
-class Piece(NamedTuple):
-    """A message of hiermem, and the response or the part of a request that it stands for."""
-
-    message: Message
-    origin: Any
 
 
 class HiermemCapability(AbstractCapability[Any]):
@@ -126,7 +121,7 @@ class HiermemCapability(AbstractCapability[Any]):
             # Another run added messages since: this run continues from where it began.
             pairs = zip(context.blocks, places, strict=True)
             shown += _messages((block for block, place in pairs if place < begun), own)
-            shown += (_request(each) for each in pieces[earlier:])
+            shown += (_request(origin) for _, origin in pieces[earlier:])
         asked = [each for each in given[-1].parts if not isinstance(each, pai.SystemPromptPart)]
         if not any(_says(each) for each in asked):
             shown.append(replace(given[-1], parts=asked))
@@ -135,7 +130,7 @@ class HiermemCapability(AbstractCapability[Any]):
     def _keep(self, ctx: Any, messages: Sequence[Any]) -> tuple[Session, list[Piece]]:
         """Make the session's end equal to the run's messages; return both."""
         pieces = _pieces(messages)
-        name, now, before = ctx.conversation_id, [each.message for each in pieces], self._kept
+        name, now, before = ctx.conversation_id, [message for message, _ in pieces], self._kept
         if self._session is None:
             self._whole = any(each.run_id != ctx.run_id for each in messages)
         pairs = zip(before, now, strict=False)
@@ -168,12 +163,12 @@ def _pieces(messages: Sequence[Any]) -> list[Piece]:
     found: list[Piece] = []
     for message in messages:
         if isinstance(message, pai.ModelResponse):
-            found.append(Piece(_answer(message), message))
+            found.append((_answer(message), message))
             continue
         for part in message.parts:
             read = _asked(part)
             if read is not None and (found or read.role != "system"):
-                found.append(Piece(read, part))
+                found.append((read, part))
     return found
 
 
@@ -326,15 +321,14 @@ def _messages(blocks: Iterable[Any], own: Mapping[int, Piece]) -> Iterator[Any]:
             continue
         names.update((call.id, call.name) for call in message.tool_calls)
         piece = own.get(block.message.index)
-        if piece is None or not _same(piece.message, message):
+        if piece is None or not _same(piece[0], message):
             yield _written(message, names)
         else:
-            yield _request(piece)
+            yield _request(piece[1])
 
 
-def _request(piece: Piece) -> Any:
-    """Return what a piece stands for as a message."""
-    origin = piece.origin
+def _request(origin: Any) -> Any:
+    """Return a response, or a part of a request, as a message."""
     return origin if isinstance(origin, pai.ModelResponse) else pai.ModelRequest([origin])
 
 

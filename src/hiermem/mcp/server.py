@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Final
@@ -53,7 +53,7 @@ class Http:
     characters.
     """
 
-    token: str
+    token: str = field(repr=False)
     host: str = "127.0.0.1"
     port: int = 8000
     hosts: tuple[str, ...] = ()
@@ -65,9 +65,6 @@ class Http:
                 "HIERMEM_MCP_TOKEN, for example to secrets.token_urlsafe()"
             )
 
-    def __repr__(self) -> str:
-        return f"Http(host={self.host!r}, port={self.port}, hosts={self.hosts!r})"
-
     def security(self) -> TransportSecuritySettings:
         """Return the hosts and the origins that are let in."""
         own = self.host if ":" not in self.host else f"[{self.host}]"
@@ -77,37 +74,30 @@ class Http:
         return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
 
 
-class TokenRequired:
-    """An ASGI middleware that answers 401 to requests without the token."""
-
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._token = app, token.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that bears the token, and refuse any other."""
-        if scope["type"] == "http" and not self._bears(scope):
-            refused = PlainTextResponse(
-                "this server needs its token: Authorization: Bearer …\n",
-                status_code=401,
-                headers={"WWW-Authenticate": 'Bearer realm="hiermem"'},
-            )
-            await refused(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-    def _bears(self, scope: Scope) -> bool:
-        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-        # Compared in constant time, so that nobody finds the token letter by letter.
-        fits = hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._token)
-        return fits and scheme.lower() == "bearer"
-
-
 def application(server: MCPServer[Any], http: Http) -> ASGIApp:
     """Return the server as an ASGI application at ``/mcp``, which checks token, Host and Origin."""
     app = server.streamable_http_app(
         transport_security=http.security(), max_request_body_size=MOST_BYTES, max_sessions=1_000
     )
-    return TokenRequired(app, http.token)
+    refused = PlainTextResponse(
+        "this server needs its token: Authorization: Bearer …\n",
+        status_code=401,
+        headers={"WWW-Authenticate": 'Bearer realm="hiermem"'},
+    )
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        lets_in = scope["type"] != "http" or _bears(scope, http.token)
+        await (app if lets_in else refused)(scope, receive, send)
+
+    return serve
+
+
+def _bears(scope: Scope, token: str) -> bool:
+    """Return whether a request bears the token."""
+    scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+    # Compared in constant time, so that nobody finds the token letter by letter.
+    fits = hmac.compare_digest(given.strip().encode("latin-1", "replace"), token.encode())
+    return fits and scheme.lower() == "bearer"
 
 
 #: Characters of a summary that a resource shows.
@@ -170,13 +160,9 @@ class _Tool(Tool):
             run, title=hints.title, description=about, annotations=hints, structured_output=False
         )
         given = made.fn_metadata.arg_model
-
-        class Closed(given):  # type: ignore[valid-type, misc]
-            model_config = ConfigDict(extra="forbid")
-
-        Closed.__name__ = Closed.__qualname__ = given.__name__
-        made.fn_metadata.arg_model = Closed
-        made.parameters = _schema(TypeAdapter(Closed))
+        closed = type(given.__name__, (given,), {"model_config": ConfigDict(extra="forbid")})
+        made.fn_metadata.arg_model = closed
+        made.parameters = _schema(TypeAdapter(closed))
         result = TypeAdapter(inspect.signature(method, eval_str=True).return_annotation)
         made.fn_metadata.output_schema = _schema(result, mode="serialization")
         assert isinstance(made, cls)
@@ -259,27 +245,21 @@ def _sentence(error: HiermemError) -> str:
 
 
 def _telling(
-    act: Callable[..., Awaitable[str]], fault: Callable[[HiermemError], Exception]
+    act: Callable[..., Awaitable[str]], *, prompt: bool = False
 ) -> Callable[..., Awaitable[str]]:
-    """Let the errors of a resource or a prompt reach the client with their text."""
+    """Let the errors of a resource or a ``prompt`` reach the client with their text."""
 
     @wraps(act)
     async def telling(*args: Any, **kwargs: Any) -> str:
         try:
             return await act(*args, **kwargs)
         except HiermemError as error:
-            raise fault(error) from None
+            if prompt:
+                raise MCPError(INVALID_PARAMS, _sentence(error)) from None
+            kind = ResourceNotFoundError if isinstance(error, NotFoundError) else ResourceError
+            raise kind(_sentence(error)) from None
 
     return telling
-
-
-def _resource_fault(error: HiermemError) -> Exception:
-    kind = ResourceNotFoundError if isinstance(error, NotFoundError) else ResourceError
-    return kind(_sentence(error))
-
-
-def _prompt_fault(error: HiermemError) -> Exception:
-    return MCPError(INVALID_PARAMS, _sentence(error))
 
 
 def _add_resources(server: MCPServer[Any], tools: Tools) -> None:
@@ -319,7 +299,7 @@ def _add_resources(server: MCPServer[Any], tools: Tools) -> None:
     for address, kind, title, read in offered:
         name = read.__name__.replace("_", " ")
         offer = server.resource(address, name=name, title=title, mime_type=kind)
-        offer(_telling(read, _resource_fault))
+        offer(_telling(read))
 
 
 def _add_prompts(server: MCPServer[Any], tools: Tools) -> None:
@@ -333,8 +313,8 @@ def _add_prompts(server: MCPServer[Any], tools: Tools) -> None:
         found = await tools.search_memory(query=topic or None, limit=20)
         return f"{found.plain()}\n\nThis is the record. What do you know about {topic or 'me'}?"
 
-    server.prompt(title="Continue a conversation")(_telling(continue_conversation, _prompt_fault))
-    server.prompt(title="What do you know about …")(_telling(what_do_you_know, _prompt_fault))
+    server.prompt(title="Continue a conversation")(_telling(continue_conversation, prompt=True))
+    server.prompt(title="What do you know about …")(_telling(what_do_you_know, prompt=True))
 
 
 def chosen(names: str) -> list[str]:

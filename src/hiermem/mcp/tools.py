@@ -60,11 +60,8 @@ RULES: Final = """# Files
 #: The most characters of all the texts of one append, and of an expansion.
 MOST_IN_APPEND: Final = 3_000_000
 _MOST_IN_EXPANSION: Final = 400_000
-#: Records that are read at once, and messages.
-_RECORDS, _READS = 500, 32
 #: How many notes, forks, or lines of what is to be forgotten are named.
 _NAMED: Final = 10
-_NEAREST: Final = 3
 #: The names of what an update tells of its run.
 _REPORTED: Final = """run_id made reused degraded failed by_level calls tokens_in tokens_out cost
     stopped retry_after last_error swapped"""

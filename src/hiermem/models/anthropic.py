@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from hiermem import arguments
 from hiermem.calls.limits import count_of, reported_model
 from hiermem.protocols import ChatMessage, Finish, LLMRequest, LLMResponse, Usage
-from hiermem.remote.chat import ChatSettings, RemoteChat, ServerCapabilities
+from hiermem.remote.chat import ChatSettings, RemoteChat
 from hiermem.remote.responses import MiscastError, messages_of, text_of
 
 if TYPE_CHECKING:
@@ -63,23 +63,23 @@ class AnthropicChat(RemoteChat):
         **settings: Unpack[ChatSettings],
     ) -> None:
         settings.setdefault("context_window", 200_000)
-        accepted = ServerCapabilities(cache_control=arguments.switch(cache, "cache"), fixed=True)
-        super().__init__(model, base_url=base_url, capabilities=accepted, **settings)
+        without = () if arguments.switch(cache, "cache") else ("cache_control",)
+        super().__init__(model, base_url=base_url, limits=(), without=without, **settings)
         self._server = self._connect(
             "anthropic", "AsyncAnthropic", base_url=base_url, api_key=api_key, client=client
         )
 
-    async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
+    async def _exchange(self, request: LLMRequest, refused: frozenset[str]) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
-        reported = self._messages(request, capabilities)
+        reported = self._messages(request, refused)
         fields: dict[str, Any] = {}
-        if system := _system(reported, cached=capabilities.cache_control):
+        if system := _system(reported, cached="cache_control" not in refused):
             fields["system"] = system
-        temperature = self._temperature_of(request, capabilities)
+        temperature = self._temperature_of(request, refused)
         if temperature is not None:
             # This protocol's scale ends at 1.
             fields["temperature"] = min(1.0, temperature)
-        schema = self._schema(request, capabilities)
+        schema = self._schema(request, refused)
         fields |= self._extra
         if schema is not None:
             # Other settings of the output, such as its effort, stand in the same field as the

@@ -11,10 +11,9 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from concurrent.futures import CancelledError, Future
 from contextvars import copy_context
-from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from hiermem.calls.limits import Prices
 from hiermem.errors import ConfigError, ModelError, UsageError
@@ -23,9 +22,10 @@ from hiermem.protocols import LLMRequest, LLMResponse
 __all__ = ["FunctionLLM"]
 
 FunctionAnswer: TypeAlias = str | LLMResponse
-T = TypeVar("T")
 #: The most calls of one model that were given up and have not returned: each has a thread.
 _MOST_ABANDONED = 12
+#: Exceptions that no future carries as they are.
+_NOT_CARRIED = (StopIteration, CancelledError)
 
 
 class FunctionLLM:
@@ -102,19 +102,18 @@ class FunctionLLM:
                 kind="transient",
                 detail=f"{_MOST_ABANDONED} calls were given up and have not returned",
             )
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[FunctionAnswer | Awaitable[FunctionAnswer]] = loop.create_future()
+        future: Future[FunctionAnswer | Awaitable[FunctionAnswer]] = Future()
+        future.set_running_or_notify_cancel()  # from now on a cancelled caller leaves it alone
         context = copy_context()
 
         def work() -> None:
-            settle: Callable[[], None]
             try:
-                answer = context.run(self._function, request)
-                settle = partial(_answer, future, answer)
+                future.set_result(context.run(self._function, request))
             except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
-                settle = partial(_fail, future, error)
-            with suppress(RuntimeError):  # the loop was closed, so nobody waits any more
-                loop.call_soon_threadsafe(settle)
+                # Others would end the event loop or read as the caller's own end.
+                if not isinstance(error, Exception) or isinstance(error, _NOT_CARRIED):
+                    error = RuntimeError(f"the function ended in {type(error).__name__}")
+                future.set_exception(error)
 
         thread = threading.Thread(target=work, name="hiermem-model", daemon=True)
         try:
@@ -126,21 +125,7 @@ class FunctionLLM:
                 kind="transient",
             ) from error
         try:
-            return await future
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             self._abandoned[id(thread)] = thread
             raise
-
-
-def _answer(future: asyncio.Future[T], answer: T) -> None:
-    if not future.done():
-        future.set_result(answer)
-
-
-def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
-    """Set the error, unless it would end the event loop or cannot be carried by a future."""
-    if future.done():
-        return
-    if not isinstance(error, Exception) or isinstance(error, StopIteration):
-        error = RuntimeError(f"the function ended in {type(error).__name__}")
-    future.set_exception(error)

@@ -1,8 +1,9 @@
 """Many more providers, through LiteLLM: a thin layer over its one function.
 
-It adds only the errors and counts that the engine needs. LiteLLM brings some sixty packages and
-needs an older openai SDK; where a server speaks OpenAI's or Anthropic's protocol, the adapters for
-those are lighter.
+It adds only the errors and counts that the engine needs. LiteLLM keeps its connections for the
+whole process, and closes them itself; its own way to close them leaves closed ones for the next
+call. It brings some sixty packages and needs an older openai SDK; where a server speaks OpenAI's or
+Anthropic's protocol, the adapters for those are lighter.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from importlib import import_module
 from typing import Any, Unpack
 
 from hiermem.protocols import LLMRequest, LLMResponse
-from hiermem.remote.chat import ChatSettings, RemoteChat, ServerCapabilities
+from hiermem.remote.chat import ChatSettings, RemoteChat
 from hiermem.remote.object_storage import key_of, require
 from hiermem.remote.responses import MiscastError, joined_events, messages_of, read_answer
 
@@ -39,26 +40,20 @@ class LiteLLMChat(RemoteChat):
         **settings: Unpack[ChatSettings],
     ) -> None:
         require("litellm", extra="litellm", what=type(self).__name__)
-        super().__init__(model, base_url=base_url, capabilities=ServerCapabilities(), **settings)
+        super().__init__(model, base_url=base_url, **settings)
         self._base_url, self._key = base_url, key_of(api_key)
 
-    async def disconnect(self) -> None:
-        """Do nothing: LiteLLM keeps its connections for the whole process, and closes them itself.
-
-        Its own way to close them leaves closed ones for the next call.
-        """
-
-    async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
+    async def _exchange(self, request: LLMRequest, refused: frozenset[str]) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
         package = await asyncio.to_thread(import_module, "litellm")
-        fields = self._completion_fields(request, capabilities)
+        fields = self._completion_fields(request, refused)
         if self._base_url is not None:
             fields["base_url"] = self._base_url
         if self._key:
             fields["api_key"] = self._key
         answer = await package.acompletion(
             model=self._model,
-            messages=messages_of(self._messages(request, capabilities)),
+            messages=messages_of(self._messages(request, refused)),
             timeout=self._timeout * request.patience,
             num_retries=0,
             max_retries=0,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, Unpack
 
 from hiermem import arguments
 from hiermem.protocols import LLMRequest, LLMResponse
-from hiermem.remote.chat import ChatSettings, RemoteChat, ServerCapabilities
+from hiermem.remote.chat import ChatSettings, RemoteChat
 from hiermem.remote.responses import joined_events, messages_of, read_answer
 
 if TYPE_CHECKING:
@@ -58,28 +58,25 @@ class OpenAIChat(RemoteChat):
         **settings: Unpack[ChatSettings],
     ) -> None:
         arguments.one_of(limit_field, "limit_field", _LIMITS)
-        settled = limit_field != "auto"
-        # OpenAI's newer models accept only the newer name; most other servers know the older one.
-        usual = "max_tokens" if base_url is not None else "max_completion_tokens"
-        super().__init__(
-            model,
-            base_url=base_url,
-            capabilities=ServerCapabilities(limit=limit_field if settled else usual, fixed=settled),
-            **settings,
-        )
+        limits: tuple[str, ...] = (limit_field,)
+        if limit_field == "auto":
+            # OpenAI's newer models accept only the newer name; most other servers know the older.
+            older, newer = _LIMITS[1:]
+            limits = (newer, older) if base_url is None else (older, newer)
+        super().__init__(model, base_url=base_url, limits=limits, **settings)
         self._server = self._connect(
             "openai", "AsyncOpenAI", base_url=base_url, api_key=api_key, client=client
         )
 
-    async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
+    async def _exchange(self, request: LLMRequest, refused: frozenset[str]) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
-        fields = self._completion_fields(request, capabilities)
+        fields = self._completion_fields(request, refused)
         answer = await self._server.ask(
             lambda client: client.chat.completions,
             content="choices",
             joined=joined_events if self._stream else None,
             model=self._model,
-            messages=messages_of(self._messages(request, capabilities)),
+            messages=messages_of(self._messages(request, refused)),
             # As an extra body, fields that this version of the SDK does not know pass through.
             extra_body=fields,
             timeout=self._timeout * request.patience,

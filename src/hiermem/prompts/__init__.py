@@ -18,15 +18,6 @@ from hiermem.prompts.template import PromptTemplate
 _TOP = 3
 
 
-def name_of(level: int, style: str) -> str:
-    """Return the name of the prompt for a level and style.
-
-    >>> name_of(5, "executive")
-    'summarise.l3.executive'
-    """
-    return f"summarise.l{min(level, _TOP)}.{style}"
-
-
 def load(
     level: int, style: str, prompts: Mapping[str, PromptTemplate | str] | None = None
 ) -> PromptTemplate:
@@ -34,7 +25,7 @@ def load(
 
     A text in ``prompts`` is read like a template file. Raises ConfigError if there is none.
     """
-    return load_named(name_of(level, style), prompts)
+    return load_named(f"summarise.l{min(level, _TOP)}.{style}", prompts)
 
 
 def load_named(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from hiermem import arguments
@@ -53,37 +53,6 @@ _SCHEMA_WORDS: Final = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ServerCapabilities:
-    """The fields that a server accepts, as far as is known.
-
-    ``limit`` is its name for the most tokens of an answer; ``fixed`` means that the name is
-    settled.
-    """
-
-    schema: bool = True
-    temperature: bool = True
-    stream_options: bool = True
-    cache_control: bool = True
-    limit: str = "max_tokens"
-    fixed: bool = False
-
-    def after(self, failure: CallFailure, *, structured: Structured) -> ServerCapabilities | None:
-        """Return the capabilities to try after a refusal; None where it was not about a field."""
-        # The cause does not matter: the answer is checked without the schema field just as well.
-        about_schema = refused_field(failure, _SCHEMA_FIELDS, at_all=False) is not None
-        if about_schema and self.schema and structured == "auto":
-            return replace(self, schema=False)
-        field = refused_field(failure, (*_OPTIONAL_FIELDS, *_LIMIT_FIELDS))
-        if field in _OPTIONAL_FIELDS and getattr(self, field):
-            without: dict[str, Any] = {field: False}
-            return replace(self, **without)
-        if field == self.limit and not self.fixed:
-            (other,) = set(_LIMIT_FIELDS) - {field}
-            return replace(self, limit=other, fixed=True)
-        return None
-
-
 class ChatSettings(TypedDict, total=False):
     """The settings that all adapters share; ``RemoteChat`` has their defaults."""
 
@@ -103,7 +72,9 @@ class ChatSettings(TypedDict, total=False):
 class RemoteChat(ABC):
     """A chat model behind an SDK. ``complete`` is safe to cancel and to call concurrently.
 
-    ``local_server`` tells whether its address is one of this machine.
+    ``local_server`` tells whether its address is one of this machine. ``limits`` are the names that
+    the server may have for the most tokens of an answer, in the order in which they are tried.
+    ``without`` are fields that are never sent.
     """
 
     def __init__(
@@ -111,7 +82,8 @@ class RemoteChat(ABC):
         model: str,
         *,
         base_url: str | None,
-        capabilities: ServerCapabilities,
+        limits: Sequence[str] = _LIMIT_FIELDS,
+        without: Iterable[str] = (),
         name: str | None = None,
         context_window: int | None = None,
         max_output_tokens: int | None = None,
@@ -156,9 +128,13 @@ class RemoteChat(ABC):
         if prices is not None and not isinstance(prices, Prices):
             raise ConfigError(f"prices is {type(prices).__name__}; it must be Prices, or None")
         self.prices = prices
-        self._capabilities = replace(
-            capabilities, schema=structured != "off", temperature=self._temperature is not None
-        )
+        self._limits = limits
+        #: The fields that are not sent: "schema" is that with the schema, whatever its name.
+        self._refused = frozenset(without)
+        if structured == "off":
+            self._refused |= {"schema"}
+        if self._temperature is None:
+            self._refused |= {"temperature"}
         self._stream = arguments.switch(stream, "stream")
         #: The key, which must never be repeated, where the adapter was given one.
         self._key = ""
@@ -177,9 +153,9 @@ class RemoteChat(ABC):
         """
         await self._check_size(request)
         while True:
-            capabilities = self._capabilities
+            refused = self._refused
             try:
-                return await self._exchange(request, capabilities)
+                return await self._exchange(request, refused)
             except (ModelError, ConfigError):
                 raise
             except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is classified below
@@ -187,15 +163,24 @@ class RemoteChat(ABC):
                 kind = type(error).__name__
             if failure is None:
                 raise ModelError(f"{self.name}: the call ended in {kind}")
-            next_capabilities = capabilities.after(failure, structured=self._structured)
-            if next_capabilities is None:
+            field = self._refused_by(failure, refused)
+            if field is None:
                 raise self._error(failure)
-            if self._capabilities == capabilities:
-                self._capabilities = next_capabilities
-            # Otherwise another call has changed the capabilities meanwhile; those are tried first.
+            # Another call may have learnt of other fields meanwhile.
+            self._refused |= {field}
+
+    def _refused_by(self, failure: CallFailure, refused: frozenset[str]) -> str | None:
+        """Return the field to leave out after a refusal; None where it was not about one."""
+        # The cause does not matter: the answer is checked without the schema field just as well.
+        about_schema = refused_field(failure, _SCHEMA_FIELDS, at_all=False) is not None
+        if about_schema and "schema" not in refused and self._structured == "auto":
+            return "schema"
+        field = refused_field(failure, (*_OPTIONAL_FIELDS, *_LIMIT_FIELDS))
+        known = field in refused or field not in (*_OPTIONAL_FIELDS, *self._limits[:-1])
+        return None if known else field
 
     @abstractmethod
-    async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
+    async def _exchange(self, request: LLMRequest, refused: frozenset[str]) -> LLMResponse:
         """Send one request and read its answer. Raises whatever the SDK raises."""
 
     def _connect(
@@ -247,19 +232,15 @@ class RemoteChat(ABC):
         wanted = request.max_tokens + self.overhead_tokens
         return wanted if self._most is None else min(wanted, self._most)
 
-    def _temperature_of(
-        self, request: LLMRequest, capabilities: ServerCapabilities
-    ) -> float | None:
+    def _temperature_of(self, request: LLMRequest, refused: frozenset[str]) -> float | None:
         """Return the temperature to ask for; None leaves it to the server."""
-        if not capabilities.temperature or self._temperature is None:
+        if "temperature" in refused:
             return None
         return self._temperature if isinstance(self._temperature, float) else request.temperature
 
-    def _messages(
-        self, request: LLMRequest, capabilities: ServerCapabilities
-    ) -> tuple[ChatMessage, ...]:
+    def _messages(self, request: LLMRequest, refused: frozenset[str]) -> tuple[ChatMessage, ...]:
         """Return the messages, with the schema in words where it is not sent as a field."""
-        if request.schema is None or capabilities.schema:
+        if request.schema is None or "schema" not in refused:
             return request.messages
         words = (
             "Answer with one JSON object and nothing else. It must fit this JSON schema:\n"
@@ -271,26 +252,23 @@ class RemoteChat(ABC):
             return (ChatMessage("system", f"{first.content}\n\n{words}"), *others)
         return (ChatMessage("system", words), *request.messages)
 
-    def _schema(
-        self, request: LLMRequest, capabilities: ServerCapabilities
-    ) -> dict[str, Any] | None:
+    def _schema(self, request: LLMRequest, refused: frozenset[str]) -> dict[str, Any] | None:
         """Return the schema to send, in keywords that all providers accept; None for none."""
-        if request.schema is None or not capabilities.schema:
+        if request.schema is None or "schema" in refused:
             return None
         schema: dict[str, Any] = _common_schema(request.schema)
         return schema
 
-    def _completion_fields(
-        self, request: LLMRequest, capabilities: ServerCapabilities
-    ) -> dict[str, Any]:
+    def _completion_fields(self, request: LLMRequest, refused: frozenset[str]) -> dict[str, Any]:
         """Return the fields of a chat completion, without its model and messages."""
-        fields: dict[str, Any] = {capabilities.limit: self._limit(request)}
-        if self._stream and capabilities.stream_options:
+        limit = next(name for name in self._limits if name not in refused)
+        fields: dict[str, Any] = {limit: self._limit(request)}
+        if self._stream and "stream_options" not in refused:
             fields["stream_options"] = {"include_usage": True}
-        temperature = self._temperature_of(request, capabilities)
+        temperature = self._temperature_of(request, refused)
         if temperature is not None:
             fields["temperature"] = temperature
-        schema = self._schema(request, capabilities)
+        schema = self._schema(request, refused)
         if schema is not None:
             fields["response_format"] = {
                 "type": "json_schema",

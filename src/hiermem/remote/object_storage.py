@@ -209,9 +209,6 @@ class Connection:
             WeakKeyDictionary()
         )
 
-    def __repr__(self) -> str:
-        return f"Connection({self._sdk!r})"
-
     async def ask(
         self,
         resource: Callable[[Any], Any],
@@ -392,12 +389,9 @@ def _opened(url: BankUrl, options: Mapping[str, str]) -> Any:
         value = options[name]
         if name.endswith(_SECONDS) and value.isdecimal():
             value = f"{value}s"
-        if name in _SWITCHES:
-            if value not in ("true", "false"):
-                raise UsageError(f"options: {name} is true or false")
-            client[name] = value == "true"
-        else:
-            client[name] = value
+        if name in _SWITCHES and value not in ("true", "false"):
+            raise UsageError(f"options: {name} is true or false")
+        client[name] = value == "true" if name in _SWITCHES else value
     config = {name: value for name, value in options.items() if name not in _CLIENT}
     given = sorted(config)
     if url.scheme == "s3":
@@ -476,10 +470,8 @@ class _Bucket:
         """Delete what is stored under ``key``, if anything is."""
 
         def remove() -> None:
-            try:
+            with suppress(FileNotFoundError):
                 self._obstore.delete(self._store, key)
-            except FileNotFoundError:
-                return
 
         await self._request("deleted", remove)
 
@@ -495,14 +487,15 @@ class _Bucket:
     def _error_of(self, what: str, error: Exception) -> FileError:
         """Return our error for one of the package's, by its kind and status alone."""
         status = int(match[1]) if (match := _STATUS.search(str(error))) else None
-        if isinstance(error, FileNotFoundError) or status == 404:
-            return FileError(f"{self.url} cannot be {what}: there is no such bucket")
-        if isinstance(error, self._errors.UnauthenticatedError) or status == 401:
-            return FileError(f"{self.url} cannot be {what}: the credentials are not accepted")
-        if isinstance(error, self._errors.PermissionDeniedError) or status == 403:
-            return FileError(f"{self.url} cannot be {what}: the credentials do not allow it")
-        if isinstance(error, self._errors.NotSupportedError | NotImplementedError):
-            return FileError(f"{self.url} cannot be {what}: the storage does not support it")
+        unsupported = (self._errors.NotSupportedError, NotImplementedError)
+        for kind, refusal, why in (
+            (FileNotFoundError, 404, "there is no such bucket"),
+            (self._errors.UnauthenticatedError, 401, "the credentials are not accepted"),
+            (self._errors.PermissionDeniedError, 403, "the credentials do not allow it"),
+            (unsupported, 0, "the storage does not support it"),
+        ):
+            if isinstance(error, kind) or status == refusal:
+                return FileError(f"{self.url} cannot be {what}: {why}")
         if "builder error" in str(error):
             return FileError(
                 f"{self.url} cannot be {what}: no request can be made for this endpoint; for "

@@ -250,6 +250,10 @@ IDENTITY: Final = {"Accept-Encoding": "identity"}
 _LONG: Final = 256 * 1024
 #: The most bytes of a chat's answer: far more than the longest text and its frame.
 MOST_BYTES: Final = 8 * 1024 * 1024
+#: Types of content that an error may name.
+_MARKUP: Final = (
+    "text/html", "text/plain", "text/event-stream", "application/xml", "text/xml",
+)  # fmt: skip
 _TOO_LARGE: Final = "the answer is larger than any that was asked for"
 
 
@@ -266,12 +270,13 @@ def json_object(data: bytes, content_type: str) -> dict[str, Any]:
     Raises MiscastError; its text holds nothing of the body.
     """
     kind = content_type.partition(";")[0].strip().lower()
+    named = kind if kind in _MARKUP else "something else"
     wrong = "the answer is not JSON"
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
         if kind and not kind.endswith("json"):
-            wrong = f"the server answered {_plain(kind)} instead of JSON; check base_url"
+            wrong = f"the server answered {named} instead of JSON; check base_url"
         value = None
     else:
         wrong = "the answer is JSON, but not an object"
@@ -280,11 +285,6 @@ def json_object(data: bytes, content_type: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise MiscastError(wrong)
     return value
-
-
-def _plain(kind: str) -> str:
-    markup_types = ("text/html", "text/plain", "text/event-stream", "application/xml", "text/xml")
-    return kind if kind in markup_types else "something else"
 
 
 def limited(most: int) -> Callable[[Any], Awaitable[None]]:

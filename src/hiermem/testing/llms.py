@@ -125,9 +125,9 @@ def write(request: LLMRequest) -> str:
     """
     most, count = request.max_tokens, request.counter.count
     if request.task == "extract":
-        return graph.write(graph.extract(request.inputs, max_tokens=most, count=count))
+        return graph.extract(request.inputs, max_tokens=most, count=count).model_dump_json()
     if request.bank is not None:
-        return offline.write(offline.consolidate(request.bank, max_tokens=most, count=count))
+        return offline.consolidate(request.bank, max_tokens=most, count=count).model_dump_json()
     system = request.messages[0].content if request.messages else ""
     return _summary(system, request.inputs, request.target_tokens, most, count)
 

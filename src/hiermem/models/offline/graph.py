@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from hiermem.models.offline import speech
-from hiermem.models.offline.open_items import OpenItem, open_ends
+from hiermem.models.offline.open_items import open_ends
 from hiermem.models.offline.speech import ASIDE, Sentence, clause, phrases, signs, stems
 from hiermem.models.offline.things import Thing, collect
 from hiermem.protocols import SourceText
@@ -144,7 +144,7 @@ _INTRODUCED: Final = re.compile(
 def extract(
     sources: Sequence[SourceText], *, max_tokens: int, count: Callable[[str], int]
 ) -> trivector.Answer:
-    """Extract from ``sources``, in order; the answer, as ``write`` writes it, fits ``max_tokens``.
+    """Extract from ``sources``, in order; the answer as JSON fits ``max_tokens``.
 
     Below about forty tokens no answer fits; then the smallest one is returned.
     """
@@ -152,7 +152,7 @@ def extract(
     sources = [speech.composed(source) for source in sources]
     sentences = list(speech.sentences(sources))
     numbered = list(speech.numbered(sources))
-    defined = [d for index, source in numbered for d in speech.definitions(source, index)]
+    defined = [(index, *code) for index, source in numbered for code in speech.definitions(source)]
     shown = [
         (index, path)
         for index, source in numbered
@@ -168,11 +168,6 @@ def extract(
         max_tokens=max_tokens,
         count=count,
     )
-
-
-def write(answer: trivector.Answer) -> str:
-    """Write an answer as the JSON that a model returns."""
-    return answer.model_dump_json()
 
 
 def _people(sentences: Sequence[speech.Sentence]) -> dict[str, str]:
@@ -198,7 +193,7 @@ def _fitted(
     *,
     summary: str,
     things: Sequence[Thing],
-    opened: Sequence[OpenItem],
+    opened: Sequence[trivector.AnswerDelta],
     lines: Sequence[trivector.AnswerStrategy],
     max_tokens: int,
     count: Callable[[str], int],
@@ -214,21 +209,14 @@ def _fitted(
             features=_features(fitting),
             entities=tuple(_entity(thing, most) for thing in fitting),
             relations=(),
-            deltas=tuple(
-                trivector.AnswerDelta(
-                    kind=item.kind,
-                    text=item.text[: trivector.MOST_IN_LINE],
-                    open=True,
-                    messages=item.messages[: trivector.MOST_MESSAGES],
-                )
-                for item in opened[: round(len(opened) * softer)]
-            ),
+            deltas=tuple(opened[: round(len(opened) * softer)]),
             strategy=tuple(lines[len(lines) - round(len(lines) * softer) :]),
         )
-        if count(write(answer)) <= max_tokens:
+        if count(answer.model_dump_json()) <= max_tokens:
             return answer
     bare = trivector.Answer(summary=summary)
-    return bare if count(write(bare)) <= max_tokens else trivector.Answer(summary="")
+    fits = count(bare.model_dump_json()) <= max_tokens
+    return bare if fits else trivector.Answer(summary="")
 
 
 def _features(things: Sequence[Thing]) -> tuple[str, ...]:

@@ -102,11 +102,9 @@ class ExtractiveLLM:
         # A process that extracts nothing does not pay for this import.
         from hiermem.models.offline import graph
 
-        return graph.write(
-            graph.extract(
-                request.inputs, max_tokens=request.max_tokens, count=request.counter.count
-            )
-        )
+        return graph.extract(
+            request.inputs, max_tokens=request.max_tokens, count=request.counter.count
+        ).model_dump_json()
 
     def consolidate(self, request: LLMRequest) -> str:
         """Write the changes of the bank of ``request`` as the requested JSON.
@@ -118,8 +116,6 @@ class ExtractiveLLM:
         # A process that consolidates nothing does not pay for this import.
         from hiermem.models.offline import notes as bank
 
-        return bank.write(
-            bank.consolidate(
-                request.bank, max_tokens=request.max_tokens, count=request.counter.count
-            )
-        )
+        return bank.consolidate(
+            request.bank, max_tokens=request.max_tokens, count=request.counter.count
+        ).model_dump_json()

@@ -17,6 +17,7 @@ other sentences are left out.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC
@@ -165,11 +166,8 @@ def _of_person(note: Note, places: Sequence[Placement]) -> Placement:
 def _best(keys: _Keys, places: Sequence[Placement]) -> Placement | None:
     """Return the first section of such a name, or the first of which a part of the name is one."""
     whole = next((each for each in places if each.name in keys), None)
-    return whole or next((each for each in places if _holds(each, keys)), None)
-
-
-def _holds(placement: Placement, keys: _Keys) -> bool:
-    return any(wanted and wanted <= placement.name for wanted in keys)
+    parts = (each for each in places if any(key and key <= each.name for key in keys))
+    return whole or next(parts, None)
 
 
 def _made(places: Sequence[Placement], texts: Mapping[str, str]) -> list[Placement]:
@@ -208,22 +206,9 @@ def consolidate(bank: BankText, *, max_tokens: int, count: Count) -> BankAnswer:
     room = min(_SYNTHESIS, max_tokens // _SYNTHESIS_SHARE)
     for cut in _CUTS:
         answer = _Merge(bank, count, cut=cut).answer(room)
-        if count(write(answer)) <= max_tokens:
+        if count(answer.model_dump_json()) <= max_tokens:
             return answer
     return answer
-
-
-def write(answer: BankAnswer) -> str:
-    """Write an answer as the JSON that a model returns."""
-    return answer.model_dump_json()
-
-
-@dataclass(slots=True)
-class _Added:
-    """The additions to one file: points by section, and their notes."""
-
-    points: dict[Placement, list[str]] = field(default_factory=dict[Placement, list[str]])
-    notes: list[int] = field(default_factory=list[int])
 
 
 class _Merge:
@@ -233,14 +218,16 @@ class _Merge:
         self._bank, self._count, self._cut = bank, count, cut
         self._files = dict(bank.files)
         self._places = places_of(bank, read_rules(bank.rules))
-        self._added: dict[str, _Added] = {}
+        #: The additions by file: points by section, and the numbers of their notes.
+        self._points_of: defaultdict[str, dict[Placement, list[str]]] = defaultdict(dict)
+        self._notes_of: defaultdict[str, list[int]] = defaultdict(list)
         #: What each file says, and the sentences of all points.
-        texts = self._files
         self._said = {
-            name: {folded(_bare(line)) for line in lines_of(text)} for name, text in texts.items()
+            name: {folded(_bare(line)) for line in lines_of(text)}
+            for name, text in self._files.items()
         }
         self._points: list[Unit] = []
-        for text in texts.values():
+        for text in self._files.values():
             for line in text.split("\n"):
                 if line.startswith(_POINT) and _STRUCK not in line:
                     self._note(_bare(line), role="assistant", day=_day_of(line))
@@ -262,16 +249,16 @@ class _Merge:
             else:
                 dropped.append(DropAnswer(notes=(number,), reason="no name, figure or date"))
         files: list[FileAnswer] = []
-        for name, added in self._added.items():
-            if (changed := self._file(name, added)) is not None:
-                files.append(changed)
+        for name, numbers in self._notes_of.items():
+            notes = tuple(numbers)
+            if self._points_of[name] or name not in self._files:
+                files.append(FileAnswer(filename=name, content=self._text(name), notes=notes))
             else:
-                reason = f"{name} says it already"
-                dropped.append(DropAnswer(notes=tuple(added.notes), reason=reason))
+                dropped.append(DropAnswer(notes=notes, reason=f"{name} says it already"))
         files += [
             FileAnswer(filename=name, action="created", content=text)
             for name, text in self._bank.missing
-            if name not in self._added
+            if name not in self._notes_of
         ]
         files.sort(key=lambda file: file.filename)
         return BankAnswer(
@@ -282,17 +269,16 @@ class _Merge:
 
     def _take(self, number: int, note: Note) -> None:
         where = (_of_person if is_said(note) else place)(note, self._places)
-        added = self._added.setdefault(where.file, _Added())
-        added.notes.append(number)
+        self._notes_of[where.file].append(number)
         text = self._shortened(note)
         lines = self._said.setdefault(where.file, set())
         if folded(text) in lines:
             return
         lines.add(folded(text))
-        points = added.points.setdefault(where, [])
-        when, who = _signed(note)
+        # The day and the agent as they stand at a point.
+        when, who = day(note.timestamp.astimezone(UTC)), " ".join(note.agent.split())[:120]
         self._note(text, role="user", day=when, who=who)
-        points.append(_point(text, when, who))
+        self._points_of[where.file].setdefault(where, []).append(_point(text, when, who))
 
     def _shortened(self, note: Note) -> str:
         text = visible("\n".join(note.text.splitlines())).strip()
@@ -307,16 +293,14 @@ class _Merge:
         # One sentence may be longer than the room that is left.
         return shortened or text[: 2 * cut].rstrip() + "…"
 
-    def _file(self, name: str, added: _Added) -> FileAnswer | None:
-        """Build the change of one file; None if it contains everything already."""
-        if not added.points and name in self._files:
-            return None
-        notes = tuple(added.notes)
+    def _text(self, name: str) -> str:
+        """Return the text of a file with its new points."""
         text = self._files.get(name) or dict(self._bank.missing).get(name, "")
+        points = self._points_of[name]
         # From the end, so that the lines before stay where they are.
-        for at in sorted(added.points, key=lambda at: -1e9 if at.end is None else -at.end):
-            text = _with_points(text, at, added.points[at], first=bool(self._bank.learning))
-        return FileAnswer(filename=name, content=text, notes=notes)
+        for at in sorted(points, key=lambda at: -1e9 if at.end is None else -at.end):
+            text = _with_points(text, at, points[at], first=bool(self._bank.learning))
+        return text
 
 
 def _with_points(text: str, at: Placement, points: Sequence[str], *, first: bool) -> str:
@@ -346,11 +330,6 @@ def _ends_in_list(text: str) -> bool:
         if not line.startswith((" ", "\t")):
             return False
     return False
-
-
-def _signed(note: Note) -> tuple[str, str]:
-    """Return the day of a note and its agent, as they stand at a point."""
-    return day(note.timestamp.astimezone(UTC)), " ".join(note.agent.split())[:120]
 
 
 def _point(text: str, when: str, who: str) -> str:

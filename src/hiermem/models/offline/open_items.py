@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from hiermem.models.offline.speech import (
@@ -30,7 +29,7 @@ from hiermem.models.offline.speech import (
 )
 from hiermem.protocols import SourceText
 from hiermem.text.policy import is_back_channel
-from hiermem.types.trivector import DeltaKind
+from hiermem.types.trivector import AnswerDelta, DeltaKind
 
 #: A question is answered in at most this many messages after it.
 _REACH: Final = 4
@@ -90,36 +89,27 @@ _UNKNOWN: Final = signs(
 _EMPTY: Final = stems("one ones thing things time stuff else mean say think like know")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenItem:
-    """One open item; ``words`` are the stems of its text."""
-
-    kind: DeltaKind
-    text: str
-    messages: tuple[int, ...]
-    words: frozenset[str]
-
-
-def open_ends(sentences: Sequence[Sentence], sources: Sequence[SourceText]) -> list[OpenItem]:
+def open_ends(sentences: Sequence[Sentence], sources: Sequence[SourceText]) -> list[AnswerDelta]:
     """Return what is left open, in order; what nearly repeats an earlier item is left out."""
     items = [*_marks(sources), *_questions(sentences), *_statements(sentences)]
     items.sort(key=lambda item: item.messages[0])
-    items_kept: list[OpenItem] = []
+    kept: list[tuple[AnswerDelta, frozenset[str]]] = []
     for each in items:
+        words = stems(each.text)
         if not any(
             (each.kind == other.kind or each.messages[0] == other.messages[0])
-            and len(each.words & other.words) >= 0.75 * max(1, len(each.words))
-            for other in items_kept[-_HELD:]
+            and len(words & known) >= 0.75 * max(1, len(words))
+            for other, known in kept[-_HELD:]
         ):
-            items_kept.append(each)
-    return items_kept
+            kept.append((each, words))
+    return [item for item, _ in kept]
 
 
-def _item(kind: DeltaKind, text: str, *messages: int) -> OpenItem:
-    return OpenItem(kind, text, messages, stems(text))
+def _item(kind: DeltaKind, text: str, *messages: int) -> AnswerDelta:
+    return AnswerDelta(kind=kind, text=text, messages=messages)
 
 
-def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
+def _marks(sources: Sequence[SourceText]) -> Iterator[AnswerDelta]:
     """Yield marks that mean a task in any language: TODO, FIXME, boxes to tick.
 
     Marks in a program's output are other people's tasks. An assistant that only advises puts them
@@ -135,16 +125,17 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
         shown = any(adviser[position + 1 : position + 2])
         text = "\n".join(source.text.split("```")[::2]) if shown else source.text
         for match in () if advice else _MARK.finditer(text):
-            yield _item("task", match["rest"].strip(" */#->"), index)
+            if said := match["rest"].strip(" */#->"):
+                yield _item("task", said, index)
         boxes = list(_BOX.finditer(source.text))
         ticked = any(match["tick"] != " " for match in boxes)
         for match in boxes:
             text = match["rest"].strip()
-            if match["tick"] == " " and (not advice or ticked or re.search(r"\d", text)):
+            if text and match["tick"] == " " and (not advice or ticked or re.search(r"\d", text)):
                 yield _item("task", text, index)
 
 
-def _statements(sentences: Sequence[Sentence]) -> Iterator[OpenItem]:
+def _statements(sentences: Sequence[Sentence]) -> Iterator[AnswerDelta]:
     """Yield tasks, promises and problems that people state."""
     order = list(dict.fromkeys((s.index, s.speaker, s.role, s.named) for s in sentences))
     helped = {
@@ -161,7 +152,7 @@ def _statements(sentences: Sequence[Sentence]) -> Iterator[OpenItem]:
             yield item
 
 
-def _read(unit: Sentence, *, helped: bool) -> OpenItem | None:
+def _read(unit: Sentence, *, helped: bool) -> AnswerDelta | None:
     """Return what a sentence leaves open, None for nothing.
 
     ``helped`` says that an assistant answers the message.
@@ -199,7 +190,7 @@ def _promise(unit: Sentence, *, helped: bool) -> re.Match[str] | None:
     return match if _KEEPS.match(rest) and (not needs_time or _LATER.search(rest)) else None
 
 
-def _questions(sentences: Sequence[Sentence]) -> Iterator[OpenItem]:
+def _questions(sentences: Sequence[Sentence]) -> Iterator[AnswerDelta]:
     """Yield the questions that nobody answered, and those that were put off.
 
     A reply counts as an answer, unless it says that it does not know.

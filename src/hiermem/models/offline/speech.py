@@ -17,7 +17,8 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from itertools import islice
+from typing import Final
 
 from hiermem.data import word_lists
 from hiermem.protocols import SourceText
@@ -26,6 +27,7 @@ from hiermem.text.entity_names import FILE, FUNCTION_WORDS, GENERIC
 from hiermem.text.policy import either
 from hiermem.text.terms import stem
 from hiermem.types import Role
+from hiermem.types.trivector import EntityType
 
 #: The longest item, in code points, and the shortest piece that a boundary leaves.
 CAP: Final = 240
@@ -155,15 +157,6 @@ class Sentence:
         return self.speaker not in ROLE_LABELS
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A function, class or table that code in message ``index`` defines."""
-
-    kind: Literal["function", "class", "identifier"]
-    name: str
-    index: int
-
-
 def composed(source: SourceText) -> SourceText:
     """Return a source with normalised letters: accents composed, full-width letters narrow.
 
@@ -224,8 +217,7 @@ def _speech(text: str) -> str:
 
 def paths(source: SourceText) -> Iterator[str]:
     """Yield the files that code, calls and the output of programs name."""
-    inside = source.text.split(_FENCE)[1::2] if source.role != "tool" else [source.text]
-    for part in inside:
+    for part in _code_of(source):
         for line in part.splitlines()[:_LINES]:
             yield from FILE.findall(line[:_LINE])
     if source.role == "assistant":
@@ -234,20 +226,19 @@ def paths(source: SourceText) -> Iterator[str]:
                 yield from FILE.findall(line[:_LINE])
 
 
-def definitions(source: SourceText, index: int) -> Iterator[Definition]:
-    """Yield what the code in message ``index`` defines."""
-    blocks = source.text.split(_FENCE)[1::2] if source.role != "tool" else [source.text]
-    lines_left = _LINES
-    for block in blocks:
-        for line in block.splitlines()[:lines_left]:
-            lines_left -= 1
-            line = _NUMBERED.sub("", line[:_LINE])  # noqa: PLW2901 - a shorter form of itself
-            if match := _DEFINES.match(line):
-                word, name = match["word"], match["name"]
-                kind: Literal["function", "class"] = (
-                    "function" if word in ("def", "function", "func", "fn") else "class"
-                )
-                if not name.startswith("__"):
-                    yield Definition(kind, name, index)
-            elif match := _TABLE.match(line):
-                yield Definition("identifier", match["name"], index)
+def definitions(source: SourceText) -> Iterator[tuple[EntityType, str]]:
+    """Yield the kinds and names of the functions, classes and tables that code defines."""
+    lines = (line for block in _code_of(source) for line in block.splitlines())
+    for whole in islice(lines, _LINES):
+        line = _NUMBERED.sub("", whole[:_LINE])
+        if match := _DEFINES.match(line):
+            is_function = match["word"] in ("def", "function", "func", "fn")
+            if not match["name"].startswith("__"):
+                yield "function" if is_function else "class", match["name"]
+        elif match := _TABLE.match(line):
+            yield "identifier", match["name"]
+
+
+def _code_of(source: SourceText) -> list[str]:
+    """Return the blocks of code of a message; of a tool's, all of it."""
+    return [source.text] if source.role == "tool" else source.text.split(_FENCE)[1::2]

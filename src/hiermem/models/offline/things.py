@@ -16,7 +16,7 @@ from typing import Final
 
 from hiermem.data import word_lists
 from hiermem.extraction.reduce import normalise
-from hiermem.models.offline.speech import Definition, Sentence, phrases
+from hiermem.models.offline.speech import Sentence, phrases
 from hiermem.text.entity_names import NameMention, find
 from hiermem.types.trivector import EntityType
 
@@ -85,8 +85,8 @@ class Thing:
     def absorb(self, other: Thing) -> None:
         """Add the occurrences under another name."""
         self.spellings.update(other.spellings)
-        for mine, more in ((self.messages, other.messages), (self.own, other.own)):
-            mine.update(more)
+        self.messages.update(other.messages)
+        self.own.update(other.own)
         self.proof.update(other.proof)
         self.visited = self.visited or other.visited
         self.sure = max(self.sure, other.sure)
@@ -96,14 +96,14 @@ class Thing:
 
 def collect(
     sentences: Sequence[Sentence],
-    defined: Sequence[Definition],
+    defined: Sequence[tuple[int, EntityType, str]],
     shown: Sequence[tuple[int, str]],
     speakers: Sequence[str],
 ) -> list[Thing]:
     """Return the entities worth keeping, best first.
 
-    ``defined`` is what code defines, ``shown`` the (message, file) pairs that code and programs
-    name, ``speakers`` the people who speak under names of their own.
+    ``defined`` is what code defines, by message, kind and name, ``shown`` the (message, file) pairs
+    that code and programs name, ``speakers`` the people who speak under names of their own.
     """
     table: dict[str, Thing] = {}
     for sentence in sentences:
@@ -181,25 +181,26 @@ def _join_people(table: dict[str, Thing], speakers: Iterable[str]) -> None:
 
 
 def _add_code(
-    table: dict[str, Thing], defined: Sequence[Definition], shown: Sequence[tuple[int, str]]
+    table: dict[str, Thing],
+    defined: Sequence[tuple[int, EntityType, str]],
+    shown: Sequence[tuple[int, str]],
 ) -> None:
     """Count occurrences in code, for names that speech has too, or that code defines repeatedly."""
-    times = Counter(normalise(code.name) for code in defined)
-    for code in defined:
-        name = normalise(code.name)
+    times = Counter(normalise(spelling) for _, _, spelling in defined)
+    for index, kind, spelling in defined:
+        name = normalise(spelling)
         thing = table.get(name)
-        if thing is None and (times[name] < 2 or not re.search(r"_[a-z]|[a-z][A-Z]", code.name)):
+        if thing is None and (times[name] < 2 or not re.search(r"_[a-z]|[a-z][A-Z]", spelling)):
             continue
-        if thing is None or code.name in thing.spellings:
-            thing = table.setdefault(name, Thing(code.kind))
-            thing.type, thing.sure = code.kind, _DEFINED
-            thing.spellings[code.name] += 1
-            thing.messages[code.index] = None
-    bases = [name for name, thing in table.items() if thing.type == "file"]
-    tails = {name.rsplit("/", 1)[-1]: name for name in bases}
+        if thing is None or spelling in thing.spellings:
+            thing = table.setdefault(name, Thing(kind))
+            thing.type, thing.sure = kind, _DEFINED
+            thing.spellings[spelling] += 1
+            thing.messages[index] = None
+    tails = {name.rsplit("/", 1)[-1]: name for name in table if table[name].type == "file"}
     for index, path in shown:
         name = normalise(path.removeprefix("./"))
-        target = name if name in table else tails.get(name.rsplit("/", 1)[-1])
-        if target is not None and table[target].type == "file":
-            table[target].spellings[path.removeprefix("./")] += 1
-            table[target].messages[index] = None
+        thing = table.get(name) or table.get(tails.get(name.rsplit("/", 1)[-1], ""))
+        if thing is not None and thing.type == "file":
+            thing.spellings[path.removeprefix("./")] += 1
+            thing.messages[index] = None
