@@ -303,6 +303,22 @@ def _merged(columns: Iterable[tuple[tuple[str, ...], Array]]) -> tuple[tuple[str
     return tuple(positions), np.concatenate(mapped)
 
 
+def runs(
+    starts: Iterable[int], *, size: int = 1, gap: int = 0, most: int = _LONGEST
+) -> list[tuple[int, int]]:
+    """Join stretches of one ``size`` that begin at rising ``starts``, if at most ``gap`` lies between.
+
+    Each run is of at most ``most``, and is returned as its start and stop.
+    """
+    found: list[tuple[int, int]] = []
+    for start in starts:
+        if found and start - found[-1][1] <= gap and start - found[-1][0] < most:
+            found[-1] = (found[-1][0], start + size)
+        else:
+            found.append((start, start + size))
+    return found
+
+
 def sealed(magic: bytes, data: bytes) -> bytes:
     """Return data as a store keeps it: after its magic, and before a CRC-32 of both."""
     data = magic + data
