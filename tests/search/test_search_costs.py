@@ -59,8 +59,7 @@ async def memory_of(path, sessions, *, per_session=40):
         token_counter=ApproximateCounter(),
         embedder=HashingEmbedder(32),
     )
-    names = [f"s{n}" for n in range(sessions)]
-    for name in names:
+    for name in (f"s{n}" for n in range(sessions)):
         await memory.session(name).append(chat(2 * STRIDE if name == "s0" else per_session))
     session = memory.session("s0")
     await session.update()

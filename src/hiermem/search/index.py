@@ -264,6 +264,12 @@ def frame_of(postings: Postings, unit: int) -> list[int]:
     return list(map(number, _frame(postings.speakers[postings.speaker[unit]], time)))
 
 
+def term_lists(postings: Postings, units: Iterable[int]) -> list[list[int]]:
+    """Return the numbers of the terms of each of the units."""
+    starts = np.append(0, np.cumsum(postings.sizes, dtype=np.int64))
+    return [postings.terms[starts[unit] : starts[unit + 1]].tolist() for unit in units]
+
+
 def spoken(speaker: str, text: str) -> str:
     """Return the text of a unit as an embedder receives it: with the name of the speaker.
 
@@ -306,9 +312,9 @@ def _merged(columns: Iterable[tuple[tuple[str, ...], Array]]) -> tuple[tuple[str
 def runs(
     starts: Iterable[int], *, size: int = 1, gap: int = 0, most: int = _LONGEST
 ) -> list[tuple[int, int]]:
-    """Join stretches of one ``size`` that begin at rising ``starts``, if at most ``gap`` lies between.
+    """Join stretches of one ``size``, at rising ``starts``, that are at most ``gap`` apart.
 
-    Each run is of at most ``most``, and is returned as its start and stop.
+    Each run is at most ``most`` long; it is returned as its start and stop.
     """
     found: list[tuple[int, int]] = []
     for start in starts:

@@ -82,12 +82,12 @@ async def refresh(handle: Handle, index: SessionIndex, record: SessionRecord) ->
         for block in await stored_blocks(handle.store, record.id, kind_of(level)):
             stored |= summary_index.unpack_texts(block.data)
     lacking = [summary for summary in missing if name_of(summary) not in stored]
-    read = {name_of(summary): summary for summary in await with_texts(handle, record, lacking)}
+    texts_of = {name_of(summary): summary for summary in await with_texts(handle, record, lacking)}
     # A summary whose text has left the store is left out.
     summaries = [
         found
         for summary in summaries
-        if (found := read.get(name_of(summary), summary)).revision or found is summary
+        if (found := texts_of.get(name_of(summary), summary)).revision or found is summary
     ]
     refreshed = partial(index.summary_index.refreshed, summaries, stored)
     index.summary_index = await asyncio.to_thread(refreshed) if many else refreshed()

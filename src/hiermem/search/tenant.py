@@ -163,7 +163,7 @@ async def recall(
         )
 
     many = max(_BLOCKS, max_tokens // _TOKENS)
-    return await _asked(handle, question, many, enough, answer, whole)
+    return await _asked(handle, question, many, enough, answer, shown=whole)
 
 
 async def _asked(
@@ -172,6 +172,7 @@ async def _asked(
     many: int,
     enough: Callable[[_Ranked], bool],
     answer: Callable[[_Ranked], Awaitable[Answer]],
+    *,
     shown: Mapping[str, set[int]] = _NONE_SHOWN,
 ) -> Answer:
     """Rank the best ``many`` blocks, more until there is ``enough``, and read the answer.
@@ -182,7 +183,7 @@ async def _asked(
     with span("search") as note:
         for _ in range(_TRIES):
             try:
-                ranked = await _ranked(handle, question, query, many, enough, shown)
+                ranked = await _ranked(handle, question, query, many, enough, shown=shown)
             except BusyError:
                 continue
             result = await answer(ranked)
@@ -202,6 +203,7 @@ async def _ranked(
     query: Query,
     many: int,
     enough: Callable[[_Ranked], bool],
+    *,
     shown: Mapping[str, set[int]],
 ) -> _Ranked:
     """Read ``many`` blocks, best first, and more until they hold enough.
