@@ -52,7 +52,7 @@ def test_terms_are_found_alike_before_and_after_they_are_sorted():
     assert not len(index._terms[0].units)
     for stop in (150, 160, 200):
         if stop > 150:
-            index = index.extended(collect(messages[len(index.units.message) : stop], count))
+            index = index.extended([collect(messages[len(index) : stop], count)])
         for _ in range(2):
             for wanted in [*([each] for each in numbers[:100]), numbers[:3], numbers, [1]]:
                 assert found(index, wanted) == plain(index, wanted)

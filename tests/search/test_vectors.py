@@ -110,7 +110,7 @@ def test_vectors_that_grew_are_those_that_were_placed_at_once(data):
     before = []
     for cut in cuts:
         more = collect(messages[len(index) : cut], lambda text: 60 * len(text.split()))
-        index = index.extended(more)
+        index = index.extended([more])
         new = data.draw(st.sets(st.integers(0, cut - 1))) - placed
         placed |= new
         before.append((held, held.rows[held.present].copy(), held.norms))

@@ -481,9 +481,9 @@ class Index:
         terms = sum(part.nbytes for part in self._terms)
         return self.units.nbytes + terms + sum(array.nbytes for array in arrays)
 
-    def extended(self, more: Postings) -> Index:
+    def extended(self, more: Sequence[Postings]) -> Index:
         """Return the index with the postings of the following messages added."""
-        return Index(join([self.units, more]), _main=self._terms[0], _scans=self._scans)
+        return Index(join([self.units, *more]), _main=self._terms[0], _scans=self._scans)
 
     def covered(self, span: Span, thread: str | None) -> slice | Array:
         """Return the units of the messages of a span; with a ``thread``, only that thread's."""

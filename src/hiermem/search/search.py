@@ -146,7 +146,7 @@ async def _asked(
     with span("search", subject=question.session_id) as note:
         for _ in range(_TRIES):
             record = await handle.record_or_new(question.session_id)
-            index = SessionIndex(record, 0, Index(join([])), [])
+            index = SessionIndex(record, 0, Index(join([])), join([]))
             if record.messages:
                 async with indexes.lock(record.id):
                     try:

@@ -305,13 +305,10 @@ def strip_fillers(text: str) -> str:
             break
         text = text[match.end() :]
         text = text[0].upper() + text[1:]
-    return "" if text is not whole and _is_name_alone(text) else text
-
-
-def _is_name_alone(text: str) -> bool:
-    """Return whether only a name is left, of somebody who was thanked or greeted."""
     word = text.rstrip(".!…")
-    return word.isalpha() and word.istitle() and word.lower() not in _TIME
+    # Only the name of somebody who was thanked or greeted is left.
+    is_name = word.isalpha() and word.istitle() and word.lower() not in _TIME
+    return "" if text is not whole and is_name else text
 
 
 OnBad: TypeAlias = Literal["refuse", "replace"]
