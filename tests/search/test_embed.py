@@ -439,8 +439,9 @@ async def test_the_pass_of_another_process_is_not_done_twice():
         return await plain(texts, kind=kind)
 
     one.embed = waiting
-    first = memory_over(store, one, clock=lambda: START).session("s")
-    second = memory_over(store, two, clock=lambda: START).session("s")
+    first, second = (
+        memory_over(store, each, clock=lambda: START).session("s") for each in (one, two)
+    )
     task = asyncio.create_task(first.embed())
     await begun(session)
     assert (await second.embed()).stopped == "busy"

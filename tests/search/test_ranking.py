@@ -59,6 +59,16 @@ def test_terms_are_found_alike_before_and_after_they_are_sorted():
         assert len(index._terms[0].units)
 
 
+def test_whose_matter_it_is_does_not_outweigh_the_matter_and_what_holds_nothing_is_told_apart():
+    """Where few say "we", a message that does would come before the one that is asked for."""
+    texts = ["PostgreSQL is the database.", "Before choosing the limit we look at the spread."]
+    index = Index(collect(session([*texts, *["The cheese is ripe."] * 30]), count))
+    scores, holds, _ = rank.score(index, read_query("which database did we choose?"))
+    assert rank.best(scores, 1)[0] == 0
+    assert holds.tolist() == [True, True] + [False] * 30
+    assert not rank.score(index, read_query("qwertyuiop"))[1].any()
+
+
 def test_missing_vectors_leave_the_words_in_charge():
     """A search while the embedding worker is half-way must not sink what has no vector yet."""
     index = Index(collect(session(["red car", "blue house", "green tree"]), count))
@@ -69,17 +79,3 @@ def test_missing_vectors_leave_the_words_in_charge():
     none = Leg(np.full(3, np.nan), levels)
     plain = best(score(index, query), 3).tolist()
     assert best(score(index, query, dense=none), 3).tolist() == plain
-
-
-def test_whose_matter_it_is_does_not_outweigh_the_matter():
-    """Where few say "we", a message that does would come before the one that is asked for."""
-    texts = ["PostgreSQL is the database.", "Before choosing the limit we look at the spread."]
-    index = Index(collect(session([*texts, *["The cheese is ripe."] * 30]), count))
-    assert rank.best(rank.score(index, read_query("which database did we choose?"))[0], 1)[0] == 0
-
-
-def test_what_holds_nothing_of_the_question_is_told_apart():
-    """A search would otherwise show the whole session for a word that nobody used."""
-    index = Index(collect(session(["the red car", "a dog", "some kitten"]), count))
-    assert rank.score(index, read_query("pets"))[1].tolist() == [False, True, True]
-    assert not rank.score(index, read_query("qwertyuiop"))[1].any()

@@ -258,10 +258,10 @@ async def _claim(handle: Handle, record: SessionRecord, identity: Identity) -> N
 async def _busy(handle: Handle, session_id: str) -> bool:
     """Return whether a live pass of another process is working on the session."""
     now = await handle.store.now()
-    for run in await handle.store.runs(subject=session_id, limit=20):
-        if run.kind == "embedding" and with_current_outcome(run, now).outcome == "running":
-            return True
-    return False
+    return any(
+        run.kind == "embedding" and with_current_outcome(run, now).outcome == "running"
+        for run in await handle.store.runs(subject=session_id, limit=20)
+    )
 
 
 class _EmbeddingPass:
