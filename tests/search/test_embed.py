@@ -469,35 +469,6 @@ async def test_a_damaged_vector_block_is_made_again():
     assert await tenant.blocks("s", block.kind) == [block]
 
 
-async def test_after_an_append_only_new_vectors_are_read_and_the_answers_are_the_same():
-    """A session that is asked after each message would else read all its vectors each time."""
-    store = RecordStore(MemoryStore())
-    memory, session = await filled(store, Meanings(), 3 * STRIDE + 10)
-    await session.update()
-    await asyncio.gather(*memory._resources.background)
-    await session.search("conveyance")
-    tenant = memory._handle.store
-    plain, read = tenant.blocks, []
-
-    async def watched(session_id, kind, start=0, stop=None):
-        found = await plain(session_id, kind, start, stop)
-        read.extend((kind, block.start) for block in found)
-        return found
-
-    tenant.blocks = watched
-    for number in range(3 * STRIDE + 10, 3 * STRIDE + 14):
-        await session.append(said(number, f"One more automobile, the number {number}."))
-        read.clear()
-        found = [(hit.id, hit.score) for hit in await session.search("conveyance", 50)]
-        if number % 2:
-            await session.embed()
-            found = [(hit.id, hit.score) for hit in await session.search("conveyance", 50)]
-            assert {start for kind, start in read if kind.startswith("vectors/")} == {3 * STRIDE}
-        cold = memory_over(store, Meanings()).session("s")
-        assert [(hit.id, hit.score) for hit in await cold.search("conveyance", 50)] == found
-    del tenant.blocks
-
-
 async def test_an_embedder_that_keeps_failing_is_left_alone_by_passes_and_questions():
     """Else every session of an update of all waits for it, and so does every search."""
     now = 100.0

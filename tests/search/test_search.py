@@ -41,14 +41,6 @@ def said(number, text=None, *, thread="main", role=None, at=None):
     )
 
 
-async def opened(kind):
-    return (
-        RecordStore(MemoryStore())
-        if kind is MemoryStore
-        else RecordStore(await SQLiteStore.open(":memory:"))
-    )
-
-
 async def filled(store, count=40, **parts):
     memory = memory_over(store, **parts)
     session = memory.session("s")
@@ -158,11 +150,9 @@ async def test_what_hiermem_rendered_itself_is_not_found_as_if_it_had_been_said(
     assert hit.index == 120
 
 
-@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
-async def test_repetitions_are_left_out_unless_wanted(kind):
+async def test_repetitions_are_left_out_unless_wanted():
     """Nearly the same counts as the same, whoever says it; what differs in the matter does not."""
-    store = await opened(kind)
-    _, session = await filled(store, 0)
+    _, session = await filled(RecordStore(MemoryStore()), 0)
     again = (
         "The invoice for the garden bicycle is due on the last Friday of March, with postage paid "
         "by cheque to the workshop beside the old station, whose owner signs every receipt twice"
@@ -180,7 +170,6 @@ async def test_repetitions_are_left_out_unless_wanted(kind):
     assert {hit.index for hit in await session.recall("invoice due", 2_000)} == found
     every = await session.recall("invoice due", 2_000, semantic_dedup=False)
     assert {hit.index for hit in every} == set(range(9))
-    await store.close()
 
 
 # -- a question is data
@@ -302,10 +291,9 @@ async def test_what_is_taken_back_is_gone_from_the_next_search_of_every_process(
 
 
 @pytest.mark.parametrize("how", ["erase", "quarantine"])
-@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
-async def test_an_index_that_says_otherwise_shows_nothing_that_was_taken_back(kind, how):
+async def test_an_index_that_says_otherwise_shows_nothing_that_was_taken_back(how):
     """The index is derived: evidence is what the messages are now, whatever a block holds."""
-    store = await opened(kind)
+    store = RecordStore(MemoryStore())
     memory, session = await filled(store, STRIDE)
     told_of = {hit.index for hit in await session.search("violin", 50)}
     tenant = memory._handle.store
@@ -319,7 +307,6 @@ async def test_an_index_that_says_otherwise_shows_nothing_that_was_taken_back(ki
     recalled = await again.recall("violin", 4_000)
     assert 15 not in {hit.index for hit in recalled}
     assert "remark 15 " not in recalled.text
-    await store.close()
 
 
 async def test_a_search_overtaken_by_an_erasure_is_done_again():
@@ -554,14 +541,6 @@ async def test_nothing_is_recalled_that_stands_in_the_context_beside():
     await other.append(said(0))
     with pytest.raises(UsageError, match="another session"):
         await other.recall("violin", beside=context)
-
-
-async def test_a_hit_takes_feedback():
-    _, session = await filled(RecordStore(MemoryStore()), 60)
-    await session.update()
-    for hit in await session.search("violin", 10):
-        await session.feedback(hit, score=1)
-    assert (await session.metrics()).feedback.count > 1
 
 
 async def test_what_was_read_of_summaries_serves_a_new_process_unless_damaged(tmp_path):

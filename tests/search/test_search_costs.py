@@ -118,6 +118,12 @@ async def test_a_search_after_an_append_reads_what_is_new(tmp_path):
     assert (await session.search("zeppelin", 1))[0].index == 2 * STRIDE
     assert sum(many for name, many in read if name == "messages") <= 4
     assert sum(many for name, many in read if name == "blocks") <= 1
+    await session.embed()
+    read.clear()
+    found = _told(await session.search("zeppelin ferry", 20))
+    assert sum(many for name, many in read if name == "blocks") <= 1, "the new vectors"
+    memory._handle.forget("s0")
+    assert _told(await session.search("zeppelin ferry", 20)) == found
     await memory.close()
 
 
