@@ -226,6 +226,8 @@ async def test_the_deadline_of_an_update_holds_for_the_index_too(by, monkeypatch
     memory = AsyncMemory(store=MemoryStore(), token_counter=ApproximateCounter())
     session = memory.session("s")
     await session.append([Message.user(f"remark {n} on pumps") for n in range(2 * STRIDE)])
+    await session.update()
+    await session.append([Message.user(f"remark {n} on valves") for n in range(40)])
     began = asyncio.Event()
 
     async def store_ahead(self, record):

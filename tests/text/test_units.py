@@ -84,6 +84,7 @@ def test_sentences_are_kept_apart_rightly(parts):
         # Fillers go only where punctuation follows, back-channel only beside content.
         ("Wow, thanks so much Mel, we won the cup.", ["We won the cup."]),
         ("Yeah, I sold it.", ["I sold it."]),
+        ("No worries, John!\nI sold it.", ["I sold it."]),
         ("Sounds great! I will fly on Monday.", ["I will fly on Monday."]),
         # Code becomes one digest of signatures and files, or of its beginning.
         ("```\nx = 1\n\ny = 2\n```", ["[code: x = 1 y = 2]"]),

@@ -83,19 +83,17 @@ class Filters:
 
         ``revision`` matters only if ``by_window`` is true.
         """
-        if self.roles is not None or not self.level(node.level):
-            return False
-        if self.span is not None and not (
-            node.span.start < self.span[1] and self.span[0] < node.span.stop
-        ):
-            return False
-        if self.since is not None and node.last_at < self.since:
-            return False
-        if self.until is not None and node.first_at >= self.until:
-            return False
-        if self.threads is not None and node.thread not in self.threads:
-            return False
-        return not self.by_window or (revision is not None and self.bears(revision))
+        start, stop = self.span or (0, _END)
+        return (
+            self.roles is None
+            and self.level(node.level)
+            and node.span.start < stop
+            and start < node.span.stop
+            and (self.since is None or node.last_at >= self.since)
+            and (self.until is None or node.first_at < self.until)
+            and (self.threads is None or node.thread in self.threads)
+            and (not self.by_window or (revision is not None and self.bears(revision)))
+        )
 
     def bears(self, revision: Revision) -> bool:
         """Return whether a revision has one of the tags and one of the entities."""

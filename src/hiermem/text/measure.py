@@ -104,15 +104,6 @@ def canonical_json(value: Any) -> str:
         ) from None
 
 
-def _arguments(call: ToolCall) -> str:
-    """Return a call's arguments in canonical form, or unchanged where they are not JSON."""
-    text = call.arguments
-    try:
-        return _ENCODER.encode(json.loads(text))
-    except (ValueError, RecursionError):
-        return text
-
-
 def _call_price(call: ToolCall, counter: TokenCounter) -> int:
     """Count a call as a request shows it: canonical JSON with the called function nested in it."""
     call = sent_call(call)
@@ -142,7 +133,12 @@ def body(message: Message) -> str:
 
 
 def _call_text(call: ToolCall) -> str:
-    return f"{one_line(call.name)}({_arguments(call)})"
+    """Return a call in a body, with its arguments in canonical form where they are JSON."""
+    try:
+        arguments = _ENCODER.encode(json.loads(call.arguments))
+    except (ValueError, RecursionError):
+        arguments = call.arguments
+    return f"{one_line(call.name)}({arguments})"
 
 
 def guarded(message: Message, echoes: Iterable[tuple[int, int]] = ()) -> Message:
