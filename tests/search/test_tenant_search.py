@@ -231,6 +231,7 @@ async def test_nothing_is_written_before_the_first_search_over_all(tmp_path):
         assert await words_found(memory, "tern299") == [("a", 350)]
         assert (await store.index_state()).unindexed == ()
         assert [b.stop for b in await store.blocks("a", TERMS)] == [256, 351]
+        assert len(await memory.search("heron7", semantic_dedup=False)) == 3, "a block was replaced"
 
 
 async def test_a_first_search_that_is_killed_is_continued(eager):

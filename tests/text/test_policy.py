@@ -160,6 +160,8 @@ def test_metadata_is_copied_in_plain_types_and_what_is_not_json_is_refused():
         deep = [deep]
     assert check_json(deep, what="x")[0] == deep
     deep = [deep]
+    with pytest.raises(InvalidMessageError, match="deeper"):
+        check_json(deep, what="x")
     loop: list[object] = []
     loop.append(loop)
     wide: object = "x"
