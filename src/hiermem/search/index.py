@@ -315,6 +315,9 @@ def runs(
     """Join stretches of one ``size``, at rising ``starts``, that are at most ``gap`` apart.
 
     Each run is at most ``most`` long; it is returned as its start and stop.
+
+    >>> runs([0, 1, 4, 9], gap=2)
+    [(0, 5), (9, 10)]
     """
     found: list[tuple[int, int]] = []
     for start in starts:

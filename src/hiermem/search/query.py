@@ -377,7 +377,7 @@ def _edges(word: str, name: str) -> frozenset[str]:
     """Return the stems of the words that may begin or end a compound.
 
     >>> sorted(_edges("haustur", "german"))
-    ['haus', 'haust', 'tur', 'ur']
+    ['hau', 'haus', 'stur', 'tur']
     """
     edges: dict[str, None] = {}
     if len(word) >= _COMPOUND:

@@ -571,4 +571,5 @@ def lowest(trusts: Iterable[Trust]) -> Trust:
     >>> lowest(["system", "tool"])
     'tool'
     """
-    return min(trusts, key=_ORDER.index, default="conversation")
+    default: Trust = "conversation"
+    return min(trusts, key=_ORDER.index, default=default)

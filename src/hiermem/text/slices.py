@@ -333,7 +333,7 @@ def excerpt(text: str, limit: int, count: Callable[[str], int], *, filled: bool 
     beginning of a line and ``GAP``. Lines of a shape that stands already take part of the limit
     only if it is to be ``filled``.
 
-    >>> log = "\\n".join(["run 3 cases", *(f"case {n} passed" for n in range(90)), "ok"])
+    >>> log = "\n".join(["run 3 cases", *(f"case {n} passed" for n in range(90)), "ok"])
     >>> print(excerpt(log, 24, lambda text: len(text.split())))
     run 3 cases
     case 0 passed [x90]
