@@ -571,5 +571,4 @@ def lowest(trusts: Iterable[Trust]) -> Trust:
     >>> lowest(["system", "tool"])
     'tool'
     """
-    default: Trust = "conversation"
-    return min(trusts, key=_ORDER.index, default=default)
+    return _ORDER[min(map(_ORDER.index, trusts), default=_ORDER.index("conversation"))]
