@@ -13,24 +13,24 @@ from hiermem.protocols import Embedder
 from hiermem.search import vectors
 
 
-def test_it_is_an_embedder():
-    assert isinstance(HashingEmbedder(), Embedder)
-
-
 @given(st.lists(st.text(max_size=60), max_size=6))
 async def test_every_text_has_a_usable_vector(texts):
     """An empty text or one of signs alone must not give a zero vector, which has no direction."""
     embedder = HashingEmbedder(64)
+    assert isinstance(embedder, Embedder)
     rows = await embedder.embed(texts, kind="passage")
     checked = vectors.check(rows, many=len(texts), dimension=64)
     assert np.allclose(checked, rows, atol=1e-6)
 
 
-async def test_shared_parts_of_words_are_near():
+async def test_shared_parts_of_words_are_near_and_the_dimension_is_a_usable_one():
     rows = await HashingEmbedder().embed(
         ["the budget planning", "a buget plan", "turtles swim slowly"], kind="query"
     )
     assert rows[0] @ rows[1] > 0.3 > abs(rows[0] @ rows[2])
+    for dimension in (15, 65_537):
+        with pytest.raises(ValueError, match="dimension"):
+            HashingEmbedder(dimension)
 
 
 def test_other_processes_give_the_same_vector():
@@ -46,9 +46,3 @@ def test_other_processes_give_the_same_vector():
         for _ in range(2)
     }
     assert len(runs) == 1
-
-
-@pytest.mark.parametrize("dimension", [0, 15, 65_537])
-def test_an_impossible_dimension_is_refused(dimension):
-    with pytest.raises(ValueError, match="dimension"):
-        HashingEmbedder(dimension)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from provider import Provider
 
@@ -127,6 +127,9 @@ async def test_a_memory_finds_by_vectors_of_a_server_that_fails_at_times(provide
     ),
     st.integers(0, 4),
 )
+@example([{"index": None, "embedding": [1.0]}], 1)
+@example([{"index": 3, "embedding": [1.0]}], 1)
+@example([{"index": 0, "embedding": [[1.0]]}], 1)
 def test_an_answer_of_any_shape_is_one_vector_a_text_or_refused(data, many):
     """A list too short, an index twice, a vector of another length: none may shift the others."""
     try:

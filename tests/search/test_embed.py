@@ -4,6 +4,7 @@ import asyncio
 import math
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 from fast_loop import run_fast
 from kinds import of_kind
@@ -84,8 +85,14 @@ async def begun(session):
         await asyncio.sleep(0)
 
 
-async def test_a_meaning_is_found_that_no_word_tells():
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_a_meaning_is_found_that_no_word_tells(is_plain):
+    """An embedder may also answer at once, with an array of any floats."""
     embedder = Meanings()
+    if is_plain:
+        embedder.embed = lambda texts, *, kind: (
+            embedder.kinds.append(kind) or np.array(list(map(embedder.vector, texts)), np.float16)
+        )
     _, session = await filled(RecordStore(MemoryStore()), embedder)
     assert await session.search("conveyance") == []
     report = await session.embed()
@@ -110,53 +117,46 @@ async def test_summaries_get_vectors_of_their_own_level_by_level():
     ]
     hits = await session.search("conveyance", levels=[1])
     assert hits[0].found[0] == 12
-    few = memory_over(
-        RecordStore(MemoryStore()), Meanings(), search_policy=SearchPolicy(embed_summaries=False)
-    )
-    other = few.session("s")
-    await other.append([said(n) for n in range(60)])
+    policy = SearchPolicy(embed_summaries=False)
+    _, other = await filled(RecordStore(MemoryStore()), Meanings(), 60, search_policy=policy)
     await other.update()
     assert (await other.embed()).summaries == 0
 
 
 async def test_summaries_are_embedded_before_messages_and_may_be_all():
-    """Level 1 first; with ``embed_messages=False`` messages get no vectors, until it is set."""
+    """With ``embed_messages=False`` messages get no vectors, until it is set."""
     texts = [f"Reading {n} of pump {n}: {n * 7} rpm, and the conveyance waits." for n in range(99)]
-    store = RecordStore(MemoryStore())
-    before = memory_over(store, None)
-    await before.session("s").append(Message.user(text, created_at=START) for text in texts)
-    await before.session("s").update()
-    async with memory_over(store, Meanings()) as memory:
-        tenant, kinds = memory._handle.store, []
-        plain = tenant.put_blocks
-
-        async def watched(session_id, blocks, **more):
-            kinds.extend(block.kind.partition("/")[0] for block in blocks)
-            return await plain(session_id, blocks, **more)
-
-        tenant.put_blocks = watched
-        await memory.session("s").embed()
-        made = list(dict.fromkeys(kind for kind in kinds if kind.startswith("vectors")))
-        assert made == ["vectors-L1", "vectors-L2", "vectors"]
     store, embedder = RecordStore(MemoryStore()), Meanings()
     policy = SearchPolicy(embed_messages=False)
-    async with memory_over(store, embedder) as later:
-        memory = memory_over(store, embedder, search_policy=policy)
-        session = memory.session("s")
-        await session.append(Message.user(text, created_at=START) for text in texts)
-        await session.update()
-        report = await session.embed()
-        assert (report.left, report.messages, report.stopped) == (0, 0, None)
-        assert embedder.passages
-        assert await memory._handle.store.blocks("s", "vectors/64/meanings") == []
-        assert await session.search("automobile"), "a summary is near, and no word is shared"
-        assert await session.recall("conveyance", 200)
-        # Appended messages give such a session nothing to do.
-        sent = len(embedder.sent)
-        await session.append(Message.user("One more.", created_at=START))
-        await session.embed()
-        assert len(embedder.sent) == sent
-        assert (await later.session("s").embed()).messages == 100
+    memory = memory_over(store, embedder, search_policy=policy)
+    session = memory.session("s")
+    await session.append(Message.user(text, created_at=START) for text in texts)
+    await session.update()
+    report = await session.embed()
+    assert (report.left, report.messages, report.stopped) == (0, 0, None)
+    assert embedder.passages
+    assert await memory._handle.store.blocks("s", "vectors/64/meanings") == []
+    assert await session.search("automobile"), "a summary is near, and no word is shared"
+    assert await session.recall("conveyance", 200)
+    # Appended messages give such a session nothing to do.
+    sent = len(embedder.sent)
+    await session.append(Message.user("One more.", created_at=START))
+    await session.embed()
+    assert len(embedder.sent) == sent
+    # All vectors anew: those of summaries first, level by level.
+    other = memory_over(store, Meanings("other"))
+    tenant, kinds = other._handle.store, []
+    plain = tenant.put_blocks
+
+    async def watched(session_id, blocks, **more):
+        kinds.extend(block.kind.partition("/")[0] for block in blocks)
+        return await plain(session_id, blocks, **more)
+
+    tenant.put_blocks = watched
+    [report] = await other.reembed()
+    assert report.messages == 100
+    made = list(dict.fromkeys(kind for kind in kinds if kind.startswith("vectors")))
+    assert made == ["vectors-L1", "vectors-L2", "vectors"]
 
 
 async def test_a_pass_that_broke_off_is_gone_on_with():
@@ -258,27 +258,14 @@ async def test_reembedding_drops_the_old_ones_and_makes_the_new():
 
 async def test_without_an_embedder_there_is_nothing_to_embed():
     memory, session = await filled(RecordStore(MemoryStore()), None)
-    with pytest.raises(UsageError, match="embedder"):
-        await session.embed()
-    with pytest.raises(UsageError, match="embedder"):
-        await memory.reembed()
+    for call in (session.embed, memory.reembed):
+        with pytest.raises(UsageError, match="embedder"):
+            await call()
     await session.update()
     assert [run.kind for run in await session.runs()] == ["update"]
 
 
 # -- answers
-
-
-BAD = {
-    "a NaN": lambda texts: [[math.nan] * 64 for _ in texts],
-    "an infinity": lambda texts: [[math.inf] * 64 for _ in texts],
-    "zeros": lambda texts: [[0.0] * 64 for _ in texts],
-    "another dimension": lambda texts: [[1.0] * 63 for _ in texts],
-    "too few": lambda texts: [[1.0] * 64 for _ in texts[1:]],
-    "ragged": lambda texts: [[1.0] * (60 + n % 2) for n, _ in enumerate([*texts, ""])],
-    "no table": lambda texts: "vectors",
-    "nothing": lambda texts: {},
-}
 
 
 @pytest.mark.parametrize(("asked", "stops"), [(86_400.0, False), (1e308, False), (100.0, True)])
@@ -310,13 +297,20 @@ async def test_nothing_is_held_up_by_an_embedder_that_asks_for_a_long_pause(aske
     assert now < 5
 
 
-@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (lambda texts: [[math.nan] * 64 for _ in texts], "invalid"),
+        (lambda texts: [[1.0] * 64 for _ in texts[1:]], "invalid"),
+        (ModelError("bad key"), "permanent"),
+    ],
+)
 async def test_a_bad_answer_is_refused_by_embed_and_costs_a_search_its_vectors_alone(
-    answer, caplog
+    answer, kind, caplog
 ):
     store = RecordStore(MemoryStore())
     memory, session = await filled(store, Meanings(script=[answer]))
-    with pytest.raises(ModelError, check=of_kind("invalid")):
+    with pytest.raises(ModelError, check=of_kind(kind)):
         await session.embed()
     assert await memory._handle.store.blocks("s", "vectors/64/meanings") == []
     await session.embed()
@@ -346,17 +340,6 @@ async def test_an_embedder_that_fails_for_the_moment_is_asked_again():
         await always.passages(["a conveyance"], len, lambda: None)
 
 
-async def test_a_search_goes_on_by_words_where_the_embedder_is_down(caplog):
-    embedder = Meanings()
-    _, session = await filled(RecordStore(MemoryStore()), embedder)
-    await session.embed()
-    for error in (ModelError("busy", kind="transient"), ModelError("bad key")):
-        caplog.clear()
-        embedder.script = [error]
-        assert [hit.index for hit in await session.search("automobile")] == [12]
-        assert "words alone" in caplog.text
-
-
 @pytest.mark.parametrize("query", ["\0", "\ud800", "", " ", "🙂" * 20_000, "car\0\udfff"])
 async def test_any_question_can_be_sent(query):
     embedder = Meanings()
@@ -366,20 +349,6 @@ async def test_any_question_can_be_sent(query):
     for text in embedder.sent[-1]:
         text.encode()
         assert "\0" not in text
-
-
-async def test_an_embedder_may_answer_at_once_with_an_array():
-    class Plain:
-        name, dimension = "plain", 64
-
-        def embed(self, texts, *, kind):
-            import numpy as np
-
-            return np.array([Meanings().vector(text) for text in texts], dtype=np.float16)
-
-    _, session = await filled(RecordStore(MemoryStore()), Plain())
-    await session.embed()
-    assert (await session.search("conveyance"))[0].index == 12
 
 
 # -- limits
@@ -427,21 +396,14 @@ async def test_a_pass_ends_between_requests_when_the_memory_closes(tmp_path):
     await again.close()
 
 
-async def test_a_worker_embeds_what_it_has_summarised():
-    memory, session = await filled(RecordStore(MemoryStore()), Meanings(), 60)
+@pytest.mark.parametrize(("break_at", "outcome"), [(None, "ok"), (0, "error")])
+async def test_a_worker_embeds_once_what_it_has_summarised(break_at, outcome):
+    """Whatever an embedder refuses for good must not be sent again at every look."""
+    memory, session = await filled(RecordStore(MemoryStore()), Meanings(break_at=break_at), 60)
     async with memory.worker(poll=0.02) as worker:
         await worker.drain(20)
-    assert [run.outcome for run in await session.runs() if run.kind == "embedding"] == ["ok"]
-    assert (await session.search("conveyance"))[0].index == 12
-
-
-async def test_a_worker_leaves_be_what_could_not_be_embedded():
-    """Whatever an embedder refuses for good must not be sent again at every look."""
-    memory, session = await filled(RecordStore(MemoryStore()), Meanings(break_at=0))
-    async with memory.worker(poll=0.02) as worker:
-        await worker.drain(5)
-        await worker.drain(5)
-    assert [r.outcome for r in await session.runs() if r.kind == "embedding"] == ["error"]
+        await worker.drain(20)
+    assert [run.outcome for run in await session.runs() if run.kind == "embedding"] == [outcome]
 
 
 async def test_the_update_of_all_embeds_too_and_looks_at_a_session_once():
@@ -477,8 +439,9 @@ async def test_the_pass_of_another_process_is_not_done_twice():
         return await plain(texts, kind=kind)
 
     one.embed = waiting
-    first = memory_over(store, one, clock=lambda: START).session("s")
-    second = memory_over(store, two, clock=lambda: START).session("s")
+    first, second = (
+        memory_over(store, each, clock=lambda: START).session("s") for each in (one, two)
+    )
     task = asyncio.create_task(first.embed())
     await begun(session)
     assert (await second.embed()).stopped == "busy"
@@ -504,35 +467,6 @@ async def test_a_damaged_vector_block_is_made_again():
     await again.embed()
     assert (await again.search("conveyance"))[0].index == 12
     assert await tenant.blocks("s", block.kind) == [block]
-
-
-async def test_after_an_append_only_new_vectors_are_read_and_the_answers_are_the_same():
-    """A session that is asked after each message would else read all its vectors each time."""
-    store = RecordStore(MemoryStore())
-    memory, session = await filled(store, Meanings(), 3 * STRIDE + 10)
-    await session.update()
-    await asyncio.gather(*memory._resources.background)
-    await session.search("conveyance")
-    tenant = memory._handle.store
-    plain, read = tenant.blocks, []
-
-    async def watched(session_id, kind, start=0, stop=None):
-        found = await plain(session_id, kind, start, stop)
-        read.extend((kind, block.start) for block in found)
-        return found
-
-    tenant.blocks = watched
-    for number in range(3 * STRIDE + 10, 3 * STRIDE + 14):
-        await session.append(said(number, f"One more automobile, the number {number}."))
-        read.clear()
-        found = [(hit.id, hit.score) for hit in await session.search("conveyance", 50)]
-        if number % 2:
-            await session.embed()
-            found = [(hit.id, hit.score) for hit in await session.search("conveyance", 50)]
-            assert {start for kind, start in read if kind.startswith("vectors/")} == {3 * STRIDE}
-        cold = memory_over(store, Meanings()).session("s")
-        assert [(hit.id, hit.score) for hit in await cold.search("conveyance", 50)] == found
-    del tenant.blocks
 
 
 async def test_an_embedder_that_keeps_failing_is_left_alone_by_passes_and_questions():

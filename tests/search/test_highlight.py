@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.search.query import marks, read_query
+from hiermem.search.query import matched
 from hiermem.text.terms import terms
 
 
@@ -23,17 +23,17 @@ from hiermem.text.terms import terms
     ],
 )
 def test_found_words_are_marked(text, asked, marked):
-    assert [text[b:e] for b, e in marks(text, read_query(asked))] == marked
+    assert [text[b:e] for b, e in matched(text, asked)] == marked
 
 
 @given(st.text(max_size=80), st.text(max_size=40))
 def test_marks_are_ordered_apart_and_inside(text, asked):
     """A renderer that inserts signs at them would garble the text otherwise."""
-    flat = [place for stretch in marks(text, read_query(asked)) for place in stretch]
+    flat = [place for stretch in matched(text, asked) for place in stretch]
     assert flat == sorted(set(flat))
     assert not flat or (flat[0] >= 0 and flat[-1] <= len(text))
 
 
 @given(st.text("abc dé中文", max_size=40))
 def test_a_text_asked_for_itself_is_marked(text):
-    assert bool(terms(text)) <= bool(marks(text, read_query(text)))
+    assert bool(terms(text)) <= bool(matched(text, text))

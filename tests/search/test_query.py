@@ -37,10 +37,12 @@ def test_whose_words_are_wanted(text, own, to_assistant, overview):
     assert (query.first_person, query.to_assistant, query.overview) == (own, to_assistant, overview)
 
 
-def test_words_of_form_weigh_less_unless_there_is_nothing_else():
-    assert [s.of_form for s in read_query("list the turtles").terms] == [True, False]
-    assert [s.of_form for s in read_query("list the topics discussed").terms] == [True, False, True]
-    assert [s.of_form for s in read_query("list").terms] == [False]
+@pytest.mark.parametrize(
+    ("text", "of_form"),
+    [("list the turtles", "10"), ("list the topics discussed", "101"), ("list", "0")],
+)
+def test_words_of_form_weigh_less_unless_there_is_nothing_else(text, of_form):
+    assert [term.of_form for term in read_query(text).terms] == [flag == "1" for flag in of_form]
 
 
 def test_no_entry_is_a_stop_word():

@@ -59,8 +59,7 @@ async def memory_of(path, sessions, *, per_session=40):
         token_counter=ApproximateCounter(),
         embedder=HashingEmbedder(32),
     )
-    names = [f"s{n}" for n in range(sessions)]
-    for name in names:
+    for name in (f"s{n}" for n in range(sessions)):
         await memory.session(name).append(chat(2 * STRIDE if name == "s0" else per_session))
     session = memory.session("s0")
     await session.update()
@@ -119,6 +118,12 @@ async def test_a_search_after_an_append_reads_what_is_new(tmp_path):
     assert (await session.search("zeppelin", 1))[0].index == 2 * STRIDE
     assert sum(many for name, many in read if name == "messages") <= 4
     assert sum(many for name, many in read if name == "blocks") <= 1
+    await session.embed()
+    read.clear()
+    found = _told(await session.search("zeppelin ferry", 20))
+    assert sum(many for name, many in read if name == "blocks") <= 1, "the new vectors"
+    memory._handle.forget("s0")
+    assert _told(await session.search("zeppelin ferry", 20)) == found
     await memory.close()
 
 
@@ -221,6 +226,8 @@ async def test_the_deadline_of_an_update_holds_for_the_index_too(by, monkeypatch
     memory = AsyncMemory(store=MemoryStore(), token_counter=ApproximateCounter())
     session = memory.session("s")
     await session.append([Message.user(f"remark {n} on pumps") for n in range(2 * STRIDE)])
+    await session.update()
+    await session.append([Message.user(f"remark {n} on valves") for n in range(40)])
     began = asyncio.Event()
 
     async def store_ahead(self, record):

@@ -4,23 +4,21 @@ from datetime import UTC, datetime
 
 from hiermem.search.index import Index, collect
 from hiermem.search.query import read_query
-from hiermem.search.summary_index import SummaryIndex, boost, name_of
+from hiermem.search.summary_index import SummaryIndex, boost
 from hiermem.types import Message, Node, Revision, Span, StoredMessage, Summary
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
 
 
-def summary(ordinal, text, *, level=1, start=None, stop=None, thread="main", number=1):
-    start = 10 * ordinal if start is None else start
+def summary(ordinal, text):
+    start = 10 * ordinal
     node = Node(
-        id=f"L{level}.{ordinal}", level=level, ordinal=ordinal, thread=thread,
-        span=Span(start, start + 10 if stop is None else stop), windows=(ordinal, ordinal + 1),
+        id=f"L1.{ordinal}", level=1, ordinal=ordinal, thread="main",
+        span=Span(start, start + 10), windows=(ordinal, ordinal + 1),
         children=(), messages=10, input_size=100, allotted=50, input_tokens=100,
-        allotted_tokens=50, verbatim=False, first_at=NOON, last_at=NOON, revision=number,
+        allotted_tokens=50, verbatim=False, first_at=NOON, last_at=NOON, revision=1,
     )  # fmt: skip
-    revision = Revision(
-        node.id, number, text, len(text) // 4, "in", "out", "s", "detailed", "m", NOON
-    )
+    revision = Revision(node.id, 1, text, len(text) // 4, "in", "out", "s", "detailed", "m", NOON)
     return Summary("s", node, revision)
 
 
@@ -36,22 +34,6 @@ def index_of(texts, *, thread="main"):
             lambda text: len(text) // 4,
         )
     )
-
-
-def test_a_text_is_read_once_and_an_unchanged_row_is_kept():
-    first = SummaryIndex({}, {}).refreshed([summary(0, "the violin"), summary(1, "the ferry")], {})
-    held = [
-        name_of(each) in first.parts
-        for each in (summary(0, "the violin"), summary(0, "anew", number=2))
-    ]
-    assert held == [True, False]
-    more = [summary(0, "the violin"), summary(1, "the ferry"), summary(0, "both", level=2)]
-    second = first.refreshed(more, {})
-    assert second.levels[1].index is first.levels[1].index
-    assert set(second.parts) == {("L1.0", 1), ("L1.1", 1), ("L2.0", 1)}
-    third = second.refreshed(more[1:2], {})
-    assert list(third.levels) == [1]
-    assert set(third.parts) == {("L1.1", 1)}
 
 
 def test_a_summary_counts_as_a_whole_however_long_it_is():

@@ -13,17 +13,6 @@ from hiermem.search.index import Index, collect
 from hiermem.types import Message, StoredMessage
 
 
-def index_of(many: int) -> Index:
-    at = datetime(2024, 5, 6, tzinfo=UTC)
-    messages = [
-        StoredMessage(
-            index=i, message=Message.user(f"text {i}", created_at=at), tokens=0, size=0, hash=""
-        )
-        for i in range(many)
-    ]
-    return Index(collect(messages, lambda text: 60 * len(text.split())))
-
-
 def drawn(many: int, dimension: int, seed: int = 0):
     rows = np.random.default_rng(seed).normal(size=(many, dimension))
     return vectors.check(rows, many=many, dimension=dimension)
@@ -32,6 +21,25 @@ def drawn(many: int, dimension: int, seed: int = 0):
 def over(index, parts, *, dimension):
     """Return runs of vectors over an index, all placed at once."""
     return vectors.Vectors.none(dimension).extended(index, parts)
+
+
+def compared(index, parts, query):
+    leg = vectors.compare(index, over(index, parts, dimension=len(query)), query)
+    return leg.own, leg.levels
+
+
+def said(threads):
+    """Return messages of threads and some pauses, so that windows end in the middle of others."""
+    at = datetime(2024, 5, 6, tzinfo=UTC)
+    made = [
+        Message.user(f"text {i}", thread=thread, created_at=at + timedelta(hours=i // 7 * 5))
+        for i, thread in enumerate(threads)
+    ]
+    return [StoredMessage(i, message, tokens=0, size=0, hash="") for i, message in enumerate(made)]
+
+
+def count(text):
+    return 60 * len(text.split())
 
 
 @pytest.mark.parametrize(
@@ -56,46 +64,22 @@ def test_an_unusable_answer_is_refused(answer, says):
         vectors.check(answer, many=1, dimension=2)
 
 
-def test_a_window_is_its_mean_vector():
-    index = index_of(9)
-    rows = drawn(9, 6)
-    held = over(index, [(0, rows[:4]), (4, rows[4:])], dimension=6)
+def test_a_window_is_its_mean_vector_and_what_has_none_yet_is_left_open():
+    index, rows = Index(collect(said("a" * 7), count)), drawn(7, 6)
     query = drawn(1, 6, seed=1)[0]
-    found = vectors.compare(index, held, query)
+    own, levels = compared(index, [(0, rows[:4]), (4, rows[4:])], query)
     window, many = index.windows[0], len(index.window_lengths[0])
     assert many > 1
     means = np.array([rows[window == n].mean(axis=0) for n in range(many)])
     cosines = means @ query / np.linalg.norm(means, axis=1)
     spread = (cosines - cosines.min()) / (cosines.max() - cosines.min())
-    assert found.levels[0] == pytest.approx(spread, abs=1e-5)
-    assert found.own.min() == 0
-    assert found.own.max() == pytest.approx(1)
-    assert np.argmax(found.own) == np.argmax(rows @ query)
-
-
-def test_what_has_no_vector_yet_is_left_open():
-    index = index_of(4)
-    held = over(index, [(1, drawn(2, 6))], dimension=6)
-    found = vectors.compare(index, held, drawn(1, 6)[0])
-    assert np.isnan(found.own).tolist() == [True, False, False, True]
-    empty = vectors.compare(index, over(index, [], dimension=6), drawn(1, 6)[0])
-    assert np.isnan(empty.own).all()
-    assert all(np.isnan(level).all() for level in empty.levels)
-
-
-def grown(many, threads):
-    """Messages of several threads and some pauses, so that windows end in the middle of others."""
-    at = datetime(2024, 5, 6, tzinfo=UTC)
-    return [
-        StoredMessage(
-            index=i,
-            message=Message.user(
-                f"text {i}", thread=threads[i], created_at=at + timedelta(hours=i // 7 * 5)
-            ),
-            tokens=0, size=0, hash="",
-        )
-        for i in range(many)
-    ]  # fmt: skip
+    assert levels[0] == pytest.approx(spread, abs=1e-5)
+    assert (own.min(), np.argmax(own)) == (0, np.argmax(rows @ query))
+    assert own.max() == pytest.approx(1)
+    own, _ = compared(index, [(1, rows[:5])], query)
+    assert np.isnan(own).tolist() == [True, *[False] * 5, True]
+    own, levels = compared(index, [], query)
+    assert all(np.isnan(scores).all() for scores in (own, *levels))
 
 
 @given(st.data())
@@ -103,14 +87,13 @@ def grown(many, threads):
 def test_vectors_that_grew_are_those_that_were_placed_at_once(data):
     """Appends and passes come in any order; what is worked out of them must not tell in which."""
     threads = data.draw(st.lists(st.sampled_from("abc"), min_size=2, max_size=40))
-    messages = grown(len(threads), threads)
+    messages = said(threads)
     cuts = sorted(data.draw(st.sets(st.integers(1, len(threads)), min_size=1, max_size=4)))
     rows = drawn(len(threads), 70)
     index, held, placed = Index(collect([], len)), vectors.Vectors.none(70), set()
     before = []
     for cut in cuts:
-        more = collect(messages[len(index) : cut], lambda text: 60 * len(text.split()))
-        index = index.extended(more)
+        index = index.extended([collect(messages[len(index) : cut], count)])
         new = data.draw(st.sets(st.integers(0, cut - 1))) - placed
         placed |= new
         before.append((held, held.rows[held.present].copy(), held.norms))

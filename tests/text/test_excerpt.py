@@ -77,6 +77,17 @@ def test_a_filled_excerpt_of_a_table_holds_its_ends_and_a_sample(rows, limit):
     assert max(gaps) <= rows // 4, "a stretch of the table is not sampled"
 
 
+def test_of_lines_of_one_weight_the_first_are_shown():
+    """Broken once: sums in the order of a set told processes apart, and so did excerpts."""
+    lines = [
+        " ".join(f"{chr(97 + n)}{chr(97 + k)}x" * (1 + k) for k in range(9)) for n in range(26)
+    ]
+    known = [word for line in lines for k, word in enumerate(line.split()) for _ in range(k)]
+    text = "\n".join(["start", *lines, *(f"{word} 1" for word in known), "end"])
+    found = shown(excerpt(text, 600, count))
+    assert [line in found for line in lines] == sorted(line in found for line in lines)[::-1]
+
+
 def test_an_excerpt_shows_both_ends_and_marks_each_gap():
     """Broken, two lines that were far apart read as neighbours."""
     text = "\n".join(f"{word} says that it is {word * 2}" for word in map(chr, range(97, 123)))

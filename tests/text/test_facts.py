@@ -48,11 +48,6 @@ def test_an_address_that_is_cut_is_no_anchor():
     assert find(f"Ask {long} for it") == (long,)
 
 
-def test_code_bodies_do_not_flood_the_anchors():
-    text = "```py\ndef run():\n" + "\n".join(f"    value_{n} = {n}" for n in range(100)) + "\n```"
-    assert len(find(text)) < 5
-
-
 def test_the_weightiest_come_first_and_the_limit_holds():
     text = "Item 3, then 512, 512, 512 and also foo_bar."
     assert find(text) == ("512", "foo_bar")

@@ -1,61 +1,38 @@
 """What a hash covers decides what is made twice: every part counts, and none run together."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.text.measure import VERBATIM, input_hash, output_hash, strategy_hash
 
 STRATEGY = {
-    "template": "t@1#a",
-    "style": "detailed",
-    "lengths": ["tokens", 0.5],
-    "temperature": 0.3,
-    "model": "m",
-    "counter": "c",
-}
+    "template": "t@1#a", "style": "detailed", "lengths": ["tokens", 0.5], "temperature": 0.3,
+    "model": "m", "counter": "c",
+}  # fmt: skip
+INPUT = {"level": 1, "strategy": "s", "outputs": ["x"], "overlap": ""}
+OUTPUT = {"text": "t", "anchors": [], "tags": [], "entities": []}
 
 
-def test_every_part_of_a_strategy_changes_its_hash():
-    whole = strategy_hash(**STRATEGY)
-    others = {
-        strategy_hash(**(STRATEGY | {name: value}))
-        for name, value in (
-            ("template", "t@2#a"),
-            ("style", "concise"),
-            ("lengths", ["tokens", 0.4]),
-            ("temperature", 0.4),
-            ("model", "n"),
-            ("counter", "d"),
-        )
-    }
-    assert len(others) == 6
-    assert whole not in others
-    assert whole != VERBATIM
+@pytest.mark.parametrize(
+    ("hashed", "parts", "other"),
+    [
+        (
+            strategy_hash, STRATEGY,
+            {"template": "t@2#a", "style": "concise", "lengths": ["tokens", 0.4],
+             "temperature": 0.4, "model": "n", "counter": "d"},
+        ),
+        (input_hash, INPUT, {"level": 2, "strategy": "t", "overlap": "x", "outputs": []}),
+        (output_hash, OUTPUT, {"text": "u", "anchors": ["n"], "tags": ["n"], "entities": ["n"]}),
+    ],
+)  # fmt: skip
+def test_every_part_changes_a_hash(hashed, parts, other):
+    made = {hashed(**(parts | {name: value})) for name, value in other.items()}
+    assert len(made | {hashed(**parts), VERBATIM}) == len(other) + 2
+    assert all(each.startswith("sha256:") and len(each) == 71 for each in made)
 
 
 @given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))
 def test_two_lists_of_inputs_hash_alike_only_if_they_are_alike(first, second):
     made = [input_hash(level=1, strategy="s", outputs=each) for each in (first, second)]
     assert (made[0] == made[1]) == (first == second)
-
-
-@given(st.text(), st.lists(st.text(), max_size=3))
-def test_what_is_said_and_what_is_noted_beside_it_do_not_run_together(text, names):
-    plain = output_hash(text=text)
-    assert plain.startswith("sha256:")
-    assert len(plain) == 71
-    said = {
-        output_hash(text=text, anchors=names),
-        output_hash(text=text, tags=names),
-        output_hash(text=text, entities=names),
-    }
-    assert len(said) == (3 if names else 1)
-
-
-def test_level_strategy_and_overlap_count():
-    given_ = {"level": 1, "strategy": "s", "outputs": ["x"], "overlap": ""}
-    made = {
-        input_hash(**(given_ | other))
-        for other in ({}, {"level": 2}, {"strategy": "t"}, {"overlap": "x"}, {"outputs": []})
-    }
-    assert len(made) == 5

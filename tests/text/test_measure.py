@@ -56,12 +56,6 @@ messages = st.builds(
 )
 
 
-def test_a_plain_body_is_the_content_itself():
-    """Broken if offsets of a plain message counted in anything but its content, or it is copied."""
-    content = "x" * 5000
-    assert body(Message.user(content)) is content
-
-
 def test_a_body_shows_calls_and_placeholders_but_no_data():
     """Broken if an image's megabyte of base64 would be read to a summariser."""
     message = Message.assistant(
@@ -114,10 +108,6 @@ def test_tokens_are_counted_by_the_stated_rule():
         assert message_tokens(Message.user((part,)), COUNTER) == 4 + price
 
 
-def test_special_tokens_in_user_text_are_text():
-    assert message_tokens(Message.user("<|endoftext|>"), COUNTER) > 5
-
-
 def test_size_in_characters_is_code_points_and_at_least_one():
     def size(message):
         return message_size(message, unit="chars", counter=COUNTER)
@@ -128,15 +118,15 @@ def test_size_in_characters_is_code_points_and_at_least_one():
     assert size(Message.assistant("x", tool_calls=(ToolCall("1", "f", "{ }"),))) == len("x\nf({})")
 
 
-@given(messages)
-def test_size_in_tokens_is_what_the_message_costs(message):
-    """Broken if sealing and budgets measured by two rules."""
-    assert message_size(message, unit="tokens", counter=COUNTER) == message_tokens(message, COUNTER)
+def test_a_day_is_the_utc_date():
+    assert day(datetime(2024, 3, 15, 23, 30, tzinfo=timezone(timedelta(hours=-2)))) == "2024-03-16"
 
 
 @given(messages, st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), max_size=4))
 def test_echoes_weigh_nothing(message, drawn):
     """Broken if memory that came back would fill windows."""
+    tokens = message_tokens(message, COUNTER)
+    assert message_size(message, unit="tokens", counter=COUNTER) == tokens
     length = len(body(message))
     echoes = [(min(a, b, length), min(max(a, b), length)) for a, b in drawn]
     covered = set()
@@ -148,17 +138,10 @@ def test_echoes_weigh_nothing(message, drawn):
     assert message_size(message, unit="tokens", counter=COUNTER, echoes=[(0, length)]) == (
         MESSAGE_OVERHEAD + (COUNTER.count(sent_name(message.name)) if message.name else 0)
     )
-
-
-def test_echoes_of_a_plain_message_are_cut_out_of_its_count():
-    message = Message.user("before ECHO ECHO after")
-    assert message_size(message, unit="tokens", counter=COUNTER, echoes=[(7, 16)]) == (
+    quoting = Message.user("before ECHO ECHO after")
+    assert message_size(quoting, unit="tokens", counter=COUNTER, echoes=[(7, 16)]) == (
         4 + COUNTER.count("before ") + COUNTER.count(" after")
     )
-
-
-def test_a_day_is_the_utc_date():
-    assert day(datetime(2024, 3, 15, 23, 30, tzinfo=timezone(timedelta(hours=-2)))) == "2024-03-16"
 
 
 def test_the_hash_covers_role_name_content_calls_and_time_alone():
@@ -246,21 +229,17 @@ def test_slices_of_any_message_fit_and_join(message, unit, target):
         assert size <= target + loose or b - a == 1 or crowded
 
 
-def test_a_long_name_does_not_shred_a_message():
+def test_neither_a_long_name_nor_a_long_call_shreds_a_message():
     """Broken if a hostile name could turn one message into a window for each character."""
-    message = Message.user("word " * 2000, name="\U0001f600" * 500)
-    points = slice_points(message, unit="tokens", target=600, counter=COUNTER)
-    assert len(points) < 20
-
-
-def test_a_call_of_a_megabyte_is_cut_too():
-    message = Message.assistant(
-        "Look:", tool_calls=(ToolCall("1", "f", '{"q": "' + "ab " * 9000 + '"}'),)
-    )
-    points = slice_points(message, unit="tokens", target=1000, counter=COUNTER)
-    sizes = slice_sizes(message, points, unit="tokens", counter=COUNTER)
-    assert len(sizes) > 5
-    assert all(size <= 1000 for size, _ in sizes)
+    call = ToolCall("1", "f", '{"q": "' + "ab " * 9000 + '"}')
+    for message, target, least in (
+        (Message.user("word " * 2000, name="\U0001f600" * 500), 600, 0),
+        (Message.assistant("Look:", tool_calls=(call,)), 1000, 5),
+    ):
+        points = slice_points(message, unit="tokens", target=target, counter=COUNTER)
+        assert least < len(points) < 20
+        sizes = slice_sizes(message, points, unit="tokens", counter=COUNTER)
+        assert not least or all(size <= target for size, _ in sizes)
 
 
 @pytest.mark.parametrize("unit", ["tokens", "chars"])

@@ -22,7 +22,6 @@ Always answer in metric
 never call me after six
 From now on, answer in French.
 For the rest of this conversation, be brief
-Please always use Python 3.
 Call me Ada
 Please call me Sam from now on.
 Don't use emojis anymore
@@ -32,41 +31,28 @@ Whenever I ask for code, use type hints.
 Always include version numbers when I ask about libraries.
 I'd prefer if you kept it short
 I\u2019d rather you didn\u2019t use tables.
-I prefer tea over coffee.
 I'm vegetarian
-I don't eat pork.
 answer in French from now on
 Do not suggest meat ever again
-Remember that I live in Berlin
 Keep in mind I'm allergic to nuts.
 For all answers, use British spelling.
 I don't like long answers.
-Ask me before you delete anything.
 Do not touch the payments folder.
-Only use queries.sh to read the database.
 No emojis, ever.
-Don't ever push to main.
 All new scripts must be POSIX sh.
 Leave the config files alone.
-Keep code comments out of your answers.
 You may only read the docs folder.
 Only English answers from now on.
-Refer to me as she/her.
 Metric only.
-Answers in German only.
 Keep it brief from now on.
-Use they/them pronouns for me.
-I'd like to be called Max.
 The payments folder is off limits.
 Nothing gets merged without my review.
-No changes to the database without my approval.
 After each change, run the tests.
 If I write in German, answer in German.
 Write all commit messages in English.
 Speak English with me.
 I have a nut allergy.
 I want all answers in French.
-Zero emojis.
 Dates always as YYYY-MM-DD.
 Никогда не пушь в main.
 Raak de map payments niet aan.
@@ -79,11 +65,8 @@ Gebruik alleen metrische eenheden.
 Geen emoji's, nooit.
 Antwoord voortaan altijd in het Nederlands.
 Bitte antworte immer auf Deutsch
-Fass den Ordner payments nicht an.
 Nenn mich Käpt'n.
 Ab jetzt nur noch englische Antworten.
-Meine Pronomen sind sie/ihr.
-Du darfst mich Max nennen.
 Der Ordner payments ist tabu.
 Benutze nur metrische Einheiten.
 Keine Emojis, niemals.
@@ -94,22 +77,16 @@ Refiérete a mí como ella.
 Mantén tus respuestas cortas.
 Usa solo unidades métricas.
 Nada de emojis, nunca.
-A partir de ahora responde en español.
 Ne touche pas au dossier payments.
 Appelle-moi Capitaine.
 Seulement des réponses en anglais.
-Parle de moi au féminin.
 Garde tes réponses courtes.
 Utilise uniquement des unités métriques.
 Pas d'emojis, jamais.
-Désormais, réponds en français
 不要动payments文件夹。
 叫我船长。
 只要英文答案。
-我的代词是她。
 删除任何东西之前先问我。
-只用公制单位。
-以后请用中文回答。
 Не трогай папку payments.
 Называй меня Капитан.
 Только ответы на английском.
@@ -126,29 +103,19 @@ Please forget that I am allergic, that was a misdiagnosis.
 Stop using bullet points.
 No more bullet points, please.
 You don't need to use metric any more.
-You no longer need to cite sources.
 I no longer prefer tea.
-I'm no longer vegetarian
-From now on you can use emojis.
 Instead of metric, use imperial units from now on.
-Go back to using imperial units.
-Forget what I said about metric.
-Ignore my earlier instructions about tables.
 I've changed my mind about the bullet points.
 Bitte nicht mehr auf Französisch antworten.
 Hör auf, Emojis zu benutzen.
 Arrête de répondre en anglais
-N'utilise plus d'emojis.
 Deja de usar emojis.
 Oublie que je suis allergique.
-Oublie mon allergie.
 Finalement je ne suis pas allergique.
 Tu peux à nouveau utiliser des emojis.
 Vergeet mijn allergie.
-Je mag vergeten dat ik vegetariër ben.
 Ik ben toch niet allergisch.
 Vergiss meine Allergie.
-Du kannst vergessen, dass ich allergisch bin.
 Du darfst wieder Emojis benutzen.
 Die Regel zu Tabellen gilt nicht mehr.
 Olvida mi alergia.

@@ -8,21 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hiermem import arguments
 from hiermem.calls.failures import refused_field, to_error
 from hiermem.errors import ConfigError, ModelError
-from hiermem.remote.object_storage import (
-    Connection,
-    fields,
-    prefixes_of,
-    server_of,
-    text,
-    vectors_name,
-)
+from hiermem.remote import object_storage as remote
 from hiermem.remote.responses import MiscastError, read
 
 if TYPE_CHECKING:
@@ -76,26 +68,23 @@ class OpenAIEmbedder:
         weight: float = 1.0,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        self._model = text(model, "model")
+        self._model = remote.text(model, "model")
         native = _NATIVE.get(self._model)
-        if dimension is not None:
-            self.dimension = arguments.whole(dimension, "dimension", least=1)
-        elif native is not None:
-            self.dimension = native
-        else:
+        wanted = native if dimension is None else dimension
+        if wanted is None:
             raise ConfigError(
                 f"dimension is not known for {model!r}; give how many numbers its vectors have"
             )
-        asked = native is not None and self.dimension != native
-        self._shorten = arguments.switch(shorten, "shorten") or asked
-        self._prefixes = prefixes_of(query_prefix, passage_prefix)
-        usual = vectors_name(f"{self._model}/{self.dimension}", self._prefixes)
-        self.name = text(name, "name") if name is not None else usual
+        self.dimension = arguments.whole(wanted, "dimension", least=1)
+        self._shorten = arguments.switch(shorten, "shorten") or self.dimension != (native or wanted)
+        self._prefixes = remote.prefixes_of(query_prefix, passage_prefix)
+        usual = remote.vectors_name(f"{self._model}/{self.dimension}", self._prefixes)
+        self.name = remote.text(name, "name") if name is not None else usual
         self.weight = arguments.share(weight, "weight")
-        self._extra = fields(extra)
+        self._extra = remote.fields(extra)
         self._packed = True
-        self._where = server_of(base_url)
-        self._connection = Connection(
+        self._where = remote.server_of(base_url)
+        self._connection = remote.Connection(
             "openai",
             "AsyncOpenAI",
             base_url=base_url,
@@ -168,29 +157,19 @@ def _rows(answer: Mapping[str, Any], many: int) -> npt.NDArray[np.float32]:
         raise MiscastError("the answer does not hold one vector a text")
     if not many:
         return np.empty((0, 0), dtype=np.float32)
-    found: dict[int, npt.NDArray[np.float32]] = {}
-    for at, item in enumerate(data):
-        position = item.get("index", at) if isinstance(item, Mapping) else None
-        vector = _vector(item.get("embedding")) if isinstance(item, Mapping) else None
-        if not isinstance(position, int) or vector is None:
-            raise MiscastError("the answer holds something that is no vector")
-        found[position] = vector
-    if set(found) != set(range(many)) or len({len(each) for each in found.values()}) != 1:
-        raise MiscastError("the answer does not hold one vector a text")
-    return np.stack([found[position] for position in range(many)])
-
-
-def _vector(encoded: object) -> npt.NDArray[np.float32] | None:
-    """Read one vector, packed or as numbers; None for anything else."""
-    import numpy as np
-
-    if isinstance(encoded, str):
+    rows: dict[int, npt.NDArray[np.float32]] = {}
+    for place, item in enumerate(data):
         try:
-            return np.frombuffer(base64.b64decode(encoded, validate=True), dtype="<f4")
-        except (binascii.Error, ValueError):
-            return None
-    if not isinstance(encoded, list):
-        return None
-    if not all(isinstance(each, (int, float)) for each in encoded):
-        return None
-    return np.asarray(encoded, dtype=np.float32)
+            encoded, position = item["embedding"], item.get("index", place)
+            if isinstance(encoded, str):
+                vector = np.frombuffer(base64.b64decode(encoded, validate=True), dtype="<f4")
+            else:
+                vector = np.array(encoded, dtype=np.float32)
+        except (TypeError, LookupError, AttributeError, ValueError, OverflowError):
+            raise MiscastError("the answer holds something that is no vector") from None
+        if not isinstance(position, int) or vector.ndim != 1:
+            raise MiscastError("the answer holds something that is no vector")
+        rows[position] = vector
+    if set(rows) != set(range(many)) or len(set(map(len, rows.values()))) != 1:
+        raise MiscastError("the answer does not hold one vector a text")
+    return np.stack([rows[position] for position in range(many)])

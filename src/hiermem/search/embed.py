@@ -32,7 +32,7 @@ from hiermem.errors import BusyError, ConflictError, HiermemError, UsageError
 from hiermem.handle import Handle
 from hiermem.search import vectors
 from hiermem.search.embedder_client import EMBED_TIMEOUT, EmbedderClient
-from hiermem.search.index import Array, Index, spoken
+from hiermem.search.index import Array, Index, runs, spoken
 from hiermem.search.indexes import STRIDE, SessionIndex, stored_blocks
 from hiermem.search.results import EmbeddingReport
 from hiermem.search.summaries import by_stretch, journal_mark, may_be_stored, refresh, with_texts
@@ -127,14 +127,12 @@ async def _unit_vectors(handle: Handle, session: SessionIndex, identity: Identit
     index, current = session.index, session.vectors
     units = Vectors.none(identity.dimension) if current is None else current
     parts: list[tuple[int, Array]] = []
-    for start, stop in _runs(_lacking(session)):
-        for block in await stored_blocks(
-            handle.store, session.record.id, identity.kind, start, stop
-        ):
-            many = first_unit(index, block.stop) - first_unit(index, block.start)
-            part = vectors.unpack(block.data, many=many, dimension=identity.dimension)
+    for stretch in runs(_lacking(session), size=STRIDE, most=_AT_ONCE * STRIDE):
+        for block in await stored_blocks(handle.store, session.record.id, identity.kind, *stretch):
+            first, stop = np.searchsorted(index.units.message, (block.start, block.stop)).tolist()
+            part = vectors.unpack(block.data, many=stop - first, dimension=identity.dimension)
             if part is not None:
-                parts.append((first_unit(index, block.start), part))
+                parts.append((first, part))
     # Vectors have the levels of the index, even of an index without units.
     if current is None or len(index) > len(units.present) or parts:
         units = await asyncio.to_thread(units.extended, index, parts)
@@ -148,17 +146,6 @@ def _lacking(session: SessionIndex) -> list[int]:
         without[: len(session.vectors.present)] = ~session.vectors.present
     strides: list[int] = (np.unique(message[without] // STRIDE) * STRIDE).tolist()
     return strides
-
-
-def _runs(strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return strides that follow each other as stretches of messages to be read at once."""
-    found: list[tuple[int, int]] = []
-    for start in strides:
-        if found and found[-1][1] == start and start - found[-1][0] < _AT_ONCE * STRIDE:
-            found[-1] = (found[-1][0], start + STRIDE)
-        else:
-            found.append((start, start + STRIDE))
-    return found
 
 
 async def _level_vectors(
@@ -186,11 +173,6 @@ def _known(session: SessionIndex, level: int) -> dict[tuple[str, int], Array]:
     """Return the vectors of a level's summaries that are in memory."""
     pairs = zip(*session.summary_vectors.get(level, ((), ())), strict=True)
     return {name: vector for name, vector in pairs if not np.isnan(vector[0])}
-
-
-def first_unit(index: Index, message: int) -> int:
-    """Return the first unit of a message, or where it would be."""
-    return int(np.searchsorted(index.units.message, message))
 
 
 async def quietly(
@@ -276,10 +258,10 @@ async def _claim(handle: Handle, record: SessionRecord, identity: Identity) -> N
 async def _busy(handle: Handle, session_id: str) -> bool:
     """Return whether a live pass of another process is working on the session."""
     now = await handle.store.now()
-    for run in await handle.store.runs(subject=session_id, limit=20):
-        if run.kind == "embedding" and with_current_outcome(run, now).outcome == "running":
-            return True
-    return False
+    return any(
+        run.kind == "embedding" and with_current_outcome(run, now).outcome == "running"
+        for run in await handle.store.runs(subject=session_id, limit=20)
+    )
 
 
 class _EmbeddingPass:
@@ -367,7 +349,7 @@ class _EmbeddingPass:
         index, identity, vectors_of = session.index, self._client.identity, session.vectors
         assert vectors_of is not None
         stop = min(record.messages, start + STRIDE)
-        within = slice(first_unit(index, start), first_unit(index, stop))
+        within = slice(*np.searchsorted(index.units.message, (start, stop)).tolist())
         lacking = within.start + np.flatnonzero(~vectors_of.present[within])
         new = await self._embedded(await self._texts(record, index, lacking))
         if new is None:
@@ -395,12 +377,7 @@ class _EmbeddingPass:
     async def _level(self, record: SessionRecord, level: int, session: SessionIndex) -> bool:
         """Make the vectors that a level's summaries lack; return False if stopped before."""
         identity, row = self._client.identity, session.summary_index.levels[level]
-        names, table = session.summary_vectors[level]
-        known = {
-            name: vector
-            for name, vector in zip(names, table, strict=True)
-            if vector[0] == vector[0]
-        }
+        known = _known(session, level)
         for start, summaries in by_stretch(row.summaries):
             missing = [summary for summary in summaries if name_of(summary) not in known]
             missing = await with_texts(self._handle, record, missing)

@@ -109,7 +109,7 @@ class EmbedderClient:
                 return None
             tables.append(rows)
         dimension = self.identity.dimension
-        return np.concatenate(tables) if tables else np.empty((0, dimension), dtype=np.float32)
+        return np.concatenate([np.empty((0, dimension), dtype=np.float32), *tables])
 
     def _batches(self, texts: Sequence[str], sizes: Sequence[int]) -> list[tuple[list[str], int]]:
         """Split texts of these sizes into requests that each fit the limits."""

@@ -352,12 +352,9 @@ def _spliced(text: str, group: Sequence[Stretch]) -> str:
     spliced = ""
     reached = 0
     for part in group:
-        spliced += _gap(text[reached : part.begin], spliced) + text[part.begin : part.end]
+        omitted = text[reached : part.begin]
+        if omitted.strip():
+            omitted = f" {GAP} " if spliced else f"{GAP} "
+        spliced += (omitted if spliced or omitted.strip() else "") + text[part.begin : part.end]
         reached = part.end
     return spliced + (f" {GAP}" if text[reached:].strip() else "")
-
-
-def _gap(left_out: str, before: str) -> str:
-    if not left_out.strip():
-        return left_out if before else ""
-    return f" {GAP} " if before else f"{GAP} "

@@ -264,6 +264,12 @@ def frame_of(postings: Postings, unit: int) -> list[int]:
     return list(map(number, _frame(postings.speakers[postings.speaker[unit]], time)))
 
 
+def term_lists(postings: Postings, units: Iterable[int]) -> list[list[int]]:
+    """Return the numbers of the terms of each of the units."""
+    starts = np.append(0, np.cumsum(postings.sizes, dtype=np.int64))
+    return [postings.terms[starts[unit] : starts[unit + 1]].tolist() for unit in units]
+
+
 def spoken(speaker: str, text: str) -> str:
     """Return the text of a unit as an embedder receives it: with the name of the speaker.
 
@@ -301,6 +307,25 @@ def _merged(columns: Iterable[tuple[tuple[str, ...], Array]]) -> tuple[tuple[str
         moved = [positions.setdefault(name, len(positions)) for name in table]
         mapped.append(np.array(moved, dtype="<u4")[column] if len(column) else column)
     return tuple(positions), np.concatenate(mapped)
+
+
+def runs(
+    starts: Iterable[int], *, size: int = 1, gap: int = 0, most: int = _LONGEST
+) -> list[tuple[int, int]]:
+    """Join stretches of one ``size``, at rising ``starts``, that are at most ``gap`` apart.
+
+    Each run is at most ``most`` long; it is returned as its start and stop.
+
+    >>> runs([0, 1, 4, 9], gap=2)
+    [(0, 5), (9, 10)]
+    """
+    found: list[tuple[int, int]] = []
+    for start in starts:
+        if found and start - found[-1][1] <= gap and start - found[-1][0] < most:
+            found[-1] = (found[-1][0], start + size)
+        else:
+            found.append((start, start + size))
+    return found
 
 
 def sealed(magic: bytes, data: bytes) -> bytes:
@@ -459,9 +484,9 @@ class Index:
         terms = sum(part.nbytes for part in self._terms)
         return self.units.nbytes + terms + sum(array.nbytes for array in arrays)
 
-    def extended(self, more: Postings) -> Index:
+    def extended(self, more: Sequence[Postings]) -> Index:
         """Return the index with the postings of the following messages added."""
-        return Index(join([self.units, more]), _main=self._terms[0], _scans=self._scans)
+        return Index(join([self.units, *more]), _main=self._terms[0], _scans=self._scans)
 
     def covered(self, span: Span, thread: str | None) -> slice | Array:
         """Return the units of the messages of a span; with a ``thread``, only that thread's."""

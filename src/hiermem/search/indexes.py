@@ -57,7 +57,7 @@ class SessionIndex:
     record: SessionRecord
     messages: int
     index: Index
-    tail: list[Postings]
+    tail: Postings
     summary_index: SummaryIndex = field(default_factory=SummaryIndex)
     summary_mark: object = None
     summary_until: float = 0.0
@@ -79,8 +79,7 @@ class SessionIndex:
         """Return the approximate size in bytes."""
         vectors = 0 if self.vectors is None else self.vectors.nbytes
         vectors += sum(table.nbytes for _, table in self.summary_vectors.values())
-        tail = sum(part.nbytes for part in self.tail)
-        return self.index.nbytes + tail + self.summary_index.nbytes + vectors
+        return self.index.nbytes + self.tail.nbytes + self.summary_index.nbytes + vectors
 
 
 class Indexes:
@@ -147,9 +146,9 @@ class Indexes:
         parts: list[Postings] = []
         for first in range(0, full, _AT_ONCE):
             parts += await self._strides(record, first, min(full, first + _AT_ONCE))
-        tail = [await self.collect(record.id, full * STRIDE, record.messages)]
+        tail = await self.collect(record.id, full * STRIDE, record.messages)
         await self._check(record)
-        index = await _index_of([*parts, *tail])
+        index = await _extended(Index(join([])), [*parts, tail])
         return SessionIndex(record, record.messages, index, tail)
 
     async def _strides(self, record: SessionRecord, first: int, stop: int) -> list[Postings]:
@@ -188,30 +187,21 @@ class Indexes:
         begun, full = -(-current.messages // STRIDE), record.messages // STRIDE
         stop = min(record.messages, begun * STRIDE)
         new = [await self.collect(record.id, current.messages, stop)]
-        tail = [*current.tail, *new]
+        tail = join([current.tail, *new])
         if stop == begun * STRIDE:
             if current.messages < stop:
-                await self._keep(record, begun - 1, tail)
+                # The stride is full now; an update may have stored it.
+                start = stop - STRIDE
+                stored = await stored_blocks(self._store, record.id, KIND, start, start + 1)
+                if all(block.stop < stop for block in stored):
+                    await self._put(record, [(start, tail)])
             for first in range(begun, full, _AT_ONCE):
                 new += await self._strides(record, first, min(full, first + _AT_ONCE))
-            tail = [await self.collect(record.id, full * STRIDE, record.messages)]
-            new += tail
+            tail = await self.collect(record.id, full * STRIDE, record.messages)
+            new.append(tail)
         await self._check(record)
-        more = join(new)
-        index = current.index
-        if len(index) + len(more) <= _FEW_UNITS:
-            index = index.extended(more)
-        else:
-            index = await asyncio.to_thread(index.extended, more)
-        current.record, current.messages, current.index = record, record.messages, index
-        current.tail = [join(tail)]
-
-    async def _keep(self, record: SessionRecord, number: int, parts: Sequence[Postings]) -> None:
-        """Store a stride that was filled, unless an update did."""
-        start = number * STRIDE
-        stored = await stored_blocks(self._store, record.id, KIND, start, start + 1)
-        if all(block.stop < start + STRIDE for block in stored):
-            await self._put(record, [(start, join(parts))])
+        current.index = await _extended(current.index, new)
+        current.record, current.messages, current.tail = record, record.messages, tail
 
     async def collect(self, session_id: str, start: int, stop: int) -> Postings:
         """Read messages into postings; withdrawn messages yield none."""
@@ -240,6 +230,12 @@ class Indexes:
             raise BusyError(session_id=record.id)
 
 
+async def _extended(index: Index, more: Sequence[Postings]) -> Index:
+    if len(index) + sum(map(len, more)) <= _FEW_UNITS:
+        return index.extended(more)
+    return await asyncio.to_thread(index.extended, more)
+
+
 async def stored_blocks(
     store: TenantStore, session_id: str, kind: str, start: int = 0, stop: int | None = None
 ) -> list[Block]:
@@ -258,14 +254,6 @@ def read_block(block: Block) -> Postings | None:
     if block.start % STRIDE or not block.start < block.stop <= block.start + STRIDE:
         return None
     part = unpack(block.data)
-    if part is None:
-        return None
-    if len(part) and not block.start <= part.message[0] <= part.message[-1] < block.stop:
+    if part and not block.start <= part.message[0] <= part.message[-1] < block.stop:
         return None
     return part
-
-
-async def _index_of(parts: Sequence[Postings]) -> Index:
-    if sum(map(len, parts)) <= _FEW_UNITS:
-        return Index(join(parts))
-    return await asyncio.to_thread(lambda: Index(join(parts)))

@@ -205,12 +205,11 @@ def _is_of_asker(asked: list[str]) -> bool:
 
 def _asks_assistant(asked: list[str]) -> bool:
     """Return whether a question is about what "you" said: "did you suggest", "your advice"."""
-    for before, after in pairwise(asked):
-        if before == "did" and after == "you":
-            return True
-        if before in ("you", "your") and stem(after) in _ADVISING:
-            return True
-    return False
+    return any(
+        (before == "did" and after == "you")
+        or (before in ("you", "your") and stem(after) in _ADVISING)
+        for before, after in pairwise(asked)
+    )
 
 
 def members(term: str) -> frozenset[str]:
@@ -234,25 +233,16 @@ def _kinds() -> Mapping[str, frozenset[str]]:
 
 
 def matched(text: str, query: str) -> tuple[tuple[int, int], ...]:
-    """Return the stretches of ``text`` that match ``query``, in order.
+    """Return the stretches of ``text`` that match ``query``, in order, joined where they touch.
 
-    They are (begin, end) in characters, so that ``text[begin:end]`` can be shown as a match.
+    They are (begin, end) in characters, so that ``text[begin:end]`` can be shown as a match. A word
+    is marked by the terms under which the index holds it.
 
     >>> matched("We planned the trips.", "trip plans")
     ((3, 10), (15, 20))
     """
-    return marks(text, read_query(query))
-
-
-def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
-    """Return the stretches of ``text`` with a query term, in order, joined where they touch.
-
-    A word is marked by the terms under which the index holds it; offsets are of the text itself.
-
-    >>> marks("Two kittens and a car", read_query("What pets are there?"))
-    ((4, 11),)
-    """
-    wanted = query.numbers.union(*((*term.parts, *term.members) for term in query.terms))
+    asked_for = read_query(query)
+    wanted = asked_for.numbers.union(*((*term.parts, *term.members) for term in asked_for.terms))
     codes = languages(text, words(text))
     marked: list[tuple[int, int]] = []
     for begin, end in spans(text):
@@ -263,7 +253,7 @@ def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
             stretches = [(begin, end)]
         else:
             # A single character of a run is marked only if the question asks for it alone.
-            asked = {character for character in alone if number(character) in query.numbers}
+            asked = {character for character in alone if number(character) in asked_for.numbers}
             stretches = [
                 (place, place + 1) for place in range(begin, end) if fold(text[place]) in asked
             ]
@@ -387,7 +377,7 @@ def _edges(word: str, name: str) -> frozenset[str]:
     """Return the stems of the words that may begin or end a compound.
 
     >>> sorted(_edges("haustur", "german"))
-    ['haus', 'haust', 'tur', 'ur']
+    ['hau', 'haus', 'stur', 'tur']
     """
     edges: dict[str, None] = {}
     if len(word) >= _COMPOUND:

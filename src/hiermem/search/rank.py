@@ -43,11 +43,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
-from hiermem.search.index import ASKS, NAMES_TIME, SPEAKS_OF_SELF, Array, Index, is_generic
+from hiermem.search.index import (
+    ASKS,
+    NAMES_TIME,
+    SPEAKS_OF_SELF,
+    Array,
+    Index,
+    Postings,
+    is_generic,
+    term_lists,
+)
 from hiermem.search.query import Query
 from hiermem.text.terms import number, terms
 from hiermem.types import ROLES
@@ -95,16 +104,10 @@ class Leg:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """Statistics over all units of a tenant, for an index that has only some blocks of them.
-
-    ``mean`` is how many terms a unit has, and ``sets`` are the sets of terms of one question, each
-    with its weight by its part in the question and by its rarity.
-    """
-
-    mean: float
-    sets: tuple[tuple[tuple[int, ...], float], ...]
+#: Statistics over all units of a tenant, for an index that has only some blocks of them: how many
+#: terms a unit has on average; and the sets of terms of one question, each with its weight by its
+#: part in the question and by its rarity.
+Corpus: TypeAlias = tuple[float, Sequence[tuple[tuple[int, ...], float]]]
 
 
 def score(
@@ -167,35 +170,22 @@ def best(scores: Array, limit: int, *, allowed: Array | None = None) -> Array:
     ``allowed`` says which units may be returned.
     """
     places = np.arange(len(scores)) if allowed is None else np.flatnonzero(allowed)
-    if not len(places) or limit <= 0:
-        return places[:0]
-    allowed_scores = scores[places]
-    if limit < len(places):
+    if 0 < limit < len(places):
         # Keep all units as good as the last one returned, so that age decides ties.
-        least = np.partition(allowed_scores, len(allowed_scores) - limit)[
-            len(allowed_scores) - limit
-        ]
-        places = places[allowed_scores >= least]
-        allowed_scores = scores[places]
-    return places[np.argsort(-allowed_scores, kind="stable")][:limit]
+        cut = len(places) - limit
+        places = places[scores[places] >= np.partition(scores[places], cut)[cut]]
+    return places[np.argsort(-scores[places], kind="stable")][: max(0, limit)]
 
 
-def lexical(
-    index: Index,
-    query: Query,
-    *,
-    corpus: Corpus | None = None,
-) -> Leg:
+def lexical(index: Index, query: Query, *, corpus: Corpus | None = None) -> Leg:
     """Score units and windows by their terms, each scaled to at most 1."""
     own = np.zeros(len(index))
     levels = [np.zeros(len(lengths)) for lengths in index.window_lengths]
     mean = index.length.mean() if len(index) else 1.0
-    if corpus is None:
-        sets = ((numbers, weight, len(index)) for numbers, weight in term_sets(query))
-    else:
-        mean = corpus.mean
-        sets = ((numbers, weight, 0) for numbers, weight in corpus.sets)
-    for numbers, weight, total in sets:
+    mean, sets = (mean, term_sets(query)) if corpus is None else corpus
+    # With statistics of all, the weights hold how rare the terms are.
+    total = len(index) if corpus is None else 0
+    for numbers, weight in sets:
         rows, counts = index.find(numbers)
         if not len(rows):
             continue
@@ -256,14 +246,8 @@ def _combined(lexical: Array, seen: Array, weight: float) -> Array:
 def _addressed(index: Index, query: Query) -> Array:
     """Return for each unit whether the question addresses its speaker."""
     units = index.units
-    named = np.array(
-        [
-            not is_generic(name) and any(number(term) in query.numbers for term in terms(name))
-            for name in units.speakers
-        ],
-        dtype=bool,
-    )
-    addressed = named[units.speaker] if len(units) else np.zeros(0, dtype=bool)
+    named = [not name.isdisjoint(query.numbers) for name in names_of(units)]
+    addressed = np.array(named, dtype=bool)[units.speaker] if len(units) else np.zeros(0, bool)
     roles = units.role
     if len(units) and not query.overview and (roles != roles[0]).any():
         if query.to_assistant:
@@ -271,6 +255,11 @@ def _addressed(index: Index, query: Query) -> Array:
         elif query.first_person:
             addressed |= roles == _USER
     return addressed.astype(np.float64)
+
+
+def names_of(units: Postings) -> list[set[int]]:
+    """Return the numbers of the terms of each speaker's name; the name of a role has none."""
+    return [set() if is_generic(name) else set(map(number, terms(name))) for name in units.speakers]
 
 
 def _replies(index: Index, result: Array, value: Array) -> tuple[Array, Array]:
@@ -297,10 +286,9 @@ def distinct(index: Index, ranked: Sequence[int] | Array, *, most: int) -> list[
     chosen: list[int] = []
     wanted = np.asarray(ranked, dtype=np.int64)
     holding: dict[int, list[frozenset[int]]] = {}
-    starts = np.append(0, np.cumsum(index.units.sizes, dtype=np.int64))
-    term_lists = [index.units.terms[starts[unit] : starts[unit + 1]].tolist() for unit in wanted]
-    shared = Counter(chain.from_iterable(term_lists))
-    for unit, numbers in zip(wanted.tolist(), term_lists, strict=True):
+    numbers_of = term_lists(index.units, wanted)
+    shared = Counter(chain.from_iterable(numbers_of))
+    for unit, numbers in zip(wanted.tolist(), numbers_of, strict=True):
         if len(chosen) >= most:
             break
         # Other forms of its words make a text no longer.

@@ -19,7 +19,7 @@ from hiermem.handle import Handle, every_session
 from hiermem.search import select
 from hiermem.search.embed import load_vectors
 from hiermem.search.evidence import write
-from hiermem.search.index import Array, Index, join
+from hiermem.search.index import Array, Index, join, runs
 from hiermem.search.indexes import KIND, SessionIndex
 from hiermem.search.query import read_query
 from hiermem.search.results import Evidence, Hit, IndexReport
@@ -108,7 +108,9 @@ async def _packed(
     async def answer(asked: ScoredQuery, record: SessionRecord) -> Evidence:
         units = choose(asked, budget=max_tokens, shown=shown)
         read = await live_messages(handle, record.id, numbers_of(asked, units))
-        return evidence_of(handle, asked, units, max_tokens, read, session=record.id, shown=shown)
+        return evidence_of(
+            handle, asked, units, max_tokens, read, session_of=lambda _: record.id, shown=shown
+        )
 
     return await _asked(handle, question, answer)
 
@@ -144,7 +146,7 @@ async def _asked(
     with span("search", subject=question.session_id) as note:
         for _ in range(_TRIES):
             record = await handle.record_or_new(question.session_id)
-            index = SessionIndex(record, 0, Index(join([])), [])
+            index = SessionIndex(record, 0, Index(join([])), join([]))
             if record.messages:
                 async with indexes.lock(record.id):
                     try:
@@ -281,24 +283,20 @@ def evidence_of(
     max_tokens: int,
     read: Mapping[int, StoredMessage],
     *,
-    session: str | Callable[[int], str],
+    session_of: Callable[[int], str],
     names: Mapping[str, str] | None = None,
     shown: Sequence[Span] = (),
     later: Sequence[int] = (),
 ) -> Evidence:
     """Write the chosen units whose messages were ``read``, and return them with their hits.
 
-    ``session`` is the session's id; for an index of several sessions it returns a message's, and
-    the headers call the sessions by ``names``. The messages of ``later`` are marked as such.
+    ``session_of`` returns a message's session. If the index is of several, the headers call them by
+    ``names``. The messages of ``later`` are marked as such.
     """
-    name_of: Callable[[int], str] | None = None
-    if not isinstance(session, str):
-        session_of, called = session, names or {}
 
-        def title_of(number: int) -> str:
-            return called.get(session_of(number), session_of(number))
+    def title_of(number: int) -> str:
+        return names[session_of(number)] if names else ""
 
-        name_of = title_of
     numbers = numbers_of(asked, units)
     stretches, text, tokens = write(
         asked.index,
@@ -307,21 +305,21 @@ def evidence_of(
         read,
         count=handle.counter.count,
         shown=shown,
-        session_of=name_of,
+        session_of=None if names is None else title_of,
         overview=asked.overview,
         later=later,
     )
     hits = tuple(
         _message_hit(
             handle,
-            session if isinstance(session, str) else session(part.message),
+            session_of(part.message),
             read[part.message],
             (part.begin, part.end),
             max(float(asked.scores[unit]) for unit in part.units),
         )
         for part in stretches
     )
-    session_id = session if isinstance(session, str) else None
+    session_id = session_of(0) if names is None else None
     return Evidence(session_id, max_tokens, tokens, text, hits)
 
 
@@ -332,14 +330,6 @@ async def live_messages(
 
     The index holds no such messages. But it is derived data, and this is the last check.
     """
-    wanted = sorted(set(indices))
-    ranges: list[tuple[int, int]] = []
-    for index in wanted:
-        if ranges and index - ranges[-1][1] <= _GAP:
-            ranges[-1] = (ranges[-1][0], index + 1)
-        else:
-            ranges.append((index, index + 1))
-    read = await asyncio.gather(
-        *(handle.store.messages(session_id, start, stop) for start, stop in ranges)
-    )
+    ranges = runs(sorted(set(indices)), gap=_GAP)
+    read = await asyncio.gather(*(handle.store.messages(session_id, *span) for span in ranges))
     return {stored.index: stored for part in read for stored in part if stored.state == "live"}

@@ -239,7 +239,7 @@ def candidates(
             for row, (units, impacts) in zip(scores, matches, strict=True):
                 row[units] += step * impacts
     length = sum(part.length for part in parts)
-    corpus = Corpus(max(length, 1) / max(total, 1), tuple(sets))
+    corpus = max(length, 1) / max(total, 1), sets
     return corpus, _ranked(parts, scores, sessions, between)
 
 
@@ -266,7 +266,7 @@ def _ranked(
         if sessions is not None:
             most[[member.session_id not in sessions for member in part.members]] = 0
         best.append(most)
-    every = np.concatenate(best) if best else np.empty(0)
+    every = np.concatenate(best)
     order = np.argsort(-every, kind="stable")[: np.count_nonzero(every)].tolist()
     places = [(part, place) for part in parts for place in range(len(part.members))]
     return tuple(places[position] for position in order)
@@ -281,14 +281,13 @@ def combined(
     number of its block, times ``stride``, and its place in the block's stride. Returns also the
     session of each block, and the first index of its stride.
     """
-    oldest: dict[str, int] = {}
     ordered = [(member, postings) for member, postings in blocks if len(postings)]
-    for member, _ in ordered:
-        oldest[member.session_id] = min(
-            member.first_at, oldest.get(member.session_id, member.first_at)
-        )
     if not ordered:
         return Index(join([])), []
+    oldest: dict[str, int] = {}
+    for member, _ in ordered:
+        first = oldest.setdefault(member.session_id, member.first_at)
+        oldest[member.session_id] = min(first, member.first_at)
     ordered.sort(key=lambda block: (oldest[block[0].session_id], *block[0][:2]))
     moved: list[Postings] = []
     columns: list[Array] = []

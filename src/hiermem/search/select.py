@@ -16,10 +16,10 @@ scores are relative to the best one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from hiermem import arguments, data
 from hiermem.errors import UsageError
 from hiermem.search import rank
 from hiermem.search.evidence import HEADER, around, candidates, fill
-from hiermem.search.index import Array, Index, frame_of, is_generic
+from hiermem.search.index import Array, Index, frame_of, term_lists
 from hiermem.search.query import Query, QueryTerm
 from hiermem.search.rank import Corpus, Leg, distinct
 from hiermem.search.results import Hit, SearchFilters
@@ -83,19 +83,17 @@ class Filters:
 
         ``revision`` matters only if ``by_window`` is true.
         """
-        if self.roles is not None or not self.level(node.level):
-            return False
-        if self.span is not None and not (
-            node.span.start < self.span[1] and self.span[0] < node.span.stop
-        ):
-            return False
-        if self.since is not None and node.last_at < self.since:
-            return False
-        if self.until is not None and node.first_at >= self.until:
-            return False
-        if self.threads is not None and node.thread not in self.threads:
-            return False
-        return not self.by_window or (revision is not None and self.bears(revision))
+        start, stop = self.span or (0, _END)
+        return (
+            self.roles is None
+            and self.level(node.level)
+            and node.span.start < stop
+            and start < node.span.stop
+            and (self.since is None or node.last_at >= self.since)
+            and (self.until is None or node.first_at < self.until)
+            and (self.threads is None or node.thread in self.threads)
+            and (not self.by_window or (revision is not None and self.bears(revision)))
+        )
 
     def bears(self, revision: Revision) -> bool:
         """Return whether a revision has one of the tags and one of the entities."""
@@ -114,13 +112,13 @@ def read_filters(filters: Mapping[str, Any], *, accepted: type = SearchFilters) 
     for name in filters:
         if name not in names:
             raise UsageError(f"filter {name!r} does not exist; use {', '.join(sorted(names))}")
-    fields: dict[str, Any] = {name: filters.get(name) for name in names}
-    fields["dedup"] = arguments.switch(filters.get("semantic_dedup", True), "semantic_dedup")
-    del fields["semantic_dedup"]
-    for name, read in _READERS.items():
-        if fields.get(name) is not None:
-            fields[name] = read(fields[name])
-    return Filters(**fields)
+    dedup = arguments.switch(filters.get("semantic_dedup", True), "semantic_dedup")
+    fields = {
+        name: read(filters[name])
+        for name, read in _READERS.items()
+        if filters.get(name) is not None
+    }
+    return Filters(**fields, dedup=dedup)
 
 
 def _levels(value: Any) -> frozenset[int]:
@@ -132,27 +130,23 @@ def _levels(value: Any) -> frozenset[int]:
 
 
 def _roles(value: Any) -> frozenset[str]:
-    roles = frozenset(_texts(value, "roles"))
+    roles = _texts(value, "roles")
     if not roles <= frozenset(ROLES):
         raise UsageError(f"roles holds an unknown role; use {', '.join(ROLES)}")
     return roles
 
 
-def _texts(value: Any, what: str) -> tuple[str, ...]:
+def _texts(value: Any, what: str) -> frozenset[str]:
     """Return the texts of a filter; a single text is a filter with one value."""
     if isinstance(value, str):
         value = (value,)
     if isinstance(value, bytes) or not isinstance(value, Iterable):
         raise UsageError(f"{what} is {type(value).__name__}; it must be a sequence of texts")
-    return tuple(check(text, what=f"a value in {what}", cap=_MAX_WORD) for text in value)
+    return frozenset(check(text, what=f"a value in {what}", cap=_MAX_WORD) for text in value)
 
 
 def _folded(word: str) -> str:
     return cased(word.strip())
-
-
-def _labels(what: str) -> Callable[[Any], frozenset[str]]:
-    return lambda value: frozenset(map(_folded, _texts(value, what)))
 
 
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
@@ -160,10 +154,10 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "span": lambda value: arguments.stretch(value, "span"),
     "since": lambda value: arguments.moment(value, "since"),
     "until": lambda value: arguments.moment(value, "until"),
-    "threads": lambda value: frozenset(_texts(value, "threads")),
+    "threads": lambda value: _texts(value, "threads"),
     "roles": _roles,
-    "tags": _labels("tags"),
-    "entities": _labels("entities"),
+    "tags": lambda value: frozenset(map(_folded, _texts(value, "tags"))),
+    "entities": lambda value: frozenset(map(_folded, _texts(value, "entities"))),
 }
 
 
@@ -258,12 +252,18 @@ def ask(
 
 def _coverage(index: Index, query: Query, corpus: Corpus | None) -> tuple[float, Array]:
     """Return the largest share of the question in one passage, and which passages hold it whole."""
-    units = index.units
-    names = [
-        set() if is_generic(name) else set(map(number, terms(name))) for name in units.speakers
-    ]
+    units, names = index.units, rank.names_of(index.units)
     named = np.array([not name.isdisjoint(query.numbers) for name in names], dtype=bool)
-    asked = list(_rarities(index, query, corpus))
+    weights = {} if corpus is None else dict(corpus[1])
+
+    def weight_of(term: QueryTerm) -> float:
+        numbers = (term.number, *term.forms)
+        if corpus is not None:
+            return weights.get(numbers, max(weights.values(), default=1.0))
+        weight = rank.WEIGHTS.form if term.of_form else 1.0
+        return weight * rank.rarity(len(index), len(index.find(numbers)[0]))
+
+    asked = [(term, weight_of(term)) for term in query.terms]
     speaker_names = set[int]().union(*names)
     by_name = named.any() and any(term.number not in speaker_names for term, _ in asked)
     shares, times, total = np.zeros(len(index)), np.zeros(len(index), dtype=np.int64), 0.0
@@ -278,20 +278,6 @@ def _coverage(index: Index, query: Query, corpus: Corpus | None) -> tuple[float,
     whole = (times == len(asked)) & (len(asked) > 1)
     # However little it is, it keeps the order.
     return max(float(shares.max(initial=0.0)) / max(total, 1e-9), _LEAST), whole
-
-
-def _rarities(
-    index: Index, query: Query, corpus: Corpus | None
-) -> Iterator[tuple[QueryTerm, float]]:
-    """Yield the terms of a question, each with its weight."""
-    weights = {} if corpus is None else dict(corpus.sets)
-    for term in query.terms:
-        numbers = (term.number, *term.forms)
-        if corpus is None:
-            weight = rank.WEIGHTS.form if term.of_form else 1.0
-            yield term, weight * rank.rarity(len(index), len(index.find(numbers)[0]))
-        else:
-            yield term, weights.get(numbers, max(weights.values(), default=1.0))
 
 
 def with_phrase_first(hits: Sequence[Hit], text: str) -> list[Hit]:
@@ -346,17 +332,12 @@ def summary_hits(
     if row is None or not filters.level(level):
         return []
     scores = asked.summary_scores[level]
-    ranked = [
-        position for position in np.argsort(-scores, kind="stable").tolist() if scores[position] > 0
-    ]
-    chosen: list[tuple[Summary, float]] = []
-    for position in ranked:
-        if len(chosen) >= limit:
-            break
-        summary = row.summaries[position]
-        if filters.summary(summary.node, summary.revision):
-            chosen.append((summary, _SUMMARY_WEIGHT * float(scores[position])))
-    return chosen
+    chosen = (
+        (row.summaries[position], _SUMMARY_WEIGHT * float(scores[position]))
+        for position in rank.best(scores, len(scores), allowed=scores > 0).tolist()
+        if filters.summary(row.summaries[position].node, row.summaries[position].revision)
+    )
+    return list(islice(chosen, limit))
 
 
 def found_below(asked: ScoredQuery, summary: Summary) -> tuple[int, ...]:
@@ -409,11 +390,11 @@ def later(asked: ScoredQuery, filters: Filters, units: Sequence[int]) -> dict[in
     changing[index.find(sorted(_CHANGE))[0]] = True
     may = changing & (rows_of.role == ROLES.index("user")) & _allowed(asked, filters)
     may[np.asarray(units, dtype=np.int64)] = False
-    starts = np.append(0, np.cumsum(rows_of.sizes, dtype=np.int64))
     found: dict[int, int] = {}
-    for unit in units[:_LOOKED] if may.any() else ():
-        own = set(rows_of.terms[starts[unit] : starts[unit + 1]].tolist())
-        holding = [index.find((term,))[0] for term in own - {*frame_of(rows_of, unit)} - _CHANGE]
+    best = units[:_LOOKED] if may.any() else []
+    for unit, own in zip(best, term_lists(rows_of, best), strict=True):
+        subjects = set(own) - {*frame_of(rows_of, unit)} - _CHANGE
+        holding = [index.find((term,))[0] for term in subjects]
         rare = [rows for rows in holding if 1 < len(rows) <= _RARE]
         sharing = np.bincount(np.concatenate(rare), minlength=len(index)) if rare else may
         newer = (rows_of.at > rows_of.at[unit]) & (rows_of.speaker == rows_of.speaker[unit])
@@ -490,13 +471,10 @@ def _naming(index: Index, entities: Iterable[str]) -> Array:
 
 
 def _first_of_message(index: Index, ranked: Array) -> list[int]:
-    seen: set[int] = set()
-    chosen: list[int] = []
+    first: dict[int, int] = {}
     for unit, message in zip(ranked.tolist(), index.units.message[ranked].tolist(), strict=True):
-        if message not in seen:
-            seen.add(message)
-            chosen.append(unit)
-    return chosen
+        first.setdefault(message, unit)
+    return list(first.values())
 
 
 def _inside(index: Index, spans: Iterable[Span]) -> Array:

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from hiermem.errors import StoreError
@@ -75,21 +76,23 @@ async def refresh(handle: Handle, index: SessionIndex, record: SessionRecord) ->
     ]
     parts = index.summary_index.parts
     missing = [summary for summary in summaries if name_of(summary) not in parts]
-    if len(missing) <= _FEW:
-        summaries = await _readable(handle, record, summaries, missing)
-        index.summary_index = index.summary_index.refreshed(summaries, {})
-    else:
-        stored: dict[tuple[str, int], Postings] = {}
-        for level in sorted({summary.level for summary in missing}):
-            for block in await stored_blocks(handle.store, record.id, kind_of(level)):
-                stored |= summary_index.unpack_texts(block.data)
-        lacking = [summary for summary in missing if name_of(summary) not in stored]
-        summaries = await _readable(handle, record, summaries, lacking)
-        index.summary_index = await asyncio.to_thread(
-            index.summary_index.refreshed, summaries, stored
-        )
-        if may_be_stored(record):
-            await _store(handle, index, record, stored)
+    many = len(missing) > _FEW
+    stored: dict[tuple[str, int], Postings] = {}
+    for level in sorted({summary.level for summary in missing}) if many else ():
+        for block in await stored_blocks(handle.store, record.id, kind_of(level)):
+            stored |= summary_index.unpack_texts(block.data)
+    lacking = [summary for summary in missing if name_of(summary) not in stored]
+    texts_of = {name_of(summary): summary for summary in await with_texts(handle, record, lacking)}
+    # A summary whose text has left the store is left out.
+    summaries = [
+        found
+        for summary in summaries
+        if (found := texts_of.get(name_of(summary), summary)).revision or found is summary
+    ]
+    refreshed = partial(index.summary_index.refreshed, summaries, stored)
+    index.summary_index = await asyncio.to_thread(refreshed) if many else refreshed()
+    if many and may_be_stored(record):
+        await _store(handle, index, record, stored)
     index.summary_mark = mark
     index.summary_until = time.monotonic() + (time.monotonic() - began) / _REFRESHING
 
@@ -137,22 +140,6 @@ def by_stretch(summaries: Iterable[Summary]) -> list[tuple[int, list[Summary]]]:
     for summary in summaries:
         groups.setdefault(summary.span.start // STRIDE * STRIDE, []).append(summary)
     return sorted(groups.items())
-
-
-async def _readable(
-    handle: Handle,
-    record: SessionRecord,
-    summaries: Sequence[Summary],
-    lacking: Sequence[Summary],
-) -> list[Summary]:
-    """Return ``summaries`` with the texts of those ``lacking``; leave out any without a text."""
-    read = {name_of(summary): summary for summary in await with_texts(handle, record, lacking)}
-    wanted = (read.get(name_of(summary), summary) for summary in summaries)
-    return [
-        summary
-        for summary in wanted
-        if name_of(summary) not in read or summary.revision is not None
-    ]
 
 
 async def with_texts(

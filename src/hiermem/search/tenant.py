@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -44,10 +45,7 @@ _MORE: Final = 20
 #: At most this many sessions are selected by labels beforehand; otherwise blocks are, once read.
 _FEW_SESSIONS: Final = 256
 _NOTHING: Final[Mapping[str, Sequence[Span]]] = MappingProxyType({})
-
-
-def _every(_: Member) -> bool:
-    return True
+_NONE_SHOWN: Final[Mapping[str, set[int]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,10 +130,6 @@ async def recall(
         for session_id, parts in shown.items()
     }
 
-    def admits(member: Member) -> bool:
-        # A block that is shown whole, such as one with the question alone, is no candidate.
-        return not whole.get(member.session_id, set()).issuperset(range(member.start, member.stop))
-
     def enough(ranked: _Ranked) -> bool:
         return select.matter(ranked.scored, question.filters) >= _CHOICE * max_tokens
 
@@ -153,8 +147,8 @@ async def recall(
             header=header("2024-12-31", longest) + "\n",
         )
         later = select.later(ranked.scored, question.filters, units)
-        units = [unit for each in units for unit in (each, later.get(each, each))]
-        units = list(dict.fromkeys(units))
+        pairs = ((unit, later.get(unit, unit)) for unit in units)
+        units = list(dict.fromkeys(chain.from_iterable(pairs)))
         read = await _read(handle, ranked, numbers_of(ranked.scored, units))
         return evidence_of(
             handle,
@@ -162,14 +156,14 @@ async def recall(
             units,
             max_tokens,
             read,
-            session=ranked.session_of,
+            session_of=ranked.session_of,
             names=names,
             shown=spans,
             later=numbers_of(ranked.scored, [*later.values()]),
         )
 
     many = max(_BLOCKS, max_tokens // _TOKENS)
-    return await _asked(handle, question, many, enough, answer, admits=admits)
+    return await _asked(handle, question, many, enough, answer, shown=whole)
 
 
 async def _asked(
@@ -179,14 +173,17 @@ async def _asked(
     enough: Callable[[_Ranked], bool],
     answer: Callable[[_Ranked], Awaitable[Answer]],
     *,
-    admits: Callable[[Member], bool] = _every,
+    shown: Mapping[str, set[int]] = _NONE_SHOWN,
 ) -> Answer:
-    """Rank the best ``many`` blocks, more until there is ``enough``, and read the answer."""
+    """Rank the best ``many`` blocks, more until there is ``enough``, and read the answer.
+
+    A block of which all messages are ``shown``, such as one with the question alone, is left out.
+    """
     query = read_query(question.text)
     with span("search") as note:
         for _ in range(_TRIES):
             try:
-                ranked = await _ranked(handle, question, query, many, enough, admits=admits)
+                ranked = await _ranked(handle, question, query, many, enough, shown=shown)
             except BusyError:
                 continue
             result = await answer(ranked)
@@ -207,7 +204,7 @@ async def _ranked(
     many: int,
     enough: Callable[[_Ranked], bool],
     *,
-    admits: Callable[[Member], bool],
+    shown: Mapping[str, set[int]],
 ) -> _Ranked:
     """Read ``many`` blocks, best first, and more until they hold enough.
 
@@ -225,7 +222,8 @@ async def _ranked(
         part = ranking[read : max(many, 2 * read)]
         read += len(part)
         for record, member, content in await placed_blocks(handle, in_memory, part):
-            if question.sessions.admits(record) and admits(member):
+            is_shown = shown.get(record.id, set()).issuperset(range(member.start, member.stop))
+            if question.sessions.admits(record) and not is_shown:
                 blocks.append((member, content))
                 records[record.id] = record
 

@@ -117,11 +117,10 @@ def _segments(handle: Handle, state: IndexState) -> list[Part | None]:
     heads = handle.indexes.segments
     for number in heads.keys() - {segment.number for segment in state.segments}:
         del heads[number]
-    parts: list[Part | None] = []
-    for segment in state.segments:
-        head = _head(handle, segment)
-        parts.append(head and segments.read_part(head, segment.pages, segment.dead))
-    return parts
+    return [
+        (head := _head(handle, segment)) and segments.read_part(head, segment.pages, segment.dead)
+        for segment in state.segments
+    ]
 
 
 def _head(handle: Handle, segment: Segment) -> Part | None:
@@ -162,11 +161,9 @@ async def _loose(handle: Handle, state: IndexState) -> list[tuple[SessionRecord,
     for record, (start, stop) in wanted:
         handle.check_counter(record)
         for low in range(start // STRIDE * STRIDE, stop, STRIDE):
-            first, last = max(low, start), min(low + STRIDE, stop)
-            collected = await handle.indexes.collect(record.id, first, last)
-            blocks.append(
-                (record, segments.member_of(record.id, first, last, collected), collected)
-            )
+            place = record.id, max(low, start), min(low + STRIDE, stop)
+            content = await handle.indexes.collect(*place)
+            blocks.append((record, segments.member_of(*place, content), content))
     return blocks
 
 

@@ -168,16 +168,14 @@ class Vectors:
         A part is a run of vectors with the unit that it begins at. The result does not depend on
         the order in which the runs came; only the affected windows are computed.
         """
-        existing, many = len(self.present), len(index)
-        more = np.zeros((many - existing, self.rows.shape[1]), dtype=np.float32)
-        rows = np.concatenate([self.rows, more])
-        present = np.append(self.present, np.zeros(many - existing, dtype=bool))
+        more = len(index) - len(self.present)
+        rows = np.pad(self.rows, ((0, more), (0, 0)))
+        before = np.pad(self.present, (0, more))
+        present = before.copy()
         for start, part in parts:
             rows[start : start + len(part)] = part
             present[start : start + len(part)] = True
-        new = np.flatnonzero(
-            present ^ np.append(self.present, np.zeros(many - existing, dtype=bool))
-        )
+        new = np.flatnonzero(present & ~before)
         norms = tuple(
             self._norms(level, rows, node, len(index.window_lengths[level]), new)
             for level, node in enumerate(index.windows)

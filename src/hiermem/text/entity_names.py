@@ -110,15 +110,10 @@ def find(sentence: str, *, prose: bool = True) -> list[NameMention]:
     ``prose`` is False for the output of programs, where only files, functions and errors count.
     """
     found: list[NameMention] = []
-    taken: list[tuple[int, int]] = []
     for mention in _all(sentence) if prose else _formal(sentence):
-        if taken and any(mention.start < stop and start < mention.stop for start, stop in taken):
-            continue
-        taken.append((mention.start, mention.stop))
-        found.append(mention)
-    if len(found) > 1:
-        found.sort(key=attrgetter("start"))
-    return found
+        if not any(mention.start < other.stop and other.start < mention.stop for other in found):
+            found.append(mention)
+    return sorted(found, key=attrgetter("start"))
 
 
 def _all(sentence: str) -> Iterator[NameMention]:
@@ -135,8 +130,7 @@ def _all(sentence: str) -> Iterator[NameMention]:
             yield NameMention("concept", match.group(1), match.start(), match.end(), 0.7)
     if "_" in sentence:
         for match in _SNAKE.finditer(sentence):
-            name = match.group()
-            yield NameMention("identifier", name, match.start(), match.end(), 0.75)
+            yield NameMention("identifier", match.group(), match.start(), match.end(), 0.75)
     if not _CAPITAL.search(sentence):
         return
     if _CASE_CHANGE.search(sentence):
@@ -165,8 +159,7 @@ def _formal(sentence: str) -> Iterator[NameMention]:
     if "`" not in sentence:
         return
     for match in _CODE.finditer(sentence):
-        quoted = match.group(1).strip()
-        if (read := _read_code(quoted)) is not None:
+        if read := _read_code(match.group(1).strip()):
             kind, name, sure = read
             yield NameMention(kind, name, match.start(), match.end(), sure)
 

@@ -356,5 +356,5 @@ def _stands(anchor: _Anchor, *, folded: str, stems: frozenset[str]) -> bool:
 
 def _is_title(line: str) -> bool:
     """Return whether most words of a line have capitals, as in titles."""
-    spelled: list[str] = [word for word in _WORD.findall(line) if word.isalpha()]
-    return 2 * sum(word[0].isupper() for word in spelled) >= len(spelled)
+    capitals: list[bool] = [word[0].isupper() for word in _WORD.findall(line) if word.isalpha()]
+    return 2 * sum(capitals) >= len(capitals)

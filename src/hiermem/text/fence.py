@@ -244,14 +244,25 @@ def as_counted(name: str, body: str, attributes: Mapping[str, str]) -> str:
 def _unsealed(name: str, body: str, attributes: Mapping[str, str] | None) -> str:
     if not name:
         raise UsageError("name is empty; a fence bears the name of a node or stored view")
-    header = "".join(
-        f" {_checked(word)}={_written(value)}" for word, value in (attributes or {}).items()
-    )
+    header = ""
+    for word, value in (attributes or {}).items():
+        if not _LABEL.fullmatch(word):
+            raise UsageError(f"invalid attribute label {word!r}; use at most 32 lower-case letters")
+        header += f" {word}={_written(value)}"
     return f"[[hiermem {_written(name)}{header}]]\n{escape(body)}\n[[/hiermem "
 
 
 def _written(value: str) -> str:
-    return value if _BARE.fullmatch(value) else _quote(value)
+    """Write a value, if need be as a JSON string on one line.
+
+    It has no brackets or invisible characters.
+    """
+    if _BARE.fullmatch(value):
+        return value
+    quoted = json.dumps(value, ensure_ascii=False)
+    return "".join(
+        char if char.isprintable() and char not in "[]" else _escaped(char) for char in quoted
+    )
 
 
 def find(text: str, *, key: bytes) -> tuple[tuple[int, int], ...]:
@@ -289,22 +300,6 @@ def _seal(text: str, key: bytes) -> str:
     plain = text.replace("\r\n", "\n").encode("utf-8", "surrogatepass")
     digest = hmac.new(key, _DOMAIN + plain, sha256).digest()
     return f"{int.from_bytes(digest[:8]):0{_DIGITS}d}"
-
-
-def _checked(word: str) -> str:
-    if not _LABEL.fullmatch(word):
-        raise UsageError(f"invalid attribute label {word!r}; use at most 32 lower-case letters")
-    return word
-
-
-def _quote(value: str) -> str:
-    """Write a value as a JSON string on one line, without brackets or invisible characters."""
-    quoted = json.dumps(value, ensure_ascii=False)
-    if quoted.isprintable() and "[" not in quoted and "]" not in quoted:
-        return quoted
-    return "".join(
-        char if char.isprintable() and char not in "[]" else _escaped(char) for char in quoted
-    )
 
 
 def _escaped(char: str) -> str:

@@ -52,10 +52,10 @@ def guess(text: str) -> str | None:
     if sample.isascii():
         spoken = sample.translate(_BLANKS).lower().split()
         return _latin(spoken) if sum(map(len, spoken)) >= _LETTERS_NEEDED else None
-    letters: dict[str, int] = {}
-    for name, pattern in _SCRIPT.items():
-        found = sum(map(len, pattern.findall(sample)))
-        letters[name] = found * (3 if name in _DENSE else 1)
+    letters = {
+        name: sum(map(len, pattern.findall(sample))) * (3 if name in _DENSE else 1)
+        for name, pattern in _SCRIPT.items()
+    }
     total = sum(letters.values())
     if total < _LETTERS_NEEDED:
         return None

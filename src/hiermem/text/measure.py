@@ -12,7 +12,6 @@ before. Every hash is tagged with its method, so hashes of a later method can be
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -73,8 +72,6 @@ _HASH_DIGITS = 40
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-_TAG: Final = "sha256:"
-
 
 def _plain(value: object) -> Any:
     """Return the plain form of a foreign mapping or sequence type, for ``json``."""
@@ -107,22 +104,6 @@ def canonical_json(value: Any) -> str:
         ) from None
 
 
-def _arguments(call: ToolCall) -> str:
-    """Return a call's arguments in canonical form, or unchanged where they are not JSON."""
-    text = call.arguments
-    try:
-        return _ENCODER.encode(json.loads(text))
-    except (ValueError, RecursionError):
-        return text
-
-
-def _call_json(call: ToolCall) -> str:
-    """Return a call as canonical JSON, with its arguments as the text that the model wrote."""
-    return _ENCODER.encode(
-        {"arguments": call.arguments, "id": call.id, "name": call.name, "type": call.type}
-    )
-
-
 def _call_price(call: ToolCall, counter: TokenCounter) -> int:
     """Count a call as a request shows it: canonical JSON with the called function nested in it."""
     call = sent_call(call)
@@ -152,7 +133,12 @@ def body(message: Message) -> str:
 
 
 def _call_text(call: ToolCall) -> str:
-    return f"{one_line(call.name)}({_arguments(call)})"
+    """Return a call in a body, with its arguments in canonical form where they are JSON."""
+    try:
+        arguments = _ENCODER.encode(json.loads(call.arguments))
+    except (ValueError, RecursionError):
+        arguments = call.arguments
+    return f"{one_line(call.name)}({arguments})"
 
 
 def guarded(message: Message, echoes: Iterable[tuple[int, int]] = ()) -> Message:
@@ -222,15 +208,13 @@ def _guarded_value(value: Any) -> Any:
 
 def _guarded_call(call: ToolCall) -> ToolCall:
     """Return a call as it is shown; its arguments as JSON if only their values look so."""
-    arguments = escape(call.arguments)
+    arguments = call.arguments
     try:
-        value = json.loads(call.arguments)
+        value = json.loads(arguments)
     except (ValueError, RecursionError):
-        pass
+        arguments = escape(arguments)
     else:
-        changed = _guarded_value(value)
-        arguments = call.arguments
-        if changed != value:
+        if (changed := _guarded_value(value)) != value:
             arguments = json.dumps(changed, ensure_ascii=False)
     return replace(call, id=escape(call.id), name=escape(call.name), arguments=arguments)
 
@@ -269,7 +253,10 @@ def _without_data(value: Any, kind: str) -> tuple[Any, int]:
     The kind of data is the type of the object that it is in, or of one around it.
     """
     if isinstance(value, str):
-        return ("", _data_price(kind)) if _is_data(value) else (value, 0)
+        if not _is_data(value):
+            return value, 0
+        folded = kind.casefold()
+        return "", next((price for word, price in MEDIA.items() if word in folded), OTHER_DATA)
     if isinstance(value, Mapping):
         own = value.get("type")
         kind = f"{own} {kind}" if isinstance(own, str) else kind
@@ -279,11 +266,6 @@ def _without_data(value: Any, kind: str) -> tuple[Any, int]:
         each = [_without_data(one, kind) for one in value]
         return [one for one, _ in each], sum(price for _, price in each)
     return value, 0
-
-
-def _data_price(kind: str) -> int:
-    folded = kind.casefold()
-    return next((price for word, price in MEDIA.items() if word in folded), OTHER_DATA)
 
 
 def _is_data(text: str) -> bool:
@@ -344,11 +326,9 @@ def message_size(
     """
     if not echoes and unit == "tokens":
         return message_tokens(message, counter)
-    size, heard = _frame(message, unit=unit, counter=counter), (0, len(body(message)))
-    if not echoes:
-        return max(1, size + heard[1])
+    size = _frame(message, unit=unit, counter=counter)
     pieces = _pieces(message, counter) if unit == "tokens" else ()
-    for low, high in without_echoes(*heard, sorted(echoes)):
+    for low, high in without_echoes(0, len(body(message)), sorted(echoes)):
         size += _weigh(pieces, low, high, counter) if unit == "tokens" else high - low
     return max(1, size)
 
@@ -466,14 +446,16 @@ def _digest(kind: str, message: Message, thread: str, moment: str) -> str:
     else:
         form = "parts"
         content = canonical_json([_part_json(part) for part in content])
-    calls = "\n".join(map(_call_json, message.tool_calls)) if message.tool_calls else ""
-    name = message.name
-    length = "-" if name is None else len(name)
-    name = name or ""
+    # The arguments are hashed as the text that the model wrote.
+    calls = "\n".join(
+        _ENCODER.encode({name: getattr(call, name) for name in ("arguments", "id", "name", "type")})
+        for call in message.tool_calls
+    )
+    length = "-" if message.name is None else len(message.name)
     text = (
         f"{kind} {message.role} {form} {moment} {length} {len(thread)} {len(calls)} "
         f"{len(content)}\n"
-        f"{name}{thread}{calls}{content}"
+        f"{message.name or ''}{thread}{calls}{content}"
     )
     return "sha256:" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
 
@@ -506,7 +488,7 @@ def part_name(stored: StoredMessage, begin: int, end: int | None) -> str:
 def _hash(kind: str, parts: Sequence[object]) -> str:
     """Hash ``parts`` as canonical JSON under ``kind``, so that no two lists are confused."""
     written = json.dumps([kind, *parts], ensure_ascii=True, separators=(",", ":"))
-    return _TAG + hashlib.sha256(written.encode("ascii")).hexdigest()
+    return "sha256:" + sha256(written.encode("ascii")).hexdigest()
 
 
 #: The strategy of nodes whose inputs are kept word for word: they depend on no setting or model.

@@ -28,7 +28,6 @@ from typing import Any, Final, Literal, TypeAlias
 from hiermem.data import word_lists
 from hiermem.errors import InvalidMessageError
 from hiermem.types import (
-    Content,
     FilePart,
     ImagePart,
     JsonPart,
@@ -306,13 +305,10 @@ def strip_fillers(text: str) -> str:
             break
         text = text[match.end() :]
         text = text[0].upper() + text[1:]
-    return "" if text is not whole and _is_name_alone(text) else text
-
-
-def _is_name_alone(text: str) -> bool:
-    """Return whether only a name is left, of somebody who was thanked or greeted."""
     word = text.rstrip(".!…")
-    return word.isalpha() and word.istitle() and word.lower() not in _TIME
+    # Only the name of somebody who was thanked or greeted is left.
+    is_name = word.isalpha() and word.istitle() and word.lower() not in _TIME
+    return "" if text is not whole and is_name else text
 
 
 OnBad: TypeAlias = Literal["refuse", "replace"]
@@ -347,36 +343,16 @@ def check(text: str, *, what: str, cap: int, on_bad: OnBad = "refuse") -> str:
     >>> check("plain", what="title", cap=10)
     'plain'
     """
-    if type(text) is not str:
-        text = _plain(text, what=what)
+    if not isinstance(text, str):
+        raise InvalidMessageError(f"{what} is {type(text).__name__}; it must be text")
+    # A subclass may override any method, so its own methods are not called.
+    text = str.__str__(text)
     if len(text) > cap:
         raise InvalidMessageError(
             f"{what} has {len(text):,} characters; at most {cap:,} are allowed"
         )
-    # Both checks are passes in C, and the first recognises ASCII at once.
-    if "\x00" in text or not (text.isascii() or _encodes(text)):
-        return _mend(text, what=what, on_bad=on_bad)
-    return text
-
-
-def _plain(text: object, *, what: str) -> str:
-    """Turn a subclass of str into the str it holds; refuse any other type."""
-    if not isinstance(text, str):
-        raise InvalidMessageError(f"{what} is {type(text).__name__}; it must be text")
-    # A subclass may override any method, so its own methods are not called.
-    return str.__str__(text)
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _mend(text: str, *, what: str, on_bad: OnBad) -> str:
-    found = _BAD.search(text)
+    # Most texts are ASCII, which is recognised at once.
+    found = None if text.isascii() and "\x00" not in text else _BAD.search(text)
     if found is None:
         return text
     if on_bad == "refuse":
@@ -485,61 +461,37 @@ def clean_message(message: Message, *, on_bad: OnBad = "refuse") -> Message:
             f"{type(message).__name__} is no Message; use Message.user(...), "
             "Message.from_openai(...) or the like"
         )
-    changes: dict[str, Any] = {}
-    content = message.content
-    if isinstance(content, str):
-        kept: Content = check(content, what="content", cap=MAX_CONTENT, on_bad=on_bad)
-    else:
-        kept = _clean_parts(content, on_bad=on_bad)
-    if kept is not content:
-        changes["content"] = kept
-    if type(message.role) is not str:
-        changes["role"] = str.__str__(message.role)
-    _clean_names(message, changes, on_bad=on_bad)
-    if message.tool_calls:
-        calls = _clean_calls(message.tool_calls, on_bad=on_bad)
-        if calls is not message.tool_calls:
-            changes["tool_calls"] = calls
-    if message.metadata or type(message.metadata) is not FrozenDict:
-        # Even an empty mapping is copied: the caller could fill it later.
-        changes["metadata"] = _clean_metadata(message.metadata, on_bad=on_bad)
-    _check_time(message)
-    return replace(message, **changes) if changes else message
-
-
-def _clean_names(message: Message, changes: dict[str, Any], *, on_bad: OnBad) -> None:
-    """Add to ``changes`` the names of ``message`` that had to be changed."""
-    thread = check_name(message.thread, what="thread", on_bad=on_bad)
-    if thread is not message.thread:
-        changes["thread"] = thread
-    if message.key is not None:
-        key = check_name(message.key, what="key", on_bad=on_bad)
-        if key is not message.key:
-            changes["key"] = key
-    if message.tool_call_id is not None:
-        call = _check_call_name(message.tool_call_id, what="tool_call_id", on_bad=on_bad)
-        if call is not message.tool_call_id:
-            changes["tool_call_id"] = call
-    if message.name is not None:
+    content, key, call = message.content, message.key, message.tool_call_id
+    cleaned: dict[str, Any] = {
+        "content": check(content, what="content", cap=MAX_CONTENT, on_bad=on_bad)
+        if isinstance(content, str)
+        else _clean_parts(content, on_bad=on_bad),
+        "role": str.__str__(message.role),
+        "thread": check_name(message.thread, what="thread", on_bad=on_bad),
+        "key": None if key is None else check_name(key, what="key", on_bad=on_bad),
+        "tool_call_id": None
+        if call is None
+        else _check_call_name(call, what="tool_call_id", on_bad=on_bad),
         # An export often writes "" for a speaker without a name, so "" is accepted.
-        name = check(message.name, what="name", cap=MAX_NAME, on_bad=on_bad)
-        if name is not message.name:
-            changes["name"] = name
-
-
-def _check_time(message: Message) -> None:
-    """Refuse a time that has no counterpart in UTC, because every store keeps times in UTC."""
-    at = message.created_at
-    if at is not None and not 1 < at.year < 9999:
+        "name": _small(message.name, what="name", on_bad=on_bad),
+        "tool_calls": _clean_calls(message.tool_calls, on_bad=on_bad),
+    }
+    metadata = message.metadata
+    if metadata or type(metadata) is not FrozenDict:
+        if not isinstance(metadata, Mapping):
+            raise InvalidMessageError(
+                f"metadata is {type(metadata).__name__}; it must be a mapping from texts to JSON "
+                "values"
+            )
+        # Even an empty mapping is copied: the caller could fill it later.
+        cleaned["metadata"] = check_json(metadata, what="metadata", on_bad=on_bad)[0]
+    # Every store keeps times in UTC.
+    if message.created_at is not None and not 1 < message.created_at.year < 9999:
         raise InvalidMessageError("created_at must lie between the years 2 and 9998")
-
-
-def _clean_metadata(metadata: Mapping[str, Any], *, on_bad: OnBad) -> Any:
-    if not isinstance(metadata, Mapping):
-        raise InvalidMessageError(
-            f"metadata is {type(metadata).__name__}; it must be a mapping from texts to JSON values"
-        )
-    return check_json(metadata, what="metadata", cap=MAX_METADATA, on_bad=on_bad)[0]
+    changes = {
+        name: value for name, value in cleaned.items() if value is not getattr(message, name)
+    }
+    return replace(message, **changes) if changes else message
 
 
 def _clean_parts(parts: tuple[Part, ...], *, on_bad: OnBad) -> tuple[Part, ...]:
@@ -554,15 +506,13 @@ def _clean_parts(parts: tuple[Part, ...], *, on_bad: OnBad) -> tuple[Part, ...]:
         part, weight = _clean_part(given, what=f"content part {number}", cap=left, on_bad=on_bad)
         left -= weight
         cleaned.append(part)
-    # Identity tells the caller that nothing changed.
-    same = all(new is old for new, old in zip(cleaned, parts, strict=True))
-    return parts if same else tuple(cleaned)
+    return tuple(cleaned)
 
 
 def _clean_part(part: Part, *, what: str, cap: int, on_bad: OnBad) -> tuple[Part, int]:
     if isinstance(part, TextPart):
         text = check(part.text, what=what, cap=cap, on_bad=on_bad)
-        return (part if text is part.text else TextPart(text)), len(text)
+        return TextPart(text), len(text)
     if isinstance(part, JsonPart):
         if not isinstance(part.data, Mapping):
             raise InvalidMessageError(
@@ -573,12 +523,10 @@ def _clean_part(part: Part, *, what: str, cap: int, on_bad: OnBad) -> tuple[Part
     reference = check(part.reference, what=what, cap=cap, on_bad=on_bad)
     if isinstance(part, ImagePart):
         detail = _small(part.detail, what=f"{what} detail", on_bad=on_bad)
-        image = ImagePart(reference, detail)
-        return (part if image == part else image), len(reference)
+        return ImagePart(reference, detail), len(reference)
     name = _small(part.name, what=f"{what} name", on_bad=on_bad)
     media_type = _small(part.media_type, what=f"{what} media type", on_bad=on_bad)
-    file = FilePart(reference, name, media_type)
-    return (part if file == part else file), len(reference)
+    return FilePart(reference, name, media_type), len(reference)
 
 
 def _small(text: str | None, *, what: str, on_bad: OnBad) -> str | None:
@@ -604,7 +552,7 @@ def _clean_calls(calls: tuple[ToolCall, ...], *, on_bad: OnBad) -> tuple[ToolCal
                 type=check_name(call.type, what=f"{what} type", on_bad=on_bad),
             )
         )
-    return calls if tuple(cleaned) == calls else tuple(cleaned)
+    return tuple(cleaned)
 
 
 _ORDER: Final[tuple[Trust, ...]] = ("tool", "conversation", "system")
@@ -623,5 +571,4 @@ def lowest(trusts: Iterable[Trust]) -> Trust:
     >>> lowest(["system", "tool"])
     'tool'
     """
-    found = set(trusts) or {"conversation"}
-    return _ORDER[min(map(_ORDER.index, found))]
+    return _ORDER[min(map(_ORDER.index, trusts), default=_ORDER.index("conversation"))]

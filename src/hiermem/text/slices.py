@@ -22,9 +22,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
-from math import log
+from functools import cache, partial
+from itertools import chain, pairwise
+from math import fsum, log
+from operator import or_
 from typing import Any, Final, NamedTuple
 
 from hiermem.atfork import finish_before_fork
@@ -96,7 +97,8 @@ def best_break(text: str, start: int, end: int, low: int | None = None) -> int:
     """
     half = start + (end - start + 1) // 2
     low = max(half, start + 1, low or 0)
-    for places in (_blank_lines, _line_ends, _sentence_ends, _white_spaces):
+    line_ends = partial(_after_each, "\n")
+    for places in (_blank_lines, line_ends, _sentence_ends, _white_spaces):
         for place in places(text, low, end):
             if is_boundary(text, place, start):
                 return place
@@ -110,10 +112,6 @@ def _blank_lines(text: str, low: int, end: int) -> Iterator[int]:
     # Start one character before, so that a blank line that ends right at ``low`` counts.
     found = [match.end() for match in _BLANK_LINES.finditer(text, max(0, low - 2), end)]
     return (place for place in reversed(found) if place >= low)
-
-
-def _line_ends(text: str, low: int, end: int) -> Iterator[int]:
-    return _after_each("\n", text, low, end)
 
 
 def _sentence_ends(text: str, low: int, end: int) -> Iterator[int]:
@@ -335,7 +333,7 @@ def excerpt(text: str, limit: int, count: Callable[[str], int], *, filled: bool 
     beginning of a line and ``GAP``. Lines of a shape that stands already take part of the limit
     only if it is to be ``filled``.
 
-    >>> log = "\\n".join(["run 3 cases", *(f"case {n} passed" for n in range(90)), "ok"])
+    >>> log = "\n".join(["run 3 cases", *(f"case {n} passed" for n in range(90)), "ok"])
     >>> print(excerpt(log, 24, lambda text: len(text.split())))
     run 3 cases
     case 0 passed [x90]
@@ -365,21 +363,20 @@ def tells_of_failure(line: str) -> bool:
 def _lines(text: str) -> Iterator[_Line]:
     place = 0
     lines = text.splitlines()
-    for line, listed in zip(lines, _listed(lines), strict=True):
+    # A line is listed if its number rises to or from that of the line beside it.
+    numbers = [int(found[1]) if (found := _NUMBERED.match(line)) else -1 for line in lines]
+    rises = [0 <= one < other for one, other in pairwise(numbers)]
+    listings = map(or_, [False, *rises], [*rises, False])
+    for line, listed in zip(lines, listings, strict=False):
         for piece in _pieces(line.rstrip()):
             # A mark of a code block that lost its other half would hide what follows it.
             numbered = _NUMBERED.match(piece) if listed else None
             said = piece[numbered.end() :] if numbered else piece
             if _ANY_WORD.search(said) and not piece.lstrip().startswith("```"):
-                yield _Line(place, piece, _shape(piece), listed)
+                # Lines that differ in figures and long identifiers have a shape in common.
+                shape = _BLANKS.sub(" ", _FIGURES.sub("0", _LONG.sub("#", piece))).strip()
+                yield _Line(place, piece, shape, listed)
                 place += 1
-
-
-def _listed(lines: Sequence[str]) -> Iterator[bool]:
-    """Yield for each line whether it has a number that rises to or from the line beside it."""
-    numbers = [int(found[1]) if (found := _NUMBERED.match(line)) else -1 for line in lines]
-    rises = [0 <= one < other for one, other in pairwise(numbers)]
-    return (before or after for before, after in zip([False, *rises], [*rises, False], strict=True))
 
 
 def _pieces(line: str) -> Iterator[str]:
@@ -404,11 +401,6 @@ def _evenly(number: int) -> Iterator[int]:
     while step > 1:
         step //= 2
         yield from range(step, number, 2 * step)
-
-
-def _shape(line: str) -> str:
-    """Return what lines that differ in figures and long identifiers have in common."""
-    return _BLANKS.sub(" ", _FIGURES.sub("0", _LONG.sub("#", line))).strip()
 
 
 class _Choice:
@@ -437,23 +429,16 @@ class _Choice:
         if filled:
             self._fill()
         out: list[str] = []
-        before = -1
-        for place in sorted(self._chosen):
-            if place > before + 1:
-                out.append(GAP)
-            out.append(self._chosen[place])
-            before = place
-        if before < len(self._lines) - 1:
-            out.append(GAP)
+        for before, place in pairwise([-1, *sorted(self._chosen), len(self._lines)]):
+            out += [GAP] if place > before + 1 else []
+            out += [self._chosen[place]] if place in self._chosen else []
         return "\n".join(out)
 
     def _take_run(self, lines: list[_Line], share: int) -> None:
         """Take lines in order, each shape once, until they have taken the share."""
         least = self._left - share
         for line in lines:
-            if line.shape in self._shapes:
-                continue
-            if self._left <= least or not self._take(line):
+            if line.shape not in self._shapes and (self._left <= least or not self._take(line)):
                 return
 
     def _fill(self) -> None:
@@ -498,14 +483,13 @@ class _Choice:
         """Return one line of each shape, those of failures before the others, rare words first."""
         number = len(self._lines)
         single = list({line.shape: line for line in reversed(self._lines)}.values())
-        words = {line.place: set(_WORD.findall(line.text.lower())) for line in single}
-        frequency: Counter[str] = Counter()
-        for line in self._lines:
-            frequency.update(words.get(line.place) or set(_WORD.findall(line.text.lower())))
+        words = [set(_WORD.findall(line.text.lower())) for line in self._lines]
+        frequency = Counter(chain.from_iterable(words))
 
         def weight(line: _Line) -> tuple[bool, float, int]:
             fails = not line.listed and _FAILURE.search(line.text) is not None
-            rare = sum(log((1 + number) / frequency[word]) for word in words[line.place])
+            # Exact, so that the order of a set of words, which differs by process, does not count.
+            rare = fsum(log((1 + number) / frequency[word]) for word in words[line.place])
             return not fails, -rare / (_FRAME + len(words[line.place])), line.place
 
         return sorted(single, key=weight)

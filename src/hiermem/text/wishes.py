@@ -141,7 +141,8 @@ def _between(beginning: str, end: str, length: int) -> tuple[str, ...]:
 def lasting_wishes(message: Message) -> tuple[str, ...]:
     """Return the wishes in a user's message that hold in other conversations too.
 
-    >>> lasting_wishes(Message.user("Always answer in metric. Call me Captain in this story."))
+    >>> both = "Always answer in metric. For the rest of this conversation, be brief."
+    >>> lasting_wishes(Message.user(both))
     ('Always answer in metric.',)
     """
     return tuple(wish for wish in wishes_in(message) if not _pattern("bound").search(_plain(wish)))
