@@ -178,7 +178,7 @@ def test_every_section_is_a_place_once(text: str) -> None:
     assert made
     ends = [each.end for each in made if each.end is not None]
     assert len(set(ends)) == len(ends)
-    assert {*ends} <= {each.own for each in sections(text)}
+    assert {*ends} <= {own for _, _, own in sections(text)}
 
 
 @pytest.mark.thorough
