@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn, params
-from test_context import SMALL, START, Words, text
+from test_context import SMALL, START, Words, small, text
 
 from hiermem import (
     AsyncMemory,
@@ -21,7 +21,7 @@ from hiermem import (
     UsageError,
 )
 from hiermem.context import lines
-from hiermem.context.render import RENDERER, newest, pieces_of
+from hiermem.context.render import RENDERER, Shown, newest, pieces_of
 from hiermem.stores.memory import MemoryStore
 from hiermem.summaries import salience
 from hiermem.text.measure import body, day
@@ -62,7 +62,7 @@ def long_chat():
     """
 
     async def chat():
-        memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+        memory = small()
         session, messages, found, sizes = memory.session("s"), talk_of(500), [], []
         for at in range(0, len(messages), 2):
             await session.append(messages[at : at + 2])
@@ -190,8 +190,7 @@ async def test_what_was_erased_counts_neither_way():
 @pytest.mark.parametrize("budget", params([2_000, 1_000, 3_000], 1))
 async def test_what_was_taken_back_while_it_stood_raw_never_joins_the_zone(budget):
     """Broken once: a zone that was pooled again took the text of a quarantined message in."""
-    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
-    session = memory.session("s")
+    session = small().session("s")
     messages = talk_of(140)
     for at, message in enumerate(messages):
         await session.append(message)
@@ -229,12 +228,7 @@ def test_records_stand_one_after_the_other_and_do_not_overlap(long_chat):
     asked=st.booleans(),
 )
 async def test_the_newest_turns_stand_verbatim(sizes, roles, budget, asked):
-    memory = AsyncMemory(
-        store=MemoryStore(),
-        token_counter=Words(),
-        config=HierarchyConfig.by_tokens(**SMALL),
-    )
-    session = memory.session("s")
+    session = small(token_counter=Words()).session("s")
     for number, size in enumerate(sizes):
         message = Message(roles[number % len(roles)], text(number, size), created_at=START)
         await session.append(message)
@@ -245,7 +239,7 @@ async def test_the_newest_turns_stand_verbatim(sizes, roles, budget, asked):
         raw = {stored.index for stored in found.recent_messages}
         room = budget - 300 * asked
         stored = await session.messages(0, number + 1)
-        pieces = pieces_of([_shown(each) for each in stored])
+        pieces = pieces_of(list(map(Shown, stored)))
         cost = [sum(item.message.tokens for item in piece) for piece in pieces]
         two, one = newest(pieces, 2), newest(pieces, 1)
         if sum(cost[-two:]) <= room // 3:
@@ -256,12 +250,6 @@ async def test_the_newest_turns_stand_verbatim(sizes, roles, budget, asked):
             wanted = 1
         last = {item.message.index for piece in pieces[-wanted:] for item in piece}
         assert last <= raw, f"{sorted(last - raw)} of the newest turns do not stand"
-
-
-def _shown(stored):
-    from hiermem.context.render import Shown
-
-    return Shown(stored)
 
 
 async def test_a_policy_says_how_many_turns_stand():
@@ -281,8 +269,7 @@ def test_a_reserve_over_the_budget_is_refused():
 
 @pytest.mark.thorough
 async def test_a_reserve_is_what_stays_verbatim():
-    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
-    session = memory.session("s")
+    session = small().session("s")
     least, zones = [], []
     for at, message in enumerate(talk_of(340)):
         await session.append(message)
@@ -324,7 +311,7 @@ async def test_a_long_absence_costs_what_a_first_context_costs_and_leaves_the_lo
         threads.add(threading.get_ident())
         return real(units, *args, **options)
 
-    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    memory = small()
     talk = talk_of(700)
     for name in ("shown", "new"):
         session = memory.session(name)

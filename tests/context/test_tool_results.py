@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
-from test_context import Words, histories
+from test_context import Words, histories, played
 
 from hiermem import AsyncMemory, BudgetTooSmallError, HierarchyConfig, Message, ToolCall
 from hiermem.stores.memory import MemoryStore
@@ -217,11 +217,8 @@ async def test_the_minimum_that_an_error_states_is_accepted_and_the_same_at_each
     session = memory.session("s")
     await session.append(Message.system("Obey. " * led) if led else Message.user("Begin."))
     await session.pin(0)
-    for kind, value in steps:
-        if kind == "append":
-            await session.append(value)
-        elif kind.startswith("update"):
-            await session.update(1 if kind == "update1" else None)
+    async for _ in played(session, steps):
+        pass
     await session.append(turn(7, cases=cases))
     try:
         await session.context(budget, **asked)

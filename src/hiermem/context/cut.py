@@ -29,7 +29,7 @@ from hiermem.context import view as cover
 from hiermem.context import zone as pins
 from hiermem.context.render import Block, Excerpts, Shown, Writer, in_order, name_of
 from hiermem.context.view import Covered, Piece, View
-from hiermem.context.zone import VIEW_TOKENS, Head, Pin, ZoneMaker
+from hiermem.context.zone import VIEW_TOKENS, Pin, ZoneMaker
 from hiermem.errors import BudgetTooSmallError
 from hiermem.needs import Reading
 from hiermem.text.fence import NOTICE
@@ -481,7 +481,7 @@ class Planner:
         head = self._head(part.raw, self.at.pin_room, others)
         if self._is_newer_left_out(part.raw, head, others):
             return None
-        size = max(size, VIEW_TOKENS // 2 + head.tokens)
+        size = max(size, VIEW_TOKENS // 2 + pins.tokens_of(head, self.at.writer.count))
         grown = sum(piece.tokens for piece in others) + size
         most = min(int(_ZONE_LIMIT * left), self.at.budget - raw - free)
         if grown > most:
@@ -685,7 +685,8 @@ class Planner:
         self, part: Part, share: int, below: Sequence[Covered], *, raw: Sequence[Shown] = ()
     ) -> Reading[Cut]:
         """Show nodes ``below`` and what does not stay raw in one view of about ``share`` tokens."""
-        least = self.zone.least(below) + (lines.PIECE if part.older else 0)
+        least = VIEW_TOKENS // 2 + lines.PIECE * len(below) if below else 0
+        least += lines.PIECE if part.older else 0
         share = max(share, least)
         # The least counts more for the frame of a view than that takes.
         head = self._head(part.raw, share - least + VIEW_TOKENS // 4)
@@ -779,8 +780,10 @@ class Planner:
             omission=group <= budget,
         )
 
-    def _head(self, raw: Sequence[Shown], room: int, others: Sequence[Piece] = ()) -> Head:
-        """Return the lines of the pins that neither ``raw`` nor the pieces ``others`` say.
+    def _head(
+        self, raw: Sequence[Shown], room: int, others: Sequence[Piece] = ()
+    ) -> tuple[Pin, ...]:
+        """Return the pins for a head, which neither ``raw`` nor the pieces ``others`` say.
 
         They take at most ``room`` tokens, or what the others leave of the room for pins.
         """
@@ -788,15 +791,18 @@ class Planner:
         stood = self._pinned(others)
         missing = pins.hidden(self.at.pins, raw, named)
         head = pins.head_of(missing, min(room, self.at.pin_room - stood), self.at.writer.count)
-        said = {p.text.casefold() for p in self.at.pins if p.index in {*named, *head.indices}}
+        indices = {*named, *(pin.index for pin in head)}
+        said = {p.text.casefold() for p in self.at.pins if p.index in indices}
         equal = (p for p in self.at.pins if p.text.casefold() in said)
         self.zone.said = {**self.led, **{p.index: p.text for p in equal}}
         return head
 
-    def _is_newer_left_out(self, raw: Sequence[Shown], head: Head, others: Sequence[Piece]) -> bool:
+    def _is_newer_left_out(
+        self, raw: Sequence[Shown], head: Sequence[Pin], others: Sequence[Piece]
+    ) -> bool:
         """Return whether a pin has no room while the pieces ``others`` say an older one."""
         named = pins.indices_of(others)
-        left = pins.hidden(self.at.pins, raw, {*named, *head.indices})
+        left = pins.hidden(self.at.pins, raw, {*named, *(pin.index for pin in head)})
         return any(pin.index > index for pin in left for index in named)
 
     def _pinned(self, pieces: Sequence[Piece]) -> int:

@@ -26,7 +26,7 @@ from hiermem.context.cut import (
 )
 from hiermem.context.render import Excerpts, Frame, Shown, in_order
 from hiermem.context.view import Piece, View
-from hiermem.context.zone import Head, ZoneMaker
+from hiermem.context.zone import Pin, ZoneMaker
 from hiermem.errors import BudgetTooSmallError
 from hiermem.needs import Reading
 from hiermem.types import Span
@@ -79,10 +79,10 @@ def select(at: Situation) -> Reading[Cut]:
     return Cut(view, (*at.lead, *alone.shown), blocks, omitted, lead=lead)
 
 
-def head_beside(at: Situation, found: Cut) -> Head:
-    """Return the lines of the pins that a selection does not show, as fit its free room.
+def head_beside(at: Situation, found: Cut) -> tuple[Pin, ...]:
+    """Return the pins that a selection does not show, as fit its free room.
 
-    They stand in a record of their own at the end, as there is no stable zone.
+    Their lines stand in a record of their own at the end, as there is no stable zone.
     """
     missing = pins.hidden(at.pins, found.shown)
     room = min(at.pin_room, at.free(found.blocks))
@@ -90,7 +90,7 @@ def head_beside(at: Situation, found: Cut) -> Head:
     left = room - at.writer.record("pins", frame, "").tokens
     head = pins.head_of(missing, left, at.writer.count)
     pinned = pins.record(at.writer, head)
-    return head if pinned is None or pinned.tokens <= room else Head()
+    return head if pinned is None or pinned.tokens <= room else ()
 
 
 def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:

@@ -242,7 +242,11 @@ class Writer:
                 today = date if seam else today
                 span = Span(stored.index, stored.index + 1)
                 message = guarded(stored.message, stored.echoes)
-                tokens = self._tokens(stored, message) + self._seam_tokens(stored, seam)
+                is_own = message is stored.message
+                tokens = stored.tokens if is_own else message_tokens(message, self.counter)
+                if seam:  # in a message of the user's, or as one of its own
+                    own = 0 if stored.role == "user" else MESSAGE_OVERHEAD
+                    tokens += self.count(f"{seam}\n") + own
                 # Where a shape has no names, a colon parts the speaker from the text.
                 tokens += self._renamed(message, ids) + bool(stored.name)
                 tokens = max(tokens, self._in_text(stored, seam))
@@ -268,18 +272,6 @@ class Writer:
         if key not in self.sizes:
             self.sizes[key] = self.count(f"{in_text(stored.message, seam)}\n\n")
         return self.sizes[key]
-
-    def _seam_tokens(self, stored: StoredMessage, seam: str) -> int:
-        """Return what a date adds to a message of the user's, or takes as a message of its own."""
-        if not seam:
-            return 0
-        return self.count(f"{seam}\n") + (0 if stored.role == "user" else MESSAGE_OVERHEAD)
-
-    def _tokens(self, stored: StoredMessage, shown: Message) -> int:
-        """Return what a message costs as it is shown."""
-        if shown is stored.message:
-            return stored.tokens
-        return message_tokens(shown, self.counter)
 
     def _renamed(self, message: Message, ids: request.CallIds) -> int:
         """Return what the calls of a message cost more because their ids were used before."""

@@ -51,7 +51,7 @@ async def found(
     block, evidence = await select.in_record(handle, find, room, messages=record.messages)
     view = View(0, tuple(pieces), gone=taken_back(await handle.store.events(record.id)))
     decided = select.Decided(record, situation, Cut(view, (), tuple(view.blocks())))
-    selection = await select.chosen(handle, request, decided, select.Recalled(block, evidence))
+    selection = await select.chosen(handle, request, decided, (block, evidence, ()))
     return replace(selection, coverage=_covered(pieces, evidence) / max(1, record.messages))
 
 

@@ -107,11 +107,6 @@ def room_alone(room: int, budget: int) -> int:
     return room and max(room, min(int(_ALONE * budget), _PAGE))
 
 
-def is_wish_of(stored: StoredMessage, person: str) -> bool:
-    """Return whether a message states a standing wish of the space's person."""
-    return speaks_as(stored.message, person) and stored.state == "live" and WISH in stored.flags
-
-
 def wish_lines(
     flagged: Iterable[tuple[str, StoredMessage]],
     withdrawn: Iterable[tuple[str, StoredMessage]],
@@ -123,7 +118,11 @@ def wish_lines(
 
     What was ``withdrawn`` in any conversation is left out, and what session ``own`` states itself.
     """
-    stated = [item for item in flagged if is_wish_of(item[1], person)]
+    stated = [
+        (name, each)
+        for name, each in flagged
+        if speaks_as(each.message, person) and each.state == "live" and WISH in each.flags
+    ]
     said = {
         _words(wish) for name, each in stated if name == own for wish in wishes_in(each.message)
     }
