@@ -217,20 +217,18 @@ async def situation_of(
     room: int = 0,
     *,
     pinned: Sequence[Pin] = (),
-    first: Sequence[StoredMessage] | None = None,
+    first: Sequence[StoredMessage],
     least: bool = False,
     space: SpaceRecord | None = None,
 ) -> Situation:
     """Return the situation of the cut; ``room`` tokens are reserved for other content.
 
-    ``first`` are the session's first messages, if they were read with the record. With ``least``
-    its system messages do not lead. The record of the ``space`` stands outside the budget, and its
-    wishes take of the room for pins. The budget is negative if it does not hold what is outside it.
+    ``first`` are the session's first messages. With ``least`` its system messages do not lead. The
+    record of the ``space`` stands outside the budget, and its wishes take of the room for pins. The
+    budget is negative if it does not hold what is outside it.
     """
     overhead, spendable, reserve = await _rooms(handle, request, room)
     writer = Writer(await handle.key(), handle.counter)
-    if first is None:
-        first = await handle.store.messages(record.id, 0, cut.MOST_LEADING)
     lead = cut.lead_of(first)
     led, too_long = writer.cost(lead), 0
     if least or 2 * led > spendable:
@@ -476,11 +474,7 @@ async def _filled(
 
 
 async def in_record(
-    handle: Handle,
-    find: Callable[[int], Awaitable[Evidence]],
-    room: int,
-    *,
-    messages: int,
+    handle: Handle, find: Callable[[int], Awaitable[Evidence]], room: int, *, messages: int
 ) -> tuple[Block | None, Evidence | None]:
     """Put the evidence that ``find`` returns into a record of at most ``room`` tokens.
 
@@ -669,16 +663,14 @@ def _left_out(decided: Cut) -> int:
 
 def _by_level(pieces: Sequence[Piece]) -> selection.ByLevel:
     """Return the nodes that the pieces show, by level."""
-    found: dict[int, list[selection.ShownSummary]] = {}
-    for piece in pieces:
-        for item in piece.covers:
-            shown = selection.ShownSummary(
-                id=item.id,
-                level=item.level,
-                span=item.span,
-                messages=item.messages,
-                trimmed=item.id in piece.trimmed,
-                block=piece.name,
-            )
-            found.setdefault(item.level, []).append(shown)
-    return selection.ByLevel({level: tuple(items) for level, items in sorted(found.items())})
+    shown = [
+        selection.ShownSummary(
+            item.id, item.level, item.span, item.messages, item.id in piece.trimmed, piece.name
+        )
+        for piece in pieces
+        for item in piece.covers
+    ]
+    levels = sorted({each.level for each in shown})
+    return selection.ByLevel(
+        {level: tuple(each for each in shown if each.level == level) for level in levels}
+    )

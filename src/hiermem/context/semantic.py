@@ -8,7 +8,7 @@ from typing import Final
 
 from hiermem.context import render as recalled
 from hiermem.context import select
-from hiermem.context.cut import Cut
+from hiermem.context.cut import MOST_LEADING, Cut
 from hiermem.context.render import Writer
 from hiermem.context.selection import ContextBudget, ContextSelection
 from hiermem.context.view import Piece, View
@@ -35,7 +35,8 @@ async def found(
     """
     record = await handle.record_or_new(question.session_id)
     request = select.Request(budget)
-    situation = await select.situation_of(handle, record, request)
+    first = await handle.store.messages(record.id, 0, MOST_LEADING)
+    situation = await select.situation_of(handle, record, request, first=first)
     if situation.budget + situation.notice < 0:
         raise BudgetTooSmallError(
             budget=budget.max_tokens,

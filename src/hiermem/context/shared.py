@@ -187,14 +187,15 @@ def choose(
     Each list begins with what matters most. The synthesis stands for the files if they do not fit.
     """
     chosen = _fitting(wishes, min(room, _WISHES), count)
-    left = room - _tokens(chosen, count)
-    known = [*files] if _tokens(files, count) + count(_KNOWN) <= left else [*(synthesis or files)]
+    left = room - tokens_of(chosen, count)
+    known = [*files] if tokens_of(files, count) + count(_KNOWN) <= left else [*(synthesis or files)]
     chosen += _fitting(known, left - count(_KNOWN), count)
-    left = room - _tokens(chosen, count) - count(_KNOWN) - count(_EARLIER)
+    left = room - tokens_of(chosen, count) - count(_KNOWN) - count(_EARLIER)
     return [*chosen, *_fitting(conversations, left, count)]
 
 
-def _tokens(lines: Iterable[SharedLine], count: Callable[[str], int]) -> int:
+def tokens_of(lines: Iterable[SharedLine], count: Callable[[str], int]) -> int:
+    """Return the tokens of lines, their ends included."""
     return sum(count(f"{line.text}\n") for line in lines)
 
 
@@ -227,11 +228,6 @@ def record(writer: Writer, state: SharedState, lines: Sequence[SharedLine]) -> B
     whose = f"{state.person or state.space}: other conversations, as of {state.as_of}"
     frame = Frame(NAME, Span(0, 0), requests=len(wishes), whose=_one_line(whose))
     return writer.record("space", frame, "\n".join(parts))
-
-
-def wish_tokens(lines: Iterable[SharedLine], count: Callable[[str], int]) -> int:
-    """Return the tokens of the wishes among the lines, which own pins leave to them."""
-    return _tokens((line for line in lines if line.origin.place == "wish"), count)
 
 
 def _one_line(text: str) -> str:
