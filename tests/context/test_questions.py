@@ -66,9 +66,7 @@ SCRIPTS = {
 async def test_without_spaces_the_passage_of_a_long_message_is_found_and_marked(script, sqlite):
     """Cut by spaces, all of it would be one word, and one passage."""
     filler, told, word = SCRIPTS[script]
-    store = (
-        RecordStore(await SQLiteStore.open(":memory:")) if sqlite else RecordStore(MemoryStore())
-    )
+    store = RecordStore(await SQLiteStore.open(":memory:") if sqlite else MemoryStore())
     memory = AsyncMemory(store=store)
     session = memory.session("s")
     await session.append([Message.user(filler, created_at=START) for _ in range(5)])
@@ -180,9 +178,7 @@ async def test_search_answers_while_the_worker_is_half_way():
 
 @pytest.mark.parametrize("sqlite", [False, True])
 async def test_what_is_taken_back_is_gone_from_forks_too_unless_they_keep_it(sqlite):
-    store = (
-        RecordStore(await SQLiteStore.open(":memory:")) if sqlite else RecordStore(MemoryStore())
-    )
+    store = RecordStore(await SQLiteStore.open(":memory:") if sqlite else MemoryStore())
     _, session = await filled(store, 40)
     await session.update()
     forks = [await session.fork(name, at=30) for name in ("one", "two")]
