@@ -102,7 +102,7 @@ def test_the_prefix_holds_while_other_conversations_go_on(memory):
     assert "Never mention item 3." in record_of(july.context(4_000, cache_cold=True))
 
 
-@pytest.mark.parametrize("change", ["erase", "edit", "leave", "delete", "quarantine"])
+@pytest.mark.parametrize("change", ["erase", "edit", "leave", "delete", "quarantine", "space"])
 def test_what_is_gone_stands_in_no_record_from_the_next_context_on(memory, change):
     """Broken, an erased wish goes on in the prompts of every other conversation."""
     january = say(memory, "january", "Never suggest peanut dishes.")
@@ -112,18 +112,12 @@ def test_what_is_gone_stands_in_no_record_from_the_next_context_on(memory, chang
         january.edit(0, "Hello.")
     elif change in ("erase", "quarantine"):
         getattr(january, change)([0])
+    elif change == "space":
+        memory.space("ada").delete()
+        assert memory.count_sessions(space=None) == 2
     else:
         getattr(january, change)()
     assert "peanut" not in july.context(4_000).to_text()
-
-
-def test_an_erased_space_leaves_no_record(memory):
-    say(memory, "january", "Never suggest peanut dishes.")
-    july = say(memory, "july", "Which events are on?", day=120)
-    assert record_of(july.context(4_000))
-    memory.space("ada").delete()
-    assert record_of(july.context(4_000)) == ""
-    assert memory.count_sessions(space=None) == 2
 
 
 def test_only_the_person_of_the_space_has_wishes(memory):
