@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,36 +74,24 @@ def test_a_mark_stands_where_and_only_where_something_was_left_out(units, at):
     assert text.count("…") == begun[0] + (parted if same else parted or begun[1])
 
 
-def test_a_line_that_begins_inside_its_message_says_so_after_the_speaker():
-    """The mark tells where text is missing; "Bob: and it works" reads as a broken sentence."""
-    said = [
-        Unit(3, 0, "user", "Ada", "", "The pump runs hot."),
-        Unit(7, 2, "user", "Bob", "", "and it works again."),
-        Unit(8, 0, "user", "Ada", "", "Good."),
-    ]
-    text = lines.render(said)
-    assert text == "Ada: The pump runs hot.\nBob: … and it works again.\nAda: Good."
-    assert list(lines.unpack(pack(said), text)) == said
+SAID = Unit(3, 0, "user", "Ada", "", "The pump runs hot.")
+CUT = Unit(3, 0, "user", "Ada", "", "We open port 5000…")
 
 
-def test_a_piece_that_ends_in_an_ellipsis_gets_no_second_mark():
-    """Broken: "port 5000… …", which reads as two gaps."""
-    cut = Unit(3, 0, "user", "Ada", "", "We open port 5000…")
-    for after in (
-        Unit(3, 2, "user", "Ada", "", "It works."),
-        Unit(5, 0, "user", "Bob", "", "It works."),
-    ):
-        text = lines.render([cut, after])
-        assert text.count("…") == 1
-        assert list(lines.unpack(pack([cut, after]), text)) == [cut, after]
-
-
-def test_a_gap_between_two_slices_of_a_message_is_marked_and_the_speaker_named_once():
-    """Each slice numbers its pieces from 0, so a later piece may have the lower number."""
-    said = [
-        Unit(3, ordinal, "user", "Ada", "2024-03-15", text)
-        for ordinal, text in ((134, "Valve 135 opens."), (2, "Valve 152 opens."), (3, "Go on."))
-    ]
-    text = lines.render(said)
-    assert text == "[2024-03-15]\nAda: … Valve 135 opens. … Valve 152 opens. Go on."
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        # "Bob: and it works" reads as a broken sentence.
+        ([SAID, Unit(7, 2, "user", "Bob", "", "and it works again."), replace(SAID, index=8)],
+         "Ada: The pump runs hot.\nBob: … and it works again.\nAda: The pump runs hot."),
+        # "port 5000… …" reads as two gaps.
+        ([CUT, replace(SAID, ordinal=2)], "Ada: We open port 5000… The pump runs hot."),
+        ([CUT, replace(SAID, index=5)], "Ada: We open port 5000…\nAda: The pump runs hot."),
+        # Each slice numbers its pieces from 0, so a later piece may have the lower number.
+        ([replace(SAID, ordinal=134), replace(CUT, ordinal=2), replace(SAID, ordinal=3)],
+         "Ada: … The pump runs hot. … We open port 5000… The pump runs hot."),
+    ],
+)  # fmt: skip
+def test_a_line_says_where_it_is_cut_once(said, text):
+    assert lines.render(said) == text
     assert list(lines.unpack(pack(said), text)) == said

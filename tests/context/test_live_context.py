@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn, params
-from test_context import SMALL, START, Words, text
+from test_context import SMALL, START, Words, small, text
 
 from hiermem import (
     AsyncMemory,
@@ -21,7 +21,7 @@ from hiermem import (
     UsageError,
 )
 from hiermem.context import lines
-from hiermem.context.render import RENDERER, newest, pieces_of
+from hiermem.context.render import RENDERER, Shown, newest, pieces_of
 from hiermem.stores.memory import MemoryStore
 from hiermem.summaries import salience
 from hiermem.text.measure import body, day
@@ -62,7 +62,7 @@ def long_chat():
     """
 
     async def chat():
-        memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+        memory = small()
         session, messages, found, sizes = memory.session("s"), talk_of(500), [], []
         for at in range(0, len(messages), 2):
             await session.append(messages[at : at + 2])
@@ -75,6 +75,15 @@ def long_chat():
     return asyncio.run(chat())
 
 
+def fills_where_it_moved(contexts):
+    """Return how full the contexts are that do not begin with the one before."""
+    return [
+        after.total_tokens / after.max_tokens
+        for before, after in pairwise(contexts)
+        if after.shared_prefix_tokens < before.total_tokens
+    ]
+
+
 @pytest.mark.parametrize("roles", params([("user", "assistant"), ("user",)], 1))
 async def test_the_budget_is_used(roles, long_chat):
     """Broken: half of it stood empty, and a sliding window held more."""
@@ -85,13 +94,7 @@ async def test_the_budget_is_used(roles, long_chat):
     late = [each for each in found if each.messages > 300]
     fills = [each.total_tokens / 2_000 for each in late]
     assert sum(fills) / len(fills) >= 0.8
-    moved = [
-        after.total_tokens / 2_000
-        for before, after in pairwise(late)
-        if after.shared_prefix_tokens < before.total_tokens
-    ]
-    assert moved
-    assert min(moved) >= 0.65
+    assert min(fills_where_it_moved(late)) >= 0.65
 
 
 async def test_the_budget_is_used_where_new_messages_have_little_to_show():
@@ -103,11 +106,7 @@ async def test_the_budget_is_used_where_new_messages_have_little_to_show():
         chat.append(Message.assistant(f"```python\n{listing}\n```", created_at=START))
         chat += talk_of(8)
     found, _ = await live(chat, 3_000)
-    moved = [
-        after.total_tokens / 3_000
-        for before, after in pairwise(found[60:])
-        if after.shared_prefix_tokens < before.total_tokens
-    ]
+    moved = fills_where_it_moved(found[60:])
     assert len(moved) > 10
     assert min(moved) >= 0.65
 
@@ -190,8 +189,7 @@ async def test_what_was_erased_counts_neither_way():
 @pytest.mark.parametrize("budget", params([2_000, 1_000, 3_000], 1))
 async def test_what_was_taken_back_while_it_stood_raw_never_joins_the_zone(budget):
     """Broken once: a zone that was pooled again took the text of a quarantined message in."""
-    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
-    session = memory.session("s")
+    session = small().session("s")
     messages = talk_of(140)
     for at, message in enumerate(messages):
         await session.append(message)
@@ -229,12 +227,7 @@ def test_records_stand_one_after_the_other_and_do_not_overlap(long_chat):
     asked=st.booleans(),
 )
 async def test_the_newest_turns_stand_verbatim(sizes, roles, budget, asked):
-    memory = AsyncMemory(
-        store=MemoryStore(),
-        token_counter=Words(),
-        config=HierarchyConfig.by_tokens(**SMALL),
-    )
-    session = memory.session("s")
+    session = small(token_counter=Words()).session("s")
     for number, size in enumerate(sizes):
         message = Message(roles[number % len(roles)], text(number, size), created_at=START)
         await session.append(message)
@@ -245,7 +238,7 @@ async def test_the_newest_turns_stand_verbatim(sizes, roles, budget, asked):
         raw = {stored.index for stored in found.recent_messages}
         room = budget - 300 * asked
         stored = await session.messages(0, number + 1)
-        pieces = pieces_of([_shown(each) for each in stored])
+        pieces = pieces_of(list(map(Shown, stored)))
         cost = [sum(item.message.tokens for item in piece) for piece in pieces]
         two, one = newest(pieces, 2), newest(pieces, 1)
         if sum(cost[-two:]) <= room // 3:
@@ -256,12 +249,6 @@ async def test_the_newest_turns_stand_verbatim(sizes, roles, budget, asked):
             wanted = 1
         last = {item.message.index for piece in pieces[-wanted:] for item in piece}
         assert last <= raw, f"{sorted(last - raw)} of the newest turns do not stand"
-
-
-def _shown(stored):
-    from hiermem.context.render import Shown
-
-    return Shown(stored)
 
 
 async def test_a_policy_says_how_many_turns_stand():
@@ -281,8 +268,7 @@ def test_a_reserve_over_the_budget_is_refused():
 
 @pytest.mark.thorough
 async def test_a_reserve_is_what_stays_verbatim():
-    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
-    session = memory.session("s")
+    session = small().session("s")
     least, zones = [], []
     for at, message in enumerate(talk_of(340)):
         await session.append(message)
@@ -324,7 +310,7 @@ async def test_a_long_absence_costs_what_a_first_context_costs_and_leaves_the_lo
         threads.add(threading.get_ident())
         return real(units, *args, **options)
 
-    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    memory = small()
     talk = talk_of(700)
     for name in ("shown", "new"):
         session = memory.session(name)
@@ -377,7 +363,7 @@ def minutes(request):
     return head + "\n".join(said)
 
 
-async def test_a_models_lines_stand_as_dated_lines_and_one_level_of_them_whole():
+async def test_a_models_lines_stand_as_dated_lines():
     """Broken, a paid summary is worth no more in a context than a free extract."""
     config = HierarchyConfig.by_tokens(target=400)
     found, session = await live(reports(240), 2_000, step=6, llm=minutes, config=config)
@@ -392,19 +378,3 @@ async def test_a_models_lines_stand_as_dated_lines_and_one_level_of_them_whole()
         shown = context.shown.by_quarter
         assert shown[0].share == shown[1].share == 1, "no node is without a line"
         assert shown[0].summarised > 0
-    wide = await session.context(2_600, sticky=False)
-    view = next(block for block in wide.blocks if block.kind == "view")
-    said = set(view.text.splitlines())
-    made = {e.id: e for e in await session.summaries() if e.span.stop <= view.span.stop}
-
-    def stands(each):
-        told = [line for line in each.text.splitlines() if "painted" in line]
-        return all(line.split(": ", 1)[1] in said for line in told)
-
-    whole = [
-        all(stands(each) or all(map(stands, map(made.get, each.children))) for each in nodes)
-        for level in (1, 2, 3)
-        if (nodes := [each for each in made.values() if each.level == level])
-    ]
-    assert any(whole), "the finest level that fits is thinned"
-    assert sum(line.endswith("red.") for line in said) > whole[0], "its room is left empty"

@@ -14,21 +14,25 @@ from hiermem.stores.memory import MemoryStore
 BUDGETS = range(1_200, 6_200, 400)
 
 
-async def told(messages, *, target=400, llm=minutes):
-    config = HierarchyConfig.by_tokens(target=target)
-    memory = AsyncMemory(store=MemoryStore(), config=config, llm=llm)
-    session = memory.session("s")
+async def told(messages, *, llm=minutes, target=400, **settings):
+    config = HierarchyConfig.by_tokens(target=target, **settings)
+    session = AsyncMemory(store=MemoryStore(), config=config, llm=llm).session("s")
     await session.append(messages)
     await session.update()
     return session
 
 
+def doors_of(request):
+    """Return the numbers of the doors that the inputs name, each once."""
+    text = "\n".join(source.text for source in request.inputs)
+    return list(dict.fromkeys(re.findall(r"[dD]oor (\d+)", text)))
+
+
 def in_few_words(request):
     """Write a long line for each report, and above a short one for each line."""
+    found = doors_of(request)
     if request.level > 1:
-        found = re.findall(r"oor (\d+)", "\n".join(source.text for source in request.inputs))
         return "\n".join(["## Key points", *(f"- Door {n} is red." for n in found[::2])])
-    found = re.findall(r"door (\d+)", "\n".join(source.text for source in request.inputs))
     said = "they painted door {0} in red"
     return "\n".join(["## Key points", *(f"- On day {n} {said.format(n)}." for n in found)])
 
@@ -97,9 +101,7 @@ async def test_a_line_that_a_longer_one_says_again_is_left_out():
     """Broken: "went to a workshop" stands beside "went to a workshop on 23 June, it was good"."""
 
     def twice(request):
-        numbers = dict.fromkeys(
-            re.findall(r"door (\d+)", "\n".join(each.text for each in request.inputs))
-        )
+        numbers = doors_of(request)
         short = [f"- Carla painted door {n} red." for n in numbers]
         long = [f"- Carla painted door {n} red with Bob, slowly, in the rain." for n in numbers]
         other = [f"- Carla painted door {n} blue twice." for n in numbers]
@@ -121,11 +123,7 @@ async def test_of_a_copied_window_stands_what_the_text_above_it_tells():
     for at in range(100, 0, -4):
         cheers = ("What a lovely afternoon!", "Safe travels.", f"Ladder: at door {at}.", "Bye!")
         said[at:at] = [Message.user(text, created_at=said[at].created_at) for text in cheers]
-    config = HierarchyConfig.by_tokens(target=400, max_messages=4)
-    memory = AsyncMemory(store=MemoryStore(), config=config, llm=in_few_words)
-    session = memory.session("s")
-    await session.append(said)
-    await session.update()
+    session = await told(said, llm=in_few_words, max_messages=4)
     stood = 0
     for budget in (3_000, 4_000, 5_000):
         found = await session.context(budget, sticky=False)
@@ -134,16 +132,13 @@ async def test_of_a_copied_window_stands_what_the_text_above_it_tells():
         assert view.text.count("travels") <= 2
         stood = max(stood, view.text.count("Ladder"))
     assert stood > 5
-    await memory.close()
 
 
 async def test_the_assistants_lists_go_before_the_users_words():
     """Broken: of a text that did not fit, decisions went and 65 of 81 lists stayed."""
 
     def both(request):
-        numbers = dict.fromkeys(
-            re.findall(r"door (\d+)", "\n".join(i.text for i in request.inputs))
-        )
+        numbers = doors_of(request)
         words = [f"- On day {n} door {n} was painted red." for n in numbers]
         lists = [f"- The assistant listed what they had painted: door {n}." for n in numbers]
         least = max(1, request.target_tokens // 30)

@@ -197,12 +197,6 @@ async def test_what_takes_a_wish_back_stands_below_it_and_the_record_says_which_
     assert "unless a later one or the newest message differs" in text.partition("]]")[0]
 
 
-async def test_it_is_not_shown_beside_its_message(memory):
-    session = await told(memory, turns=4)
-    context = await session.context(BUDGET)
-    assert (requests(context), context.pins) == ([], ())
-
-
 async def test_a_live_chat_keeps_its_prefix_and_never_loses_one(memory):
     """Through collapses and rewrites, each wish stands raw or in a record."""
     session = memory.session("s")

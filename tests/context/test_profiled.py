@@ -1,18 +1,14 @@
 """A profile shapes what stands in a context; it covers everything all the same."""
 
 import pytest
-from cover_oracle import check_cover, check_native_groups
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
-from test_context import Words, histories, talk
-from test_recalled import SMALL, opened
+from test_context import SMALL, Words, histories, judge, played, talk
+from test_recalled import opened
 
 from hiermem import AsyncMemory, ContextProfile, HierarchyConfig
-from hiermem.context.render import RENDERER
-from hiermem.context.view import View
-from hiermem.errors import BudgetTooSmallError, ConfigError, UsageError
-from hiermem.handle import state_from
+from hiermem.errors import ConfigError, UsageError
 from hiermem.stores.memory import MemoryStore
 
 REVIEWER = ContextProfile.code_reviewer()
@@ -81,18 +77,10 @@ async def test_appending_keeps_the_prefix_until_the_recent_messages_have_doubled
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"name": ""},
-        {"name": "a b"},
-        {"name": 5},
-        {"levels": []},
-        {"levels": [0]},
-        {"levels": "1"},
-        {"recent": 0},
-        {"recent": True},
-        {"pins": [-1]},
-        {"pins": 5},
+        {"name": ""}, {"name": "a b"}, {"name": 5}, {"levels": []}, {"levels": [0]},
+        {"levels": "1"}, {"recent": 0}, {"recent": True}, {"pins": [-1]}, {"pins": 5},
     ],
-)
+)  # fmt: skip
 def test_a_profile_that_means_nothing_is_refused(wrong):
     with pytest.raises(ConfigError, match="ContextProfile"):
         ContextProfile(**{"name": "p", **wrong})
@@ -121,37 +109,11 @@ async def test_a_profile_covers_every_message_exactly_once_inside_the_budget(ste
     changes = {"boundary": "message"} if whole else {}
     config = HierarchyConfig.by_tokens(**SMALL, **changes)
     memory = AsyncMemory(store=MemoryStore(), token_counter=Words(), config=config)
-    session, store = memory.session("s"), memory._handle.store
-    begun = False
-    for kind, value in steps:
-        if kind == "append":
-            await session.append(value)
-            begun = True
-        elif kind == "context" and begun:
-            try:
-                found = await session.context(value, profile=profile)
-            except BudgetTooSmallError as error:
-                assert error.minimum > value
-                await session.context(error.minimum, profile=profile)
-                continue
-            assert found.total_tokens == sum(block.tokens for block in found.blocks) <= value
-            assert found.coverage == 1.0
+    session = memory.session("s")
+    async for budget in played(session, steps):
+        if found := await judge(memory, session, budget, profile=profile):
             # A summary of another level is listed only if no text of an allowed one is above it.
             levels = profile.levels or {*found.summaries}
             assert all(level in levels or level < max(levels) for level in found.summaries)
             assert profile != REVIEWER or set(found.summaries) <= {1}
-            check_native_groups(found.to_openai())
-            state = await store.view("s", f"default/{profile.key}/{value}/None/{RENDERER}")
-            record = await store.session("s")
-            check_cover(
-                found,
-                view=View.from_json(state.state),
-                windows=await store.tree("s").level(1, 0),
-                opened=state_from(record.state).open_windows(),
-                messages=await store.messages("s", 0, record.messages),
-            )
-        elif kind == "flush" and begun:
-            await session.flush()
-        elif kind.startswith("update") and begun:
-            await session.update(1 if kind == "update1" else None)
     await memory.close()

@@ -1,15 +1,14 @@
 """A question at every door: it is data, it waits for nothing, and it never says a thing twice."""
 
 import asyncio
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
-from test_context import Words, histories, talk, text
-from test_recalled import SMALL, opened
+from test_context import START, Words, histories, played, small, talk, text
+from test_recalled import opened, overlapping
 from test_search import WORDS as SUBJECTS
 from test_search import filled, memory_over, said
 
@@ -22,7 +21,6 @@ from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.tokens import ApproximateCounter
 
-START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 QUESTIONS = st.sampled_from(["ferry price", "what did Ada measure?", "seats.py harbour", "x"])
 QUICK = drawn(25)
 NASTY = (
@@ -68,9 +66,7 @@ SCRIPTS = {
 async def test_without_spaces_the_passage_of_a_long_message_is_found_and_marked(script, sqlite):
     """Cut by spaces, all of it would be one word, and one passage."""
     filler, told, word = SCRIPTS[script]
-    store = (
-        RecordStore(await SQLiteStore.open(":memory:")) if sqlite else RecordStore(MemoryStore())
-    )
+    store = RecordStore(await SQLiteStore.open(":memory:") if sqlite else MemoryStore())
     memory = AsyncMemory(store=store)
     session = memory.session("s")
     await session.append([Message.user(filler, created_at=START) for _ in range(5)])
@@ -89,49 +85,6 @@ async def test_without_spaces_the_passage_of_a_long_message_is_found_and_marked(
 
 
 # -- beside the cut
-
-
-def overlapping(one, other):
-    """Say whether two spans share a character, or a message that stands whole in either."""
-    if one.start >= other.stop or other.start >= one.stop:
-        return False
-    if one.stop - one.start > 1 or other.stop - other.start > 1:
-        return True
-    ends = (each.stop_char if each.stop_char is not None else 1 << 40 for each in (one, other))
-    stop, last = ends
-    return one.start_char < last and other.start_char < stop
-
-
-@QUICK
-@given(steps=histories(most=40), query=QUESTIONS, profile=st.sampled_from([None, "reviewer"]))
-async def test_evidence_says_no_character_that_the_cut_shows(steps, query, profile):
-    memory = AsyncMemory(
-        store=MemoryStore(),
-        token_counter=Words(),
-        config=HierarchyConfig.by_tokens(**SMALL),
-    )
-    session = memory.session("s")
-    wanted = ContextProfile.code_reviewer(pins=[1, 2]) if profile else None
-    begun = False
-    for kind, value in steps:
-        if kind == "append":
-            await session.append(value)
-            begun = True
-        elif kind == "context" and begun:
-            with suppress(BudgetTooSmallError):
-                found = await session.context(value, query=query, profile=wanted)
-                recalled = [hit.span for hit in found.evidence or ()]
-                raw = found.verbatim[: len(found.verbatim) - len(recalled)]
-                assert tuple(recalled) == found.verbatim[len(raw) :]
-                assert {span.start for span in raw} >= {
-                    stored.index for stored in found.recent_messages if stored.content
-                }
-                assert not [
-                    (one, other) for one in raw for other in recalled if overlapping(one, other)
-                ]
-        elif kind.startswith("update") and begun:
-            await session.update(1 if kind == "update1" else None)
-    await memory.close()
 
 
 async def test_a_long_message_that_stands_in_part_is_recalled_from_its_other_part():
@@ -159,17 +112,10 @@ async def test_a_long_message_that_stands_in_part_is_recalled_from_its_other_par
 @given(steps=histories(most=30), queries=st.lists(QUESTIONS, min_size=2, max_size=3))
 async def test_a_question_changes_nothing_before_its_evidence_in_any_rendering(steps, queries):
     """What a provider has cached is bytes: the prefix is compared as it is sent."""
-    memory = AsyncMemory(
-        store=MemoryStore(),
-        token_counter=Words(),
-        config=HierarchyConfig.by_tokens(**SMALL),
-    )
+    memory = small(token_counter=Words())
     session = memory.session("s")
-    for kind, value in steps:
-        if kind == "append":
-            await session.append(value)
-        elif kind.startswith("update") and await memory.sessions():
-            await session.update()
+    async for _ in played(session, steps):
+        pass
     if not await memory.sessions():
         return
     try:
@@ -232,9 +178,7 @@ async def test_search_answers_while_the_worker_is_half_way():
 
 @pytest.mark.parametrize("sqlite", [False, True])
 async def test_what_is_taken_back_is_gone_from_forks_too_unless_they_keep_it(sqlite):
-    store = (
-        RecordStore(await SQLiteStore.open(":memory:")) if sqlite else RecordStore(MemoryStore())
-    )
+    store = RecordStore(await SQLiteStore.open(":memory:") if sqlite else MemoryStore())
     _, session = await filled(store, 40)
     await session.update()
     forks = [await session.fork(name, at=30) for name in ("one", "two")]

@@ -102,7 +102,7 @@ def test_the_prefix_holds_while_other_conversations_go_on(memory):
     assert "Never mention item 3." in record_of(july.context(4_000, cache_cold=True))
 
 
-@pytest.mark.parametrize("change", ["erase", "edit", "leave", "delete", "quarantine"])
+@pytest.mark.parametrize("change", ["erase", "edit", "leave", "delete", "quarantine", "space"])
 def test_what_is_gone_stands_in_no_record_from_the_next_context_on(memory, change):
     """Broken, an erased wish goes on in the prompts of every other conversation."""
     january = say(memory, "january", "Never suggest peanut dishes.")
@@ -112,18 +112,12 @@ def test_what_is_gone_stands_in_no_record_from_the_next_context_on(memory, chang
         january.edit(0, "Hello.")
     elif change in ("erase", "quarantine"):
         getattr(january, change)([0])
+    elif change == "space":
+        memory.space("ada").delete()
+        assert memory.count_sessions(space=None) == 2
     else:
         getattr(january, change)()
     assert "peanut" not in july.context(4_000).to_text()
-
-
-def test_an_erased_space_leaves_no_record(memory):
-    say(memory, "january", "Never suggest peanut dishes.")
-    july = say(memory, "july", "Which events are on?", day=120)
-    assert record_of(july.context(4_000))
-    memory.space("ada").delete()
-    assert record_of(july.context(4_000)) == ""
-    assert memory.count_sessions(space=None) == 2
 
 
 def test_only_the_person_of_the_space_has_wishes(memory):
@@ -202,6 +196,9 @@ def test_recall_reaches_every_conversation_of_the_space(memory):
     assert recalled.index("4960") < recalled.index("4999")
     assert question not in recalled
     assert "[2026-04-03, session april]" in recalled
+    # What is drawn or counted of a session has no places of other conversations.
+    assert {hit.session_id for hit in context.evidence} == {"january", "april"}
+    assert context.recall == ()
     assert context.shown.messages == (0, 1)
 
 
@@ -260,17 +257,6 @@ def test_a_conversation_without_summaries_has_a_line(memory):
     assert "] We plan the harbour fair." in text
 
 
-def test_recalled_messages_of_others_are_no_messages_of_the_session(memory):
-    """Broken, what is drawn or counted of a session has places of other conversations."""
-    say(memory, "january", "The plumber's number is 0117 4960.", "Hello.", "Bye.")
-    question = "What is the plumber's number?"
-    july = say(memory, "july", question, day=120)
-    context = july.context(4_000, query=question)
-    assert {hit.session_id for hit in context.evidence} == {"january"}
-    assert context.recall == ()
-    assert context.shown.messages == (0, 1)
-
-
 def test_a_message_that_the_record_holds_whole_is_not_recalled(memory):
     """Broken, a wish stands twice, and less is found beside it."""
     say(memory, "january", "Always name the plumber's number.", "The plumber is Bob.")
@@ -314,15 +300,6 @@ def test_a_persons_wish_counts_among_others_and_nobody_elses(memory):
     assert "Always answer in metric." in (group.context(700)).to_text()
     group.leave()
     assert group.pins() == ()
-
-
-def test_a_wish_that_was_taken_back_stands_nowhere(memory):
-    memory.space("ada", person="Ada")
-    old, new = memory.session("old", space="ada"), memory.session("new", space="ada")
-    old.append(Message.user("Never use tables."))
-    old.unpin(0)
-    new.append(Message.user("Hello."))
-    assert "tables" not in (new.context(4_000)).to_text()
 
 
 def test_a_note_from_a_session_that_left_is_not_known_until_it_returns(memory):

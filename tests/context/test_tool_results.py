@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
-from test_context import Words, histories
+from test_context import SMALL, Words, histories, played
 
 from hiermem import AsyncMemory, BudgetTooSmallError, HierarchyConfig, Message, ToolCall
 from hiermem.stores.memory import MemoryStore
@@ -30,12 +30,12 @@ def turn(step: int, *, cases: int = 180) -> list[Message]:
 
 
 async def log_of(steps: int = STEPS, **settings):
-    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**settings))
-    session = memory.session("s")
+    config = HierarchyConfig.by_tokens(**settings)
+    session = AsyncMemory(store=MemoryStore(), config=config).session("s")
     await session.append(Message.user("Fix the flaky retry. Never touch migrations/."))
     for step in range(steps):
         await session.append(turn(step))
-    return memory, session
+    return session
 
 
 def told(selection):
@@ -50,7 +50,7 @@ async def test_an_agents_words_and_failures_stand_in_a_context_and_the_newest_re
 
     Or no result stands whole while one does not fit, and most of the budget is empty.
     """
-    memory, session = await log_of()
+    session = await log_of()
     await session.append(Message.assistant("Done."))
     assert (await session.update(dry_run=True)).calls <= STEPS
     await session.update()
@@ -65,7 +65,6 @@ async def test_an_agents_words_and_failures_stand_in_a_context_and_the_newest_re
         assert noise - 180 * sum(whole) <= STEPS + 1
         assert found.total_tokens >= 0.75 * budget, budget
     assert sum(whole) > STEPS // 2
-    await memory.close()
 
 
 @drawn(25)
@@ -76,7 +75,7 @@ async def test_an_agents_words_and_failures_stand_in_a_context_and_the_newest_re
 )
 async def test_a_larger_budget_shows_no_fewer_of_an_agents_words_and_failures(cases, asks, budgets):
     """Broken, a log that all but fits is shown worse than in half of the room."""
-    memory, session = await log_of(0)
+    session = await log_of(0)
     for step, number in enumerate(cases):
         asked = [Message.user(f"Go on with part {step}.")] if step % asks == asks - 1 else []
         await session.append([*asked, *turn(step, cases=number)])
@@ -89,12 +88,11 @@ async def test_a_larger_budget_shows_no_fewer_of_an_agents_words_and_failures(ca
         assert notes >= before[0]
         assert failures >= before[1]
         before = (notes, failures)
-    await memory.close()
 
 
 async def test_results_stay_whole_until_they_do_not_fit_and_then_give_up_most_of_their_room():
     """Broken, each new message of a tool loop changes an old one, and no prefix is kept."""
-    memory, session = await log_of(0)
+    session = await log_of(0)
     changed, before = [], []
     for step in range(STEPS):
         await session.append(turn(step))
@@ -105,7 +103,6 @@ async def test_results_stay_whole_until_they_do_not_fit_and_then_give_up_most_of
             changed.append(step)
         before = sent
     assert 2 <= len(changed) <= STEPS // 4
-    await memory.close()
 
 
 TABLES = {
@@ -133,16 +130,12 @@ async def test_an_excerpt_counts_as_one_and_takes_the_room_that_is_free(
     """Broken, 32 of 113,000 characters stand in an empty context and count as the whole."""
     head, row = TABLES[kind]
     text = (", " if kind == "one line" else "\n").join([head, *map(row, range(9_000)), "the end"])
-    memory, session = await log_of(0)
+    session = await log_of(0)
     if live:
         await session.context(budget)
     call = ToolCall("read", "read", "{}")
-    await session.append(
-        [
-            Message.assistant("I read it.", tool_calls=[call]),
-            Message.tool(text, tool_call_id="read"),
-        ]
-    )
+    said = Message.assistant("I read it.", tool_calls=[call])
+    await session.append([said, Message.tool(text, tool_call_id="read")])
     for n in range(after):
         await session.append(Message.user(f"And {n}?") if n % 2 else Message.assistant("It is so."))
     found = await session.context(budget, **options)
@@ -158,12 +151,11 @@ async def test_an_excerpt_counts_as_one_and_takes_the_room_that_is_free(
     assert sum(each.verbatim for each in found.shown.by_quarter) == 2 + after
     again = await session.context(budget, **options)
     assert again.to_openai() == found.to_openai()
-    await memory.close()
 
 
 async def test_results_that_are_longer_than_the_budget_share_it_and_seldom_change():
     """Broken, the first takes all the room for good, or each new one changes those before."""
-    memory, session = await log_of(0)
+    session = await log_of(0)
     changed, before = 0, []
     for step in range(16):
         await session.append(turn(step, cases=1_500))
@@ -175,12 +167,11 @@ async def test_results_that_are_longer_than_the_budget_share_it_and_seldom_chang
         changed += bool(before) and sent[: len(before)] != before
         before = sent
     assert changed <= 16 // 3 + 1
-    await memory.close()
 
 
 async def test_the_newest_result_is_native_and_fits_whatever_its_length():
     """Broken, an agent cannot go on after a long output, or does not see how it ends."""
-    memory, session = await log_of(4)
+    session = await log_of(4)
     await session.append(turn(99, cases=60_000))
     selection = await session.context(8_000)
     assert selection.total_tokens <= 8_000
@@ -189,7 +180,6 @@ async def test_the_newest_result_is_native_and_fits_whatever_its_length():
     assert last["content"].startswith("collected 181 items")
     assert last["content"].endswith("1 failed, 60000 passed")
     assert "test_retry_99" in last["content"]
-    await memory.close()
 
 
 @drawn(120)
@@ -212,16 +202,13 @@ async def test_the_minimum_that_an_error_states_is_accepted_and_the_same_at_each
     steps, cases, most, led, budget, asked
 ):
     """Broken, a caller who asks again with the stated minimum is refused again."""
-    config = HierarchyConfig.by_tokens(target=150, max_messages=6, tool_result_tokens=most)
+    config = HierarchyConfig.by_tokens(**SMALL, tool_result_tokens=most)
     memory = AsyncMemory(store=MemoryStore(), token_counter=Words(), config=config)
     session = memory.session("s")
     await session.append(Message.system("Obey. " * led) if led else Message.user("Begin."))
     await session.pin(0)
-    for kind, value in steps:
-        if kind == "append":
-            await session.append(value)
-        elif kind.startswith("update"):
-            await session.update(1 if kind == "update1" else None)
+    async for _ in played(session, steps):
+        pass
     await session.append(turn(7, cases=cases))
     try:
         await session.context(budget, **asked)
@@ -234,12 +221,11 @@ async def test_the_minimum_that_an_error_states_is_accepted_and_the_same_at_each
             assert (await session.context(least - 1, **asked)).total_tokens < least
         except BudgetTooSmallError as again:
             assert again.minimum == least
-    await memory.close()
 
 
 async def test_a_result_and_its_excerpt_are_no_common_prefix():
     """Broken, an application is told that its provider cached what was never sent."""
-    memory, session = await log_of(0)
+    session = await log_of(0)
     before = ()
     for step in range(5):
         await session.append([*turn(step), Message.assistant("Done.")])
@@ -252,24 +238,22 @@ async def test_a_result_and_its_excerpt_are_no_common_prefix():
         assert found.shared_prefix_tokens == (shared if same == len(before) else 0)
         before = sent
     assert told(found)[2] < 2 * 180, "the results are still whole"
-    await memory.close()
 
 
 @pytest.mark.parametrize("most", [None, 400])
 async def test_a_history_that_fits_has_its_results_whole(most):
     """Broken, room is left empty while the line that matters is left out."""
-    memory, session = await log_of(2, tool_result_tokens=most)
+    session = await log_of(2, tool_result_tokens=most)
     await session.append(Message.assistant("Done."))
     for query in (None, "test_retry_1"):
         assert told(await session.context(16_000, query=query))[2] == 2 * 180
-    await memory.close()
 
 
 async def test_what_an_excerpt_leaves_out_is_found_by_a_question():
     """Broken, the line that answers is in no context, since its message counts as shown."""
     names = [f"berth {n} of the {word} line" for n in range(80) for word in ("red", "grey", "oak")]
     names[120] = "the Ottilie lies in Kopenhagen"
-    memory, session = await log_of(2)
+    session = await log_of(2)
     called = ToolCall("ls", "list", "{}")
     await session.append(
         Message.assistant("I look.", tool_calls=[called]),
@@ -284,4 +268,3 @@ async def test_what_an_excerpt_leaves_out_is_found_by_a_question():
         with suppress(BudgetTooSmallError):
             shown = await session.context(budget, query="Where does the Ottilie lie?")
             assert shown.total_tokens <= budget
-    await memory.close()

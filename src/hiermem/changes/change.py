@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -208,8 +209,7 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
 async def _learnt_gone(handle: Handle, receipt: Receipt, space: str | None) -> Receipt:
     """Remove what spaces learnt from erased messages; name the exports of it on the receipt."""
     forks = [await handle.store.session(fork) for fork in receipt.forks_reached]
-    spaces = {space, *(fork.space for fork in forks if fork)}
-    exports = await _clean_spaces(handle, spaces)
+    exports = await _clean_spaces(handle, {space, *(fork.space for fork in forks if fork)})
     return replace(receipt, unproven=tuple(dict.fromkeys((*receipt.unproven, *exports))))
 
 
@@ -267,12 +267,12 @@ async def join(handle: Handle, session_id: str, space: str) -> None:
 
 async def leave(handle: Handle, session_id: str, space: str | None = None) -> None:
     """Take a session out of its space, or out of ``space`` if that is the one it is in."""
-    before: list[str | None] = []
+    before: str | None = None
 
     def left(record: SessionRecord) -> SessionRecord:
-        leaves = space in (None, record.space)
-        before.append(record.space if leaves else None)
-        return replace(record, space=None) if leaves else record
+        nonlocal before
+        before = record.space if space in (None, record.space) else None
+        return replace(record, space=None) if before is not None else record
 
     record = await handle.store.session(session_id)
     if space is None and record and record.space:  # of a space that is erased, nothing stays
@@ -280,8 +280,7 @@ async def leave(handle: Handle, session_id: str, space: str | None = None) -> No
         mark = RecordWrite(kind_of(LEFT, record.space), session_id, "", "")
         await handle.store.put_records([mark])
     await describe(handle, session_id, left)
-    for one in filter(None, before[-1:]):
-        await _forget_shown(handle, session_id, one)
+    await _forget_shown(handle, session_id, before)
 
 
 async def erase_tenant(handle: Handle) -> Receipt:
@@ -290,9 +289,8 @@ async def erase_tenant(handle: Handle) -> Receipt:
     async for record in every_session(handle.store):
         messages += record.messages
     copies = await copies_of(handle.store)  # the records of them are erased too
-    removed = {"sessions": await handle.store.erase_all(), "messages": messages}
-    gone = {what: count for what, count in removed.items() if count}
-    return await _scrubbed(handle, Receipt("erase_tenant", None, removed=gone), copies)
+    removed = Counter(sessions=await handle.store.erase_all(), messages=messages)
+    return await _scrubbed(handle, Receipt("erase_tenant", None, removed=dict(+removed)), copies)
 
 
 async def _scrubbed(

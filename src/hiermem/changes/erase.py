@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
+from itertools import chain, islice
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.bank import records as spaces
@@ -202,16 +203,14 @@ def erase_space(space: str, *, subject: str, now: datetime, run_id: str) -> Deci
         raise NotFoundError(f"space {space!r} does not exist")
     going = [(spaces.SPACE, spaces.SPACE_SCOPE, space)]
     removed = Counter(spaces=1)
-    folders: tuple[str, ...] = ()
-    for kind, found in zip(spaces.KINDS, stored, strict=True):
-        going += [(each.kind, each.scope, each.key) for each in found]
+    by_kind: dict[str, list[Record]] = dict(zip(spaces.KINDS, stored, strict=True))
+    for kind, found in by_kind.items():
         removed[_COUNTED.get(kind, "records")] += len(found)
-        if kind == spaces.EXPORT:
-            folders = exported(space, found)
-    going += [(each.kind, each.scope, each.key) for each in (*learnt, *through)]
+    going += [(r.kind, r.scope, r.key) for r in (*chain(*by_kind.values()), *learnt, *through)]
     for session_id, link in of_space(space, sources):
         going += [(kind, session_id, key) for kind, key in places_of(link)]
         removed["records"] += 1
+    folders = exported(space, by_kind[spaces.EXPORT])
     counts = dict(+removed)
     receipt = Receipt(
         "erase_space", None, removed=counts, unproven=folders, run_id=run_id, space=space
@@ -506,11 +505,4 @@ def _messages_in(record: SessionRecord, runs: Ranges) -> Asking[list[StoredMessa
 
 def _first(runs: Ranges, most: int) -> Ranges:
     """Return the first numbers of half-open ranges, at most so many."""
-    found: list[tuple[int, int]] = []
-    for start, stop in runs:
-        taken = min(most, stop - start)
-        if taken <= 0:
-            break
-        found.append((start, start + taken))
-        most -= taken
-    return tuple(found)
+    return ranges_of(islice(each_of(runs), most))

@@ -75,7 +75,8 @@ async def about(space: SpaceContext, text: str | None = None) -> list[KnownLine]
     ]
     lines = [*wishes, *files, *reversed(notes)]
     if text is None:
-        members = [record async for record in every_session(handle.store, _members(space.name))]
+        of_space = SessionFilter(member_of(space.name))
+        members = [record async for record in every_session(handle.store, of_space)]
         conversations = await conversation_lines(handle, [m for m in members[::-1] if m.messages])
         return lines + [_of_line(line) for line in conversations]
     wanted = {term for term in terms(text) if term not in FIRST_PERSON}
@@ -90,7 +91,7 @@ async def _passages(
 
     Those of a score below ``least`` are returned only if there is no other.
     """
-    question = Question("", text, sessions=_members(space.name))
+    question = Question("", text, sessions=SessionFilter(member_of(space.name)))
     hits, rules = await tenant.search(space.handle, question, limit), await space.rules()
     sources = {source for line in besides for source in line.sources}
     return [
@@ -98,10 +99,6 @@ async def _passages(
         for hit in [hit for hit in hits if hit.score >= least] or hits
         if hit.message and (hit.session_id, hit.message.index) not in sources
     ]
-
-
-def _members(space: str) -> SessionFilter:
-    return SessionFilter(member_of(space))
 
 
 def _of_note(note: Note) -> KnownLine:
@@ -205,7 +202,7 @@ def _held(text: str, wanted: _Words) -> list[frozenset[str]]:
 
 async def _messages(handle: Handle, space: str) -> AsyncIterator[tuple[str, StoredMessage]]:
     """Yield every message of a space's members that is not erased, with its session."""
-    async for record in every_session(handle.store, _members(space)):
+    async for record in every_session(handle.store, SessionFilter(member_of(space))):
         for start in range(0, record.messages, _PAGE):
             for stored in await handle.store.messages(record.id, start, start + _PAGE):
                 if stored.state != "erased":

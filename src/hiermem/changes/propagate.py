@@ -16,11 +16,10 @@ read for each level and message, and a group's children only if a slice moved.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from hiermem.changes.receipts import EditReport
 from hiermem.context.view import naming as naming_views
@@ -205,11 +204,11 @@ def changes_of(
     made: list[Changes[None]] = []
     for result in propagated:
         state, build = result.state.to_json(), result.of.build
+        record = replace(record, version=record.version + 1)
         if build is None:
             record = replace(record, state=state, epoch=record.epoch + 1)
         else:
             record = replace(record, build=replace(build, state=state).to_json())
-        record = replace(record, version=record.version + 1)
         changes: Changes[None] = Changes(
             None,
             session=record,
@@ -249,8 +248,7 @@ class Propagated:
         self._before: dict[str, Node] = {}
         self._nodes: dict[str, Node] = {}
         self._inputs: set[str] = set()
-        self._queue: list[tuple[int, str]] = []
-        self._queued: set[str] = set()
+        self._visited: set[str] = set()
         self._grown: dict[str, tuple[int, int]] = {}
         self._moved = False
 
@@ -288,44 +286,48 @@ class Propagated:
         """Note that a window's content changed."""
         self._take(window)
         self._inputs.add(window.id)
-        self._push(window.id)
 
     def _take(self, node: Node) -> None:
         if node.id not in self._nodes:
             self._before[node.id] = self._nodes[node.id] = node
 
-    def _push(self, id_: str) -> None:
-        if id_ not in self._queued:
-            self._queued.add(id_)
-            heapq.heappush(self._queue, (self._nodes[id_].level, id_))
-
     # -- the way up
 
     def propagate(self) -> Asking[None]:
         """Go up to the roots, one level at a time, so that every node is finished once."""
-        while self._queue:
-            level = self._queue[0][0]
-            ids: list[str] = []
-            while self._queue and self._queue[0][0] == level:
-                ids.append(heapq.heappop(self._queue)[1])
-            before = [self._before[id_] for id_ in ids]
-            wanted = [node.parent for node in before if node.parent is not None]
-            if self._moved:
-                wanted += [child for node in before for child in node.children]
-            yield from self._read(wanted)
+        waiting = set(self._inputs)
+        while waiting:
+            level = min(self._nodes[id_].level for id_ in waiting)
+            before = [self._before[id_] for id_ in sorted(waiting)]
+            before = [node for node in before if node.level == level]
+            above = [node.parent for node in before if node.parent is not None]
+            moved = [child for node in before for child in node.children] if self._moved else []
+            yield from self._read([*above, *moved])
             for node in before:
                 self._rise(node)
+            self._visited.update(node.id for node in before)
+            waiting = waiting.union(above) - self._visited
 
     def _rise(self, before: Node) -> None:
         """Finish a node, and hand its growth to its parent, or to the roots."""
-        node = self._nodes[before.id]
-        fields = self._weights(node, *self._grown.pop(before.id, (0, 0)))
+        now = self._weighed(self._nodes[before.id], *self._grown.pop(before.id, (0, 0)))
         if before.children and self._moved:
-            fields["span"] = hull(self._nodes[child].span for child in before.children)
+            now = replace(now, span=hull(self._nodes[child].span for child in before.children))
         if self._mark == "forget":
             self.forget[before.id] = None
-            fields |= self._without_text(node)
-        now = self._nodes[before.id] = replace(node, **fields) if fields else node
+            now = replace(
+                now,
+                status="pending",
+                revision=0,
+                version=now.version + 1,
+                attempts=0,
+                error=None,
+                degraded=False,
+                dirty=False,
+                forced=False,
+                since=self._now if now.revision else now.since,
+            )
+        self._nodes[before.id] = now
         if before.parent is None:
             state = self.state.with_root(Root.of(now))
             if state is None:
@@ -340,7 +342,6 @@ class Propagated:
             for node in (before, now)
         )
         self._grow(parent.id, new - old, now.allotted_tokens - before.allotted_tokens)
-        self._push(parent.id)
 
     def _read(self, ids: Sequence[str]) -> Asking[None]:
         """Read the nodes that were not read yet."""
@@ -357,35 +358,22 @@ class Propagated:
             for node in found:
                 self._take(node)
 
-    def _weights(self, node: Node, size: int, tokens: int) -> dict[str, Any]:
-        """Return the fields of a node whose inputs grew by this, in its unit and in tokens."""
+    def _weighed(self, node: Node, size: int, tokens: int) -> Node:
+        """Return a node whose inputs grew by this, in its unit and in tokens."""
         if not size and not tokens:
-            return {}
+            return node
         size, tokens = max(0, node.input_size + size), max(0, node.input_tokens + tokens)
         allotted, allotted_tokens, verbatim = allot(
             node.level, size, tokens, self.config, unit=node.unit
         )
-        return {
-            "input_size": size,
-            "allotted": allotted,
-            "input_tokens": tokens,
-            "allotted_tokens": allotted_tokens,
-            "verbatim": verbatim,
-        }
-
-    def _without_text(self, node: Node) -> dict[str, Any]:
-        """Return the fields of a node that is forgotten, in its next version."""
-        return {
-            "status": "pending",
-            "revision": 0,
-            "version": node.version + 1,
-            "attempts": 0,
-            "error": None,
-            "degraded": False,
-            "dirty": False,
-            "forced": False,
-            "since": self._now if node.revision else node.since,
-        }
+        return replace(
+            node,
+            input_size=size,
+            allotted=allotted,
+            input_tokens=tokens,
+            allotted_tokens=allotted_tokens,
+            verbatim=verbatim,
+        )
 
     # -- the end
 
@@ -397,9 +385,8 @@ class Propagated:
                 self.gone += [id_] if before.revision else []
                 self.nodes.append(node)
                 continue
-            visited = id_ in self._queued
-            after = self._marked(node) if visited else node
-            self.dirty += [id_] if visited and before.revision and after.dirty else []
+            after = self._marked(node) if id_ in self._visited else node
+            self.dirty += [id_] if id_ in self._visited and before.revision and after.dirty else []
             if id_ in self._inputs or after != before:
                 self.nodes.append(replace(after, version=before.version + 1))
         self.windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
@@ -418,9 +405,8 @@ class Propagated:
 def _sliced(span: Span, points: Sequence[int], number: int) -> Span:
     """Return the span of the window that holds slice ``number``, with its current offsets."""
     start_char = points[number - 1] if number else span.start_char
-    if number < len(points):
-        return replace(span, start_char=start_char, stop_char=points[number])
-    return replace(span, start_char=start_char)
+    stop_char = points[number] if number < len(points) else span.stop_char
+    return replace(span, start_char=start_char, stop_char=stop_char)
 
 
 def forget_shown(session_id: str, other: str) -> Deciding[None]:

@@ -22,7 +22,6 @@ ReceiptKind: TypeAlias = Literal[
 ]
 #: "all": sessions that share a message lose it too; "keep": they keep it, and are named.
 ForkHandling: TypeAlias = Literal["all", "keep"]
-_NONE: Mapping[str, int] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Receipt(Brief):
     already: tuple[int, ...] = ()
     forks_reached: tuple[str, ...] = ()
     kept_in: tuple[str, ...] = ()
-    removed: Mapping[str, int] = field(default_factory=lambda: _NONE)
+    removed: Mapping[str, int] = field(default_factory=FrozenDict[str, int])
     to_remake: Mapping[str, tuple[str, ...]] = field(
         default_factory=FrozenDict[str, tuple[str, ...]]
     )

@@ -29,7 +29,7 @@ from hiermem.context import view as cover
 from hiermem.context import zone as pins
 from hiermem.context.render import Block, Excerpts, Shown, Writer, in_order, name_of
 from hiermem.context.view import Covered, Piece, View
-from hiermem.context.zone import VIEW_TOKENS, Head, Pin, ZoneMaker
+from hiermem.context.zone import VIEW_TOKENS, Pin, ZoneMaker
 from hiermem.errors import BudgetTooSmallError
 from hiermem.needs import Reading
 from hiermem.text.fence import NOTICE
@@ -266,12 +266,10 @@ class Planner:
         Raises BudgetTooSmallError where not even the minimum fits and omission was not allowed.
         """
         previous = self.previous
-        if self.at.recall:
-            whole = yield from self.whole()
-            if whole is not None:
-                return whole
-        else:
-            yield from self._read_tail()
+        self.tail = yield from newest_sealed(self.at.state)
+        self.last = self.total - len(self.tail)
+        if self.at.recall and (whole := (yield from self.whole())):
+            return whole
         if not self.at.sticky:
             return (yield from self.replan(1.0))
         if previous is None or self.at.cache_cold or self.at.budget <= 0:
@@ -286,13 +284,8 @@ class Planner:
         kept = yield from self.keep(previous, windows)
         return kept or (yield from self.replan(_REPLAN))
 
-    def _read_tail(self) -> Reading[None]:
-        self.tail = yield from newest_sealed(self.at.state)
-        self.last = self.total - len(self.tail)
-
     def whole(self) -> Reading[Cut | None]:
         """Return a cut that shows the whole history verbatim, if that fits in place of recall."""
-        yield from self._read_tail()
         windows = yield from self._newest_windows(self.at.budget + self.at.recall + self.at.notice)
         if (windows[0].ordinal if windows else self.total) > 0:
             return None
@@ -479,9 +472,11 @@ class Planner:
         number, size = self._joined(view.pieces, size, len(going), fair=fair, missing=missing)
         others, joined = view.pieces[:number], view.pieces[number:]
         head = self._head(part.raw, self.at.pin_room, others)
-        if self._is_newer_left_out(part.raw, head, others):
-            return None
-        size = max(size, VIEW_TOKENS // 2 + head.tokens)
+        said = set(pins.indices_of(others))
+        left_out = pins.hidden(self.at.pins, part.raw, said | {pin.index for pin in head})
+        if any(pin.index > index for pin in left_out for index in said):
+            return None  # The others would say an older pin than one that has no room.
+        size = max(size, VIEW_TOKENS // 2 + pins.tokens_of(head, self.at.writer.count))
         grown = sum(piece.tokens for piece in others) + size
         most = min(int(_ZONE_LIMIT * left), self.at.budget - raw - free)
         if grown > most:
@@ -685,7 +680,8 @@ class Planner:
         self, part: Part, share: int, below: Sequence[Covered], *, raw: Sequence[Shown] = ()
     ) -> Reading[Cut]:
         """Show nodes ``below`` and what does not stay raw in one view of about ``share`` tokens."""
-        least = self.zone.least(below) + (lines.PIECE if part.older else 0)
+        least = VIEW_TOKENS // 2 + lines.PIECE * len(below) if below else 0
+        least += lines.PIECE if part.older else 0
         share = max(share, least)
         # The least counts more for the frame of a view than that takes.
         head = self._head(part.raw, share - least + VIEW_TOKENS // 4)
@@ -779,8 +775,10 @@ class Planner:
             omission=group <= budget,
         )
 
-    def _head(self, raw: Sequence[Shown], room: int, others: Sequence[Piece] = ()) -> Head:
-        """Return the lines of the pins that neither ``raw`` nor the pieces ``others`` say.
+    def _head(
+        self, raw: Sequence[Shown], room: int, others: Sequence[Piece] = ()
+    ) -> tuple[Pin, ...]:
+        """Return the pins for a head, which neither ``raw`` nor the pieces ``others`` say.
 
         They take at most ``room`` tokens, or what the others leave of the room for pins.
         """
@@ -788,16 +786,11 @@ class Planner:
         stood = self._pinned(others)
         missing = pins.hidden(self.at.pins, raw, named)
         head = pins.head_of(missing, min(room, self.at.pin_room - stood), self.at.writer.count)
-        said = {p.text.casefold() for p in self.at.pins if p.index in {*named, *head.indices}}
+        indices = {*named, *(pin.index for pin in head)}
+        said = {p.text.casefold() for p in self.at.pins if p.index in indices}
         equal = (p for p in self.at.pins if p.text.casefold() in said)
         self.zone.said = {**self.led, **{p.index: p.text for p in equal}}
         return head
-
-    def _is_newer_left_out(self, raw: Sequence[Shown], head: Head, others: Sequence[Piece]) -> bool:
-        """Return whether a pin has no room while the pieces ``others`` say an older one."""
-        named = pins.indices_of(others)
-        left = pins.hidden(self.at.pins, raw, {*named, *head.indices})
-        return any(pin.index > index for pin in left for index in named)
 
     def _pinned(self, pieces: Sequence[Piece]) -> int:
         """Return about the tokens of the lines of pins in pieces."""

@@ -11,7 +11,7 @@ it leaves holes by design.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from hiermem import needs
 from hiermem.context import render as verbatim
@@ -26,7 +26,7 @@ from hiermem.context.cut import (
 )
 from hiermem.context.render import Excerpts, Frame, Shown, in_order
 from hiermem.context.view import Piece, View
-from hiermem.context.zone import Head, ZoneMaker
+from hiermem.context.zone import Pin, ZoneMaker
 from hiermem.errors import BudgetTooSmallError
 from hiermem.needs import Reading
 from hiermem.types import Span
@@ -41,11 +41,11 @@ _STRIDE = 16
 
 def shown(at: Situation, excerpts: Excerpts) -> Reading[Cut]:
     """Return the layered selection with excerpts of long tool results, and old images by name."""
-
-    def selected() -> Reading[Cut]:
-        return verbatim.with_excerpts(select(at), excerpts)
-
-    return (yield from with_images(selected, at, excerpts, anew=True))
+    return (
+        yield from with_images(
+            lambda: verbatim.with_excerpts(select(at), excerpts), at, excerpts, anew=True
+        )
+    )
 
 
 def select(at: Situation) -> Reading[Cut]:
@@ -67,9 +67,12 @@ def select(at: Situation) -> Reading[Cut]:
     if not chosen:
         twos = yield from _newest(at, zone, 2, int(_L2_SHARE * room))
         chosen += twos
-        chosen += yield from _newest(at, zone, 3, room - _tokens(chosen), most=1)
+        room -= sum(piece.tokens for piece in twos)
+        threes = yield from _newest(at, zone, 3, room, most=1)
+        chosen += threes
+        room -= sum(piece.tokens for piece in threes)
         taken = [*(piece.windows for piece in twos), (first, at.state.next_ordinal(1))]
-        chosen += yield from _newest(at, zone, 1, room - _tokens(chosen), beside=taken)
+        chosen += yield from _newest(at, zone, 1, room, beside=taken)
     chosen.sort(key=lambda piece: (piece.windows, -(piece.level or 0)))
     blocks = (*(piece.block() for piece in chosen), *alone.blocks)
     holes = yield from _holes(first, [piece.windows for piece in chosen])
@@ -79,10 +82,10 @@ def select(at: Situation) -> Reading[Cut]:
     return Cut(view, (*at.lead, *alone.shown), blocks, omitted, lead=lead)
 
 
-def head_beside(at: Situation, found: Cut) -> Head:
-    """Return the lines of the pins that a selection does not show, as fit its free room.
+def head_beside(at: Situation, found: Cut) -> tuple[Pin, ...]:
+    """Return the pins that a selection does not show, as fit its free room.
 
-    They stand in a record of their own at the end, as there is no stable zone.
+    Their lines stand in a record of their own at the end, as there is no stable zone.
     """
     missing = pins.hidden(at.pins, found.shown)
     room = min(at.pin_room, at.free(found.blocks))
@@ -90,7 +93,7 @@ def head_beside(at: Situation, found: Cut) -> Head:
     left = room - at.writer.record("pins", frame, "").tokens
     head = pins.head_of(missing, left, at.writer.count)
     pinned = pins.record(at.writer, head)
-    return head if pinned is None or pinned.tokens <= room else Head()
+    return head if pinned is None or pinned.tokens <= room else ()
 
 
 def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
@@ -176,10 +179,6 @@ def _newest(
             if most is not None and len(chosen) == most:
                 return chosen
     return chosen
-
-
-def _tokens(pieces: Iterable[Piece]) -> int:
-    return sum(piece.tokens for piece in pieces)
 
 
 def _holes(total: int, taken: Sequence[tuple[int, int]]) -> Reading[list[Omitted]]:

@@ -36,7 +36,7 @@ from hiermem.summaries import inputs, salience
 from hiermem.text import measure, units
 from hiermem.text.measure import day, speaker
 from hiermem.text.policy import lowest, terms_of, trust_of, words
-from hiermem.types import Node, Revision, StoredMessage, Trust, Unit
+from hiermem.types import Node, Revision, Trust, Unit
 from hiermem.types.ranges import Ranges, ranges_of
 
 _ITEM: Final = re.compile(r"(?:[-*•–]|\(?\d{1,2}[.)])\s+")  # noqa: RUF001
@@ -279,7 +279,7 @@ def gather(
         if levels is not None:
             pool.cover = [entry.item for entry, _ in pool.texts]
     else:
-        pool = _pooled(cover, (yield from _entries(steps[-1])), _extra(_units_of_all(raw)))
+        pool = _pooled(cover, (yield from _entries(steps[-1])), _extra(raw))
         fine = next((step for step in reversed(steps) if 2 * PIECE * len(step) <= share), steps[0])
         pool.groups[:0] = [places for node in fine if (places := pool.places_of(node))]
         if levels is not None:
@@ -312,7 +312,7 @@ def _gather_facts(
     else:
         said = [replace(e, units=[u for u in e.units if u.role == "user"]) for e in found]
     is_whole = _tokens(said, count) <= room
-    extra = _extra(_units_of_all(raw)) if any(entry.revision is None for entry in found) else {}
+    extra = _extra(raw) if any(entry.revision is None for entry in found) else {}
     pool = _pooled(cover, found, extra, below if is_whole else ())
     words = {id(unit) for entry in said for unit in entry.units} if is_whole else set[int]()
     pool.standing = [place for place, unit in enumerate(pool.units) if id(unit) in words]
@@ -461,24 +461,11 @@ def _at_most(groups: Sequence[Sequence[int]], most: int) -> list[Sequence[int]]:
     ]
 
 
-def _units_of(item: Shown) -> list[Unit]:
-    return _message_units(item.message, item.begin, item.end, most=None)
-
-
-def _units_of_all(raw: Sequence[Shown]) -> list[Unit]:
+def _extra(raw: Iterable[Shown]) -> dict[int, list[Unit]]:
+    """Return the units of whole messages, by index."""
     # A message in quarantine still has its text, which no record may say.
     whole = [item for item in raw if not item.partial and not item.empty]
-    return [unit for item in whole for unit in _units_of(item)]
-
-
-def _extra(found: Iterable[Unit]) -> Mapping[int, list[Unit]]:
-    """Group units by their messages, each unit once."""
-    own: dict[int, dict[int, Unit]] = {}
-    for unit in found:
-        if unit.index is not None:
-            # A later unit replaces an earlier one, because the earlier one may be cut short.
-            own.setdefault(unit.index, {})[unit.ordinal] = unit
-    return {index: list(each.values()) for index, each in own.items()}
+    return {item.message.index: made for item in whole if (made := _units_of(item))}
 
 
 def _inside(
@@ -560,25 +547,21 @@ def lines_of(revision: Revision, item: Covered) -> list[Unit]:
 def _ends(items: Sequence[Covered]) -> Reading[list[tuple[list[Unit], Trust]]]:
     """Quote the first and the last message that each node without text covers."""
     wanted = [sorted({item.span.start, item.span.stop - 1}) for item in items]
-    read = yield from needs.stretches([(at, at + 1) for each in wanted for at in each])
-    left = iter(read)
+    left = iter((yield from needs.stretches([(at, at + 1) for each in wanted for at in each])))
     found: list[tuple[list[Unit], Trust]] = []
     for item, each in zip(items, wanted, strict=True):
         ends = [stored for _ in each for stored in next(left) if stored.state == "live"]
-        quoted: list[Unit] = []
-        for stored in ends:
-            begin, end = inputs.within(item.span, stored.index)
-            quoted += _message_units(stored, begin, end)
+        shown = [Shown(stored, *inputs.within(item.span, stored.index)) for stored in ends]
+        quoted = [unit for part in shown for unit in _units_of(part, MOST_QUOTED)]
         found.append((quoted, lowest(map(trust_of, ends))))
     return found
 
 
-def _message_units(
-    stored: StoredMessage, begin: int, end: int | None, *, most: int | None = MOST_QUOTED
-) -> list[Unit]:
-    text = measure.heard(stored, begin, end)
+def _units_of(item: Shown, most: int | None = None) -> list[Unit]:
+    """Split what is shown of a message, ``most`` characters of it if given."""
+    stored = item.message
     return units.split(
-        text[:most],
+        measure.heard(stored, item.begin, item.end)[:most],
         index=stored.index,
         role=stored.role,
         speaker=speaker(stored.message),

@@ -227,7 +227,13 @@ class Writer:
         ``day_before``, a date stands in front of what the user or the assistant says next, but
         never between a call and its results.
         """
-        visible = [item for item in in_order(shown) if not item.empty or _answers(item)]
+        visible = [
+            item
+            for item in in_order(shown)
+            # A call stands with its result, even with one without text.
+            if not item.empty
+            or (item.message.state == "live" and item.message.message.tool_call_id is not None)
+        ]
         found: list[Block] = []
         ids, today = request.CallIds(), day_before
         is_native = request.native(
@@ -242,7 +248,11 @@ class Writer:
                 today = date if seam else today
                 span = Span(stored.index, stored.index + 1)
                 message = guarded(stored.message, stored.echoes)
-                tokens = self._tokens(stored, message) + self._seam_tokens(stored, seam)
+                is_own = message is stored.message
+                tokens = stored.tokens if is_own else message_tokens(message, self.counter)
+                if seam:  # in a message of the user's, or as one of its own
+                    own = 0 if stored.role == "user" else MESSAGE_OVERHEAD
+                    tokens += self.count(f"{seam}\n") + own
                 # Where a shape has no names, a colon parts the speaker from the text.
                 tokens += self._renamed(message, ids) + bool(stored.name)
                 tokens = max(tokens, self._in_text(stored, seam))
@@ -268,18 +278,6 @@ class Writer:
         if key not in self.sizes:
             self.sizes[key] = self.count(f"{in_text(stored.message, seam)}\n\n")
         return self.sizes[key]
-
-    def _seam_tokens(self, stored: StoredMessage, seam: str) -> int:
-        """Return what a date adds to a message of the user's, or takes as a message of its own."""
-        if not seam:
-            return 0
-        return self.count(f"{seam}\n") + (0 if stored.role == "user" else MESSAGE_OVERHEAD)
-
-    def _tokens(self, stored: StoredMessage, shown: Message) -> int:
-        """Return what a message costs as it is shown."""
-        if shown is stored.message:
-            return stored.tokens
-        return message_tokens(shown, self.counter)
 
     def _renamed(self, message: Message, ids: request.CallIds) -> int:
         """Return what the calls of a message cost more because their ids were used before."""
@@ -328,14 +326,14 @@ def noticed(blocks: Sequence[Block], count: Callable[[str], int]) -> tuple[Block
 
     Records of pinned messages say themselves what they hold.
     """
-    if any(block.text.startswith(NOTICE) for block in blocks):
+    records = (at for at, block in enumerate(blocks) if block.text and block.kind != "pins")
+    place = next(records, None)
+    if place is None or any(block.text.startswith(NOTICE) for block in blocks):
         return tuple(blocks)
-    for place, block in enumerate(blocks):
-        if block.text and block.kind != "pins":
-            text = f"{NOTICE}\n{block.text}"
-            first = replace(block, text=text, tokens=block.tokens + notice_tokens(count))
-            return (*blocks[:place], first, *blocks[place + 1 :])
-    return tuple(blocks)
+    first = blocks[place]
+    tokens = first.tokens + notice_tokens(count)
+    first = replace(first, text=f"{NOTICE}\n{first.text}", tokens=tokens)
+    return (*blocks[:place], first, *blocks[place + 1 :])
 
 
 def notice_tokens(count: Callable[[str], int]) -> int:
@@ -356,11 +354,6 @@ def frame_of(name: str, shown: Sequence[Shown]) -> Frame:
 def in_order(shown: Iterable[Shown]) -> list[Shown]:
     """Sort by index; a message is in at most one item of a selection."""
     return sorted(shown, key=lambda item: item.message.index)
-
-
-def _answers(item: Shown) -> bool:
-    """Return whether a message is the result of a call, even one without text."""
-    return item.message.state == "live" and item.message.message.tool_call_id is not None
 
 
 #: The mark after a line if the next line is not its neighbour in the source.
@@ -613,8 +606,7 @@ def starts(windows: Iterable[Node], opened: Iterable[OpenWindow]) -> dict[str, P
     begins = [(w.thread, w.span.begin) for w in windows if w.thread is not None]
     begins += [(w.thread, w.begin) for w in opened]
     for thread, begin in begins:
-        if thread not in found or begin < found[thread]:
-            found[thread] = begin
+        found[thread] = min(begin, found.get(thread, begin))
     return found
 
 
@@ -629,26 +621,25 @@ def read(state: SessionState, windows: Iterable[Node]) -> Reading[list[Shown]]:
 
 def shown_from(begins: dict[str, Position], messages: Iterable[StoredMessage]) -> list[Shown]:
     """Return the raw part of ``messages``; a thread's first message may begin at a slice."""
-    found: list[Shown] = []
-    for stored in messages:
-        begin = begins.get(stored.thread)
-        if begin is None or stored.index < begin.index:
-            continue
-        found.append(Shown(stored, begin.char if stored.index == begin.index else 0))
-    return found
+    return [
+        Shown(stored, begin.char if stored.index == begin.index else 0)
+        for stored in messages
+        if (begin := begins.get(stored.thread)) and stored.index >= begin.index
+    ]
 
 
 def in_window(window: Node, messages: Iterable[StoredMessage]) -> list[Shown]:
     """Return the part of ``messages`` that a level-1 node covers, slices at its ends included."""
     span = window.span
-    found: list[Shown] = []
-    for stored in messages:
-        if stored.thread != window.thread or not span.start <= stored.index < span.stop:
-            continue
-        begin = span.start_char if stored.index == span.start else 0
-        end = span.stop_char if stored.index == span.stop - 1 else None
-        found.append(Shown(stored, begin, end))
-    return found
+    return [
+        Shown(
+            stored,
+            span.start_char if stored.index == span.start else 0,
+            span.stop_char if stored.index == span.stop - 1 else None,
+        )
+        for stored in messages
+        if stored.thread == window.thread and span.start <= stored.index < span.stop
+    ]
 
 
 def allowed_boundaries(

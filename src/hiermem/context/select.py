@@ -187,10 +187,10 @@ async def _select(handle: Handle, session_id: str, request: Request) -> ContextS
             else:
                 without += 1
     recall = await _recalled(handle, request, decided)
-    if room and recall.block is None and any(item.is_excerpt for item in decided.cut.shown):
+    if room and recall[0] is None and any(item.is_excerpt for item in decided.cut.shown):
         # Nothing was found for the room, and no message is left to fill it: excerpts take it.
         decided = await _decide(handle, session_id, request, 0, without)
-    shared = await _compared(handle, request, decided, recall.block) if decided.name else 0
+    shared = await _compared(handle, request, decided, recall[0]) if decided.name else 0
     return await chosen(handle, request, decided, recall, shared=shared)
 
 
@@ -217,20 +217,18 @@ async def situation_of(
     room: int = 0,
     *,
     pinned: Sequence[Pin] = (),
-    first: Sequence[StoredMessage] | None = None,
+    first: Sequence[StoredMessage],
     least: bool = False,
     space: SpaceRecord | None = None,
 ) -> Situation:
     """Return the situation of the cut; ``room`` tokens are reserved for other content.
 
-    ``first`` are the session's first messages, if they were read with the record. With ``least``
-    its system messages do not lead. The record of the ``space`` stands outside the budget, and its
-    wishes take of the room for pins. The budget is negative if it does not hold what is outside it.
+    ``first`` are the session's first messages. With ``least`` its system messages do not lead. The
+    record of the ``space`` stands outside the budget, and its wishes take of the room for pins. The
+    budget is negative if it does not hold what is outside it.
     """
     overhead, spendable, reserve = await _rooms(handle, request, room)
     writer = Writer(await handle.key(), handle.counter)
-    if first is None:
-        first = await handle.store.messages(record.id, 0, cut.MOST_LEADING)
     lead = cut.lead_of(first)
     led, too_long = writer.cost(lead), 0
     if least or 2 * led > spendable:
@@ -405,16 +403,9 @@ async def _keep(handle: Handle, record: SessionRecord, name: str, state: View | 
         _log.warning("session %s: its view was not kept: %s", record.id, error)
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """The record that stands before the newest turn, and what is in it.
-
-    ``evidence`` answers the question; ``beside`` are messages that fill the rest of the room.
-    """
-
-    block: Block | None = None
-    evidence: Evidence | None = None
-    beside: tuple[Shown, ...] = ()
+#: The record that stands before the newest turn, the evidence in it that answers the question, and
+#: the messages that fill the rest of its room.
+Recalled: TypeAlias = tuple[Block | None, Evidence | None, tuple[Shown, ...]]
 
 
 async def _recalled(handle: Handle, request: Request, decided: Decided) -> Recalled:
@@ -423,7 +414,7 @@ async def _recalled(handle: Handle, request: Request, decided: Decided) -> Recal
     The newest messages that are not verbatim fill the rest of the room.
     """
     if request.query is None:
-        return Recalled()
+        return None, None, ()
     # What an excerpt leaves out can be recalled.
     spans = recalled.shown_spans(decided.cut.shown)
     kept, space = decided.situation.recall, decided.record.space
@@ -437,9 +428,10 @@ async def _recalled(handle: Handle, request: Request, decided: Decided) -> Recal
     # Another conversation of the space may be erased at any time.
     is_kept = turn is not None and decided.name and space is None
     before = known.get(key) if is_kept else None
-    if before is not None and (before.block is None or before.block.tokens <= room):
+    if before is not None and (before[0] is None or before[0].tokens <= room):
         return before
-    found = Recalled()
+    block: Block | None = None
+    evidence: Evidence | None = None
     if request.query.strip():
         from hiermem.search import search, tenant
 
@@ -456,18 +448,21 @@ async def _recalled(handle: Handle, request: Request, decided: Decided) -> Recal
             )
 
         last = decided.record.messages
-        found = Recalled(*await in_record(handle, find, room, messages=last))
+        block, evidence = await in_record(handle, find, room, messages=last)
+    found: Recalled = (block, evidence, ())
     if decided.situation.recent is None and space is None:
-        found = await _filled(handle, decided, found, room)
+        found = await _filled(handle, decided, block, evidence, room)
     known[key] = found
     for oldest in list(known)[:-_MOST_RECALLED]:
         del known[oldest]
     return found
 
 
-async def _filled(handle: Handle, decided: Decided, found: Recalled, room: int) -> Recalled:
+async def _filled(
+    handle: Handle, decided: Decided, block: Block | None, evidence: Evidence | None, room: int
+) -> Recalled:
     """Fill the room that the evidence leaves with the newest messages that are not verbatim."""
-    writer, evidence = decided.situation.writer, found.evidence
+    writer = decided.situation.writer
     said = {item.message.index for item in decided.cut.shown}
     said |= {message.index for message in (evidence.sources if evidence else ())}
     end = next((at for at in range(decided.record.messages, 0, -1) if at - 1 not in said), 0)
@@ -475,16 +470,11 @@ async def _filled(handle: Handle, decided: Decided, found: Recalled, room: int) 
     read = await handle.messages(decided.record.id, start, end) if start < end else []
     messages = [each for each in read if recalled.may_stand_beside(each, said)]
     beside = recalled.filled(writer, evidence, messages, room)
-    block = recalled.record(writer, evidence, beside) if beside else found.block
-    return Recalled(block, evidence, beside)
+    return recalled.record(writer, evidence, beside) if beside else block, evidence, beside
 
 
 async def in_record(
-    handle: Handle,
-    find: Callable[[int], Awaitable[Evidence]],
-    room: int,
-    *,
-    messages: int,
+    handle: Handle, find: Callable[[int], Awaitable[Evidence]], room: int, *, messages: int
 ) -> tuple[Block | None, Evidence | None]:
     """Put the evidence that ``find`` returns into a record of at most ``room`` tokens.
 
@@ -592,27 +582,26 @@ async def chosen(
     handle: Handle,
     request: Request,
     decided: Decided,
-    recall: Recalled | None = None,
+    recall: Recalled,
     *,
     shared: int = 0,
 ) -> ContextSelection:
     """Return the selection that the caller receives, from the cut and the recalled record."""
-    recall = recall or Recalled()
-    block, evidence = recall.block, recall.evidence
+    block, evidence, beside = recall
     total = decided.record.messages
     shown = decided.cut
     hits = [hit for hit in evidence or () if hit.session_id == decided.record.id]
-    said = [*(hit.message for hit in hits), *(item.message for item in recall.beside)]
+    said = [*(hit.message for hit in hits), *(item.message for item in beside)]
     # A record of text has the names of images.
     named = {stored.index for stored in said if stored and images_of(stored)}
-    spans = (*recalled.shown_spans(recall.beside), *(hit.span for hit in hits))
+    spans = (*recalled.shown_spans(beside), *(hit.span for hit in hits))
     verbatim = (
         *recalled.shown_spans(shown.shown),
         *(span for span in spans if span.start not in named),
     )
     left_out = _left_out(shown)
-    head = layered.head_beside(decided.situation, shown) if request.strategy == "layered" else None
-    pinned = pins.record(decided.situation.writer, head) if head else None
+    head = layered.head_beside(decided.situation, shown) if request.strategy == "layered" else ()
+    pinned = pins.record(decided.situation.writer, head)
     blocks = shown.blocks
     if block is not None:
         # The question stands last, and with it what was called and answered since.
@@ -641,12 +630,12 @@ async def chosen(
         shared_prefix_tokens=shared,
         system=request.budget.system,
         tool_tokens=tool_tokens,
-        pins=head.indices if head else pins.indices_of(shown.view.pieces),
+        pins=tuple(pin.index for pin in head) or pins.indices_of(shown.view.pieces),
         _excerpted=ranges_of(
             index
             for runs in (
                 *(piece.excerpted for piece in shown.view.pieces),
-                *((ranges_of(head.indices),) if head else ()),
+                ranges_of(pin.index for pin in head),
                 ranges_of(item.message.index for item in shown.shown if item.is_excerpt),
                 tuple((span.start, span.stop) for span in verbatim if span.sliced),
                 ranges_of(named),
@@ -674,16 +663,14 @@ def _left_out(decided: Cut) -> int:
 
 def _by_level(pieces: Sequence[Piece]) -> selection.ByLevel:
     """Return the nodes that the pieces show, by level."""
-    found: dict[int, list[selection.ShownSummary]] = {}
-    for piece in pieces:
-        for item in piece.covers:
-            shown = selection.ShownSummary(
-                id=item.id,
-                level=item.level,
-                span=item.span,
-                messages=item.messages,
-                trimmed=item.id in piece.trimmed,
-                block=piece.name,
-            )
-            found.setdefault(item.level, []).append(shown)
-    return selection.ByLevel({level: tuple(items) for level, items in sorted(found.items())})
+    shown = [
+        selection.ShownSummary(
+            item.id, item.level, item.span, item.messages, item.id in piece.trimmed, piece.name
+        )
+        for piece in pieces
+        for item in piece.covers
+    ]
+    levels = sorted({each.level for each in shown})
+    return selection.ByLevel(
+        {level: tuple(each for each in shown if each.level == level) for level in levels}
+    )

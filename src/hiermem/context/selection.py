@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -65,32 +65,6 @@ class ShownMessages(Brief):
         """Return a description of their number and of the share of each quarter."""
         quarters = ", ".join(f"{quarter.share:.0%}" for quarter in self.by_quarter)
         return f"{len(self.messages):,} (by quarter, oldest first: {quarters})"
-
-
-def of(
-    *,
-    verbatim: Iterable[int],
-    excerpted: Iterable[int],
-    summarised: Iterable[int],
-    total: int,
-    gone: Ranges = (),
-) -> ShownMessages:
-    """Return the shown messages of a session of ``total`` messages, without those ``gone``."""
-    kinds = dict.fromkeys(summarised, "summarised") | dict.fromkeys(excerpted, "excerpted")
-    kinds |= dict.fromkeys(verbatim, "verbatim")
-    shown = sorted(
-        index
-        for index in kinds
-        if 0 <= index < total and not any(begin <= index < end for begin, end in gone)
-    )
-
-    def of_quarter(quarter: int) -> ShownQuarter:
-        begin, end = total * quarter // 4, total * (quarter + 1) // 4
-        lost = sum(max(0, min(end, b) - max(begin, a)) for a, b in gone)
-        inside = shown[bisect_left(shown, begin) : bisect_left(shown, end)]
-        return ShownQuarter(end - begin - lost, **Counter(kinds[index] for index in inside))
-
-    return ShownMessages(tuple(shown), (of_quarter(0), of_quarter(1), of_quarter(2), of_quarter(3)))
 
 
 class _Default(int):
@@ -243,13 +217,23 @@ class ContextSelection(Brief):
     @property
     def shown(self) -> ShownMessages:
         """Return the messages of which something is shown: raw, recalled, or by a record's line."""
-        return of(
-            verbatim=each_of((each.start, each.stop) for each in self.verbatim if not each.sliced),
-            excerpted=each_of(self._excerpted),
-            summarised=each_of(self._summarised),
-            total=self.messages,
-            gone=self._gone,
+        whole = ((each.start, each.stop) for each in self.verbatim if not each.sliced)
+        kinds = dict.fromkeys(each_of(self._summarised), "summarised")
+        kinds |= dict.fromkeys(each_of(self._excerpted), "excerpted")
+        kinds |= dict.fromkeys(each_of(whole), "verbatim")
+        shown = sorted(
+            index
+            for index in kinds
+            if 0 <= index < self.messages and not any(a <= index < b for a, b in self._gone)
         )
+
+        def of_quarter(quarter: int) -> ShownQuarter:
+            begin, end = self.messages * quarter // 4, self.messages * (quarter + 1) // 4
+            lost = sum(max(0, min(end, b) - max(begin, a)) for a, b in self._gone)
+            inside = shown[bisect_left(shown, begin) : bisect_left(shown, end)]
+            return ShownQuarter(end - begin - lost, **Counter(kinds[index] for index in inside))
+
+        return ShownMessages(tuple(shown), tuple(map(of_quarter, range(4))))
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Render as a list of OpenAI chat messages.

@@ -8,7 +8,7 @@ from typing import Final
 
 from hiermem.context import render as recalled
 from hiermem.context import select
-from hiermem.context.cut import Cut
+from hiermem.context.cut import MOST_LEADING, Cut
 from hiermem.context.render import Writer
 from hiermem.context.selection import ContextBudget, ContextSelection
 from hiermem.context.view import Piece, View
@@ -35,7 +35,8 @@ async def found(
     """
     record = await handle.record_or_new(question.session_id)
     request = select.Request(budget)
-    situation = await select.situation_of(handle, record, request)
+    first = await handle.store.messages(record.id, 0, MOST_LEADING)
+    situation = await select.situation_of(handle, record, request, first=first)
     if situation.budget + situation.notice < 0:
         raise BudgetTooSmallError(
             budget=budget.max_tokens,
@@ -51,7 +52,7 @@ async def found(
     block, evidence = await select.in_record(handle, find, room, messages=record.messages)
     view = View(0, tuple(pieces), gone=taken_back(await handle.store.events(record.id)))
     decided = select.Decided(record, situation, Cut(view, (), tuple(view.blocks())))
-    selection = await select.chosen(handle, request, decided, select.Recalled(block, evidence))
+    selection = await select.chosen(handle, request, decided, (block, evidence, ()))
     return replace(selection, coverage=_covered(pieces, evidence) / max(1, record.messages))
 
 

@@ -107,11 +107,6 @@ def room_alone(room: int, budget: int) -> int:
     return room and max(room, min(int(_ALONE * budget), _PAGE))
 
 
-def is_wish_of(stored: StoredMessage, person: str) -> bool:
-    """Return whether a message states a standing wish of the space's person."""
-    return speaks_as(stored.message, person) and stored.state == "live" and WISH in stored.flags
-
-
 def wish_lines(
     flagged: Iterable[tuple[str, StoredMessage]],
     withdrawn: Iterable[tuple[str, StoredMessage]],
@@ -123,7 +118,11 @@ def wish_lines(
 
     What was ``withdrawn`` in any conversation is left out, and what session ``own`` states itself.
     """
-    stated = [item for item in flagged if is_wish_of(item[1], person)]
+    stated = [
+        (name, each)
+        for name, each in flagged
+        if speaks_as(each.message, person) and each.state == "live" and WISH in each.flags
+    ]
     said = {
         _words(wish) for name, each in stated if name == own for wish in wishes_in(each.message)
     }
@@ -188,14 +187,15 @@ def choose(
     Each list begins with what matters most. The synthesis stands for the files if they do not fit.
     """
     chosen = _fitting(wishes, min(room, _WISHES), count)
-    left = room - _tokens(chosen, count)
-    known = [*files] if _tokens(files, count) + count(_KNOWN) <= left else [*(synthesis or files)]
+    left = room - tokens_of(chosen, count)
+    known = [*files] if tokens_of(files, count) + count(_KNOWN) <= left else [*(synthesis or files)]
     chosen += _fitting(known, left - count(_KNOWN), count)
-    left = room - _tokens(chosen, count) - count(_KNOWN) - count(_EARLIER)
+    left = room - tokens_of(chosen, count) - count(_KNOWN) - count(_EARLIER)
     return [*chosen, *_fitting(conversations, left, count)]
 
 
-def _tokens(lines: Iterable[SharedLine], count: Callable[[str], int]) -> int:
+def tokens_of(lines: Iterable[SharedLine], count: Callable[[str], int]) -> int:
+    """Return the tokens of lines, their ends included."""
     return sum(count(f"{line.text}\n") for line in lines)
 
 
@@ -228,11 +228,6 @@ def record(writer: Writer, state: SharedState, lines: Sequence[SharedLine]) -> B
     whose = f"{state.person or state.space}: other conversations, as of {state.as_of}"
     frame = Frame(NAME, Span(0, 0), requests=len(wishes), whose=_one_line(whose))
     return writer.record("space", frame, "\n".join(parts))
-
-
-def wish_tokens(lines: Iterable[SharedLine], count: Callable[[str], int]) -> int:
-    """Return the tokens of the wishes among the lines, which own pins leave to them."""
-    return _tokens((line for line in lines if line.origin.place == "wish"), count)
 
 
 def _one_line(text: str) -> str:

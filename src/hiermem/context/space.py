@@ -81,7 +81,8 @@ async def space_of(
         if line.is_whole:
             span = Span(line.origin.index, line.origin.index + 1)
             stated.setdefault(line.origin.name, []).append(span)
-    return SpaceRecord(state, block, shared.wish_tokens(lines, handle.counter.count), stated)
+    wishes = [line for line in lines if line.origin.place == "wish"]
+    return SpaceRecord(state, block, shared.tokens_of(wishes, handle.counter.count), stated)
 
 
 async def _lines_anew(
@@ -155,12 +156,7 @@ def flag_needs(space: str, limit: int) -> list[SessionNeed]:
     return [("", NeedFlagged(flag, limit, space)) for flag in (WISH, WITHDRAWN)]
 
 
-_KINDS: Final = (
-    bank_records.BANK,
-    bank_records.SYNTHESIS,
-    bank_records.META,
-    bank_records.LINE,
-)
+_KINDS: Final = (bank_records.BANK, bank_records.SYNTHESIS, bank_records.META, bank_records.LINE)
 
 
 def _bank_needs(space: str) -> list[SessionNeed]:
@@ -180,14 +176,14 @@ def _file_lines(bank: bank_records.BankState) -> list[SharedLine]:
 
 async def conversation_lines(handle: Handle, records: Sequence[SessionRecord]) -> list[SharedLine]:
     """Return a line about each conversation, the one spoken in last first."""
-    roots = [_root_of(record) if record.title is None else "" for record in records]
     wanted: list[SessionNeed] = []
-    for record, root in zip(records, roots, strict=True):
+    for record in records:
         newest = NeedMessages(record.messages - 1, record.messages)
+        roots = session_state(record).roots() if record.title is None else ()
+        largest = max(roots, key=lambda root: root.messages, default=None)
+        node = NeedNodes((largest.id,) if largest else ())
         first = NeedMessages(0, 0 if record.title else _FIRST)
-        wanted += (
-            (record.id, need) for need in (newest, NeedNodes((root,) if root else ()), first)
-        )
+        wanted += ((record.id, need) for need in (newest, node, first))
     answers = iter(await handle.store.read(wanted))
     origins: list[Origin] = []
     texts: list[str] = []
@@ -201,12 +197,6 @@ async def conversation_lines(handle: Handle, records: Sequence[SessionRecord]) -
         texts[place] = first_line(revisions[0].text) if revisions else texts[place]
     lines = [shared.conversation_line(*pair) for pair in zip(origins, texts, strict=True)]
     return sorted(filter(None, lines), key=lambda line: line.origin.day, reverse=True)
-
-
-def _root_of(record: SessionRecord) -> str:
-    """Return the largest root of a session's tree, "" if it has none."""
-    roots = session_state(record).roots()
-    return max(roots, key=lambda root: root.messages).id if roots else ""
 
 
 def _origin(
@@ -290,8 +280,7 @@ async def _files_at(
     """Return the bank's lines at the revision of the shown ones, by their origins."""
     texts = {file.key: file.body for file in bank[0]}
     synthesis = bank[1][0].body if bank[1] else ""
-    wanted = {origin.revision for origin in state.origins if origin.place == "file"}
-    (revision,) = wanted
+    (revision,) = {origin.revision for origin in state.origins if origin.place == "file"}
     if bank_records.read_meta(bank[2][0] if bank[2] else None).revision != revision:
         kind = bank_records.kind_of(bank_records.REVISION, state.space)
         (revisions,) = await handle.store.read([(bank_records.SPACE_SCOPE, NeedRecords(kind))])

@@ -178,28 +178,6 @@ class Piece:
     pins: tuple[Natural, ...] = ()
     head: str = ""
 
-    @classmethod
-    def of(
-        cls,
-        block: Block,
-        windows: tuple[int, int],
-        *,
-        covers: tuple[Covered, ...] = (),
-        trust: Trust = "conversation",
-    ) -> Piece:
-        """Return a piece that renders as ``block``."""
-        return cls(
-            kind=block.kind,
-            name=block.name,
-            windows=windows,
-            span=block.span,
-            tokens=block.tokens,
-            text=block.text,
-            level=block.level,
-            covers=covers,
-            trust=trust,
-        )
-
     @property
     def messages(self) -> int:
         """Return the approximate number of represented messages; each slice counts as one."""

@@ -108,47 +108,33 @@ def hidden(pins: Sequence[Pin], shown: Sequence[Shown], named: Collection[int] =
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The lines of pinned messages with which a record begins: the wishes, then the others.
-
-    ``requests`` and ``others`` are the numbers of the wishes and the other pins, each of which is
-    one line; ``tokens`` is about what the lines add to the record.
-    """
-
-    pins: tuple[Pin, ...] = ()
-    requests: int = 0
-    others: int = 0
-    text: str = ""
-    tokens: int = 0
-
-    @property
-    def indices(self) -> tuple[int, ...]:
-        """Return the pinned messages, in order."""
-        return tuple(pin.index for pin in self.pins)
-
-
-def head_of(pins: Iterable[Pin], room: int, count: Callable[[str], int]) -> Head:
-    """Return the head with as many pins as fit ``room`` tokens; those that come first win."""
-    head = Head()
+def head_of(pins: Iterable[Pin], room: int, count: Callable[[str], int]) -> tuple[Pin, ...]:
+    """Return as many pins as fit ``room`` tokens as lines, in order; those that come first win."""
+    head: tuple[Pin, ...] = ()
     for pin in pins:
-        if head.tokens + count(pin.text) > room:
-            continue
-        longer = _head([*head.pins, pin], count)
-        head = longer if longer.tokens <= room else head
+        if tokens_of(head, count) + count(pin.text) <= room:
+            longer = tuple(sorted((*head, pin), key=lambda pin: pin.index))
+            head = longer if tokens_of(longer, count) <= room else head
     return head
 
 
-def _head(pins: Sequence[Pin], count: Callable[[str], int]) -> Head:
-    """Return the head of pins: the wishes and then the others, each in the order of the talk."""
-    said = sorted(pins, key=lambda pin: pin.index)
-    wishes = [pin for pin in said if pin.reason == "wish"]
-    others = [pin for pin in said if pin.reason != "wish"]
-    text = "\n".join(map(_line, [*wishes, *others]))
-    counted = head_attributes(len(wishes), len(others)).items()
-    frame = "".join(f' {name}="{value}"' for name, value in counted)
-    tokens = count(f"{text}\n") + count(frame)
-    return Head(tuple(said), len(wishes), len(others), text, tokens)
+def tokens_of(pins: Sequence[Pin], count: Callable[[str], int]) -> int:
+    """Return about what the lines of pins add to the record that begins with them."""
+    if not pins:
+        return 0
+    counted = head_attributes(*_numbers(pins)).items()
+    return count(f"{text_of(pins)}\n") + count("".join(f' {key}="{of}"' for key, of in counted))
+
+
+def text_of(pins: Iterable[Pin]) -> str:
+    """Return the lines of pins: the wishes and then the others, each in the order of the talk."""
+    return "\n".join(map(_line, sorted(pins, key=lambda pin: (pin.reason != "wish", pin.index))))
+
+
+def _numbers(pins: Sequence[Pin]) -> tuple[int, int]:
+    """Return the numbers of the wishes and of the other pins, each of which is one line."""
+    wishes = sum(pin.reason == "wish" for pin in pins)
+    return wishes, len(pins) - wishes
 
 
 def _line(pin: Pin) -> str:
@@ -161,14 +147,14 @@ def indices_of(pieces: Iterable[Piece]) -> tuple[int, ...]:
     return tuple(index for piece in pieces for index in piece.pins)
 
 
-def record(writer: Writer, head: Head) -> Block | None:
-    """Return a record of a head alone; None if that has no lines."""
-    if not head.pins:
+def record(writer: Writer, pins: Sequence[Pin]) -> Block | None:
+    """Return a record of pins alone; None without one."""
+    if not pins:
         return None
-    span = Span(head.pins[0].index, head.pins[-1].index + 1)
-    return writer.record(
-        "pins", Frame(NAME, span, requests=head.requests, pinned=head.others), head.text
-    )
+    requests, pinned = _numbers(pins)
+    span = Span(pins[0].index, pins[-1].index + 1)
+    frame = Frame(NAME, span, requests=requests, pinned=pinned)
+    return writer.record("pins", frame, text_of(pins))
 
 
 #: Tokens that a minimal selection reserves for the frames of its two views and for the lines about
@@ -177,7 +163,6 @@ VIEW_TOKENS = 300
 #: How views choose their lines: the first sentence of a message counts for more than in a summary,
 #: so that more messages have a line.
 _LINES = salience.Weights(lead=0.35, floor=0.35, questions=True)
-NO_PINS = Head()
 
 
 @dataclass(slots=True)
@@ -189,10 +174,6 @@ class ZoneMaker:
     view: str = ""
     #: What stands beside the views, by message, None for all of it.
     said: dict[int | None, str | None] = field(default_factory=dict[int | None, str | None])
-
-    def least(self, below: Sequence[Covered]) -> int:
-        """Return the fewest tokens that can represent these nodes with one unit each."""
-        return VIEW_TOKENS // 2 + lines.PIECE * len(below) if below else 0
 
     def whole(self, window: Node, revision: Revision) -> Piece:
         """Return a piece that shows a made summary whole."""
@@ -222,7 +203,7 @@ class ZoneMaker:
         beside: Sequence[Shown] = (),
         raw: Sequence[Shown] = (),
         levels: Collection[int] | None = None,
-        head: Head = NO_PINS,
+        head: Sequence[Pin] = (),
         at: int = 0,
     ) -> Reading[tuple[Piece, ...]]:
         """Show all of ``below`` in one view of at most ``share`` tokens; () if there is nothing.
@@ -255,7 +236,7 @@ class ZoneMaker:
         beside: Sequence[Shown],
         others: Sequence[Piece],
         joined: Sequence[Piece],
-        head: Head,
+        head: Sequence[Pin],
     ) -> Reading[Piece]:
         """Show windows by their messages in ``raw``, in a view of ``share`` tokens.
 
@@ -303,26 +284,25 @@ class ZoneMaker:
         span: Span,
         share: int,
         *,
-        head: Head,
+        head: Sequence[Pin],
         at: int = 0,
     ) -> Piece:
         """Return a view of as many units of a pool as fit ``share``, frame and head included."""
-        for index in head.indices:
+        indices, head_text = tuple(pin.index for pin in head), text_of(head)
+        for index in indices:
             span = replace(span, start=min(span.start, index), stop=max(span.stop, index + 1))
-        frame = Frame(
-            self.name(),
-            span,
-            trust=lowest(gathered.trusts),
-            requests=head.requests,
-            pinned=head.others,
-        )
-        gathered.said = self.said | {pin.index: pin.text for pin in head.pins}
-        most = share - self.writer.record("view", frame, head.text).tokens
+        self.serial += 1  # no other view of the session has the name
+        name = f"{self.view}/V{self.serial}" if self.view else f"V{self.serial}"
+        requests, pinned = _numbers(head)
+        trust = lowest(gathered.trusts)
+        frame = Frame(name, span, trust=trust, requests=requests, pinned=pinned)
+        gathered.said = self.said | {pin.index: pin.text for pin in head}
+        most = share - self.writer.record("view", frame, head_text).tokens
 
         def made(room: int) -> tuple[tuple[Unit, ...], Piece]:
             count = self.writer.count
             chosen, trimmed = gathered.choose(max(room, 1), count=count, weights=_LINES)
-            text = "\n".join(filter(None, (head.text, render.render(chosen))))
+            text = "\n".join(filter(None, (head_text, render.render(chosen))))
             ends = {(unit.index, unit.ordinal) for unit in (*chosen[-1:], *gathered.units[-1:])}
             text += render.GAP * (len(ends) > 1 and not text.endswith(render.LEFT_OUT))
             piece = self._piece("view", frame, text, covers, at=at)
@@ -343,10 +323,10 @@ class ZoneMaker:
             piece,
             runs=ranges_of(item.message.index for item in beside),
             excerpted=ranges_of(
-                (*(unit.index for unit in chosen if unit.index is not None), *head.indices)
+                (*(unit.index for unit in chosen if unit.index is not None), *indices)
             ),
-            pins=head.indices,
-            head=head.text,
+            pins=indices,
+            head=head_text,
             summarised=gathered.summarised(chosen),
             kept=units.pack(chosen),
         )
@@ -355,25 +335,17 @@ class ZoneMaker:
         self, kind: Kind, frame: Frame, text: str, covers: tuple[Covered, ...], *, at: int = 0
     ) -> Piece:
         windows = (covers[0].windows[0], covers[-1].windows[1]) if covers else (at, at)
+        name, span, level = frame.name, frame.span, frame.level
         if not text:
-            empty = Block(kind, frame.name, frame.span, tokens=0, level=frame.level)
-            return Piece.of(empty, windows, covers=covers)
+            return Piece(kind, name, windows, span, 0, "", level, covers)
         block = self.writer.record(kind, frame, text)
-        return Piece.of(block, windows, covers=covers, trust=frame.trust)
-
-    def name(self) -> str:
-        """Return a name that no other view of the session has."""
-        self.serial += 1
-        return f"{self.view}/V{self.serial}" if self.view else f"V{self.serial}"
+        return Piece(
+            kind, name, windows, span, block.tokens, block.text, level, covers, trust=frame.trust
+        )
 
 
 def _hull(spans: Iterable[Span], shown: Iterable[Shown]) -> Span:
     """Return the smallest range of messages that contains all of these."""
-    begins, ends = [], []
-    for span in spans:
-        begins.append(span.start)
-        ends.append(span.stop)
-    for item in shown:
-        begins.append(item.message.index)
-        ends.append(item.message.index + 1)
-    return Span(min(begins), max(ends))
+    ends = [(span.start, span.stop) for span in spans]
+    ends += [(item.message.index, item.message.index + 1) for item in shown]
+    return Span(min(begin for begin, _ in ends), max(end for _, end in ends))

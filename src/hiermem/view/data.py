@@ -12,8 +12,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from hiermem.bank.records import BankState
 from hiermem.calls.report import RunItem
 from hiermem.context.read import SessionStatus
 from hiermem.context.render import Block
@@ -58,53 +59,9 @@ class Wording:
         return known.setdefault(name, f"{kind} {len(known) + 1}")
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A context that was planned for a budget; ``least`` is the minimum where none fits.
-
-    ``asked`` means that the session's application asked for a context of this budget before.
-    """
-
-    budget: int
-    asked: bool
-    selection: ContextSelection | None
-    least: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What was read of one session; the contexts of one in a space show other ones of it."""
-
-    status: SessionStatus
-    record: SessionRecord
-    messages: Sequence[StoredMessage]
-    summaries: Sequence[Summary]
-    pins: Sequence[Pin]
-    contexts: Sequence[Planned]
-    metrics: Metrics
-    calls: Mapping[str, RunItem]
-
-
-@dataclass(frozen=True, slots=True)
-class FoundSpace:
-    """What was read of one space: its lines, its files, and the notes that these are made of."""
-
-    name: str
-    revision: int
-    synthesis: str
-    files: Mapping[str, str]
-    notes: Sequence[Note]
-    lines: Sequence[KnownLine]
-
-
-def of_session(space: FoundSpace, session_id: str) -> FoundSpace:
-    """Return the lines and notes that came from one session alone."""
-
-    def is_own(each: Note | KnownLine) -> bool:
-        return {source for source, _ in each.sources} == {session_id}
-
-    notes, lines = list(filter(is_own, space.notes)), list(filter(is_own, space.lines))
-    return FoundSpace(space.name, 0, "", {}, notes, lines)
+#: A context planned for a budget: the budget, whether the session's application asked for it
+#: before, and the selection, or the minimum if none fits.
+Planned: TypeAlias = tuple[int, bool, ContextSelection | int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +125,16 @@ class Lines:
         return found if len(found) > 2 else None
 
 
-def entry(found: Found, words: Wording) -> dict[str, Any]:
+def entry(
+    status: SessionStatus,
+    record: SessionRecord,
+    messages: Sequence[StoredMessage],
+    summaries: Sequence[Summary],
+    words: Wording,
+) -> dict[str, Any]:
     """Return a session as a list of sessions shows it."""
-    status, messages = found.status, found.messages
-    top = max((each for each in found.summaries if each.made), key=_height, default=None)
+    made = [each for each in summaries if each.made]
+    top = max(made, key=lambda each: (each.level, -each.span.start), default=None)
     about = "" if top is None else " ".join(_DAY.sub("", top.text).split())[:_ABOUT]
     return _slim(
         id=words.name("session", status.id),
@@ -181,9 +144,9 @@ def entry(found: Found, words: Wording) -> dict[str, Any]:
         tokens=sum(each.tokens for each in messages),
         first=_moment(messages[0].created_at) if messages else None,
         last=_moment(messages[-1].created_at) if messages else None,
-        source=words.name("source", found.record.metadata.get("source", "")),
+        source=words.name("source", record.metadata.get("source", "")),
         forked="" if words.alone else words.name("session", status.forked_from or ""),
-        space="" if words.alone else words.name("space", found.record.space or ""),
+        space="" if words.alone else words.name("space", record.space or ""),
         closed=status.closed,
         queue=sum(status.queue.values()),
         degraded=sum(status.degraded.values()),
@@ -191,25 +154,32 @@ def entry(found: Found, words: Wording) -> dict[str, Any]:
     )
 
 
-def session(found: Found, words: Wording) -> dict[str, Any]:
+def session(
+    status: SessionStatus,
+    messages: Sequence[StoredMessage],
+    summaries: Sequence[Summary],
+    words: Wording,
+    *,
+    pins: Sequence[Pin],
+    contexts: Sequence[Planned],
+    metrics: Metrics,
+    calls: Mapping[str, RunItem],
+) -> dict[str, Any]:
     """Return all that the page shows of a session."""
-    status, places = found.status, {each.id: at for at, each in enumerate(found.summaries)}
-    metrics = found.metrics
-    bodies = [body(each.message) for each in found.messages]
+    places = {each.id: at for at, each in enumerate(summaries)}
+    bodies = [body(each.message) for each in messages]
     # A browser counts characters beyond the first 65,536 twice, so those texts are not referred to.
     lines = Lines([each if max(each, default="") < "\U00010000" else "" for each in bodies], words)
+    left_out = _OF_OTHERS if words.alone and status.space else ()
     return {
         "error": status.last_error,
         "repacking": status.repacking,
         "config": status.config.model_dump_json(exclude_defaults=True),
-        "messages": _messages(found.messages, words),
-        "nodes": [_node(each, places, found.calls, lines) for each in found.summaries],
+        "messages": _messages(messages, words),
+        "nodes": [_node(each, places, calls, lines) for each in summaries],
         "open": [[each.messages, each.tokens] for each in status.open_windows],
-        "pins": [[each.index, each.reason, words.say(each.text)] for each in found.pins],
-        "contexts": [
-            _context(each, places, lines, _OF_OTHERS if words.alone and found.record.space else ())
-            for each in found.contexts
-        ],
+        "pins": [[each.index, each.reason, words.say(each.text)] for each in pins],
+        "contexts": [_context(each, places, lines, left_out) for each in contexts],
         "levels": [
             [each.level, each.nodes, each.made, each.degraded, each.dirty, each.queue,
              each.fidelity, each.calls, each.tokens_in, each.tokens_out]
@@ -223,20 +193,19 @@ def session(found: Found, words: Wording) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def space(found: FoundSpace, words: Wording) -> dict[str, Any]:
-    """Return all that the page shows of a space."""
-
-    def file(name: str) -> str:
-        return words.name("file", name)
+def space(
+    name: str, bank: BankState, notes: Sequence[Note], lines: Sequence[KnownLine], words: Wording
+) -> dict[str, Any]:
+    """Return all that the page shows of a space: files, lines, and the notes they are made of."""
 
     def sources(each: Note | KnownLine) -> list[list[Any]]:
         return [[words.name("session", one), index] for one, index in each.sources]
 
     return {
-        "name": words.name("space", found.name),
-        "revision": found.revision,
-        "synthesis": words.say(found.synthesis),
-        "files": [[file(name), words.say(text)] for name, text in found.files.items()],
+        "name": words.name("space", name),
+        "revision": bank.meta.revision,
+        "synthesis": words.say(bank.synthesis),
+        "files": [[words.name("file", of), words.say(text)] for of, text in bank.texts.items()],
         "lines": [
             _slim(
                 text=words.say(each.text),
@@ -245,7 +214,7 @@ def space(found: FoundSpace, words: Wording) -> dict[str, Any]:
                 was=words.say(each.was),
                 sources=sources(each),
             )
-            for each in found.lines
+            for each in lines
         ],
         "notes": [
             _slim(
@@ -253,32 +222,30 @@ def space(found: FoundSpace, words: Wording) -> dict[str, Any]:
                 agent=words.name("agent", each.agent or ""),
                 at=_moment(each.timestamp),
                 sources=sources(each),
-                files=[file(name) for name in each.files],
+                files=[words.name("file", of) for of in each.files],
                 dropped=words.say(each.dropped_for),
             )
-            for each in found.notes
+            for each in notes
         ],
     }
 
 
 def _messages(messages: Sequence[StoredMessage], words: Wording) -> dict[str, Any]:
     """Return messages as columns; names are numbers into a list of them."""
-    names: dict[str, int] = {}
-    threads: dict[str, int] = {}
-
-    def place(known: dict[str, int], name: str) -> int:
-        return known.setdefault(name, len(known))
-
+    speakers = [words.name("speaker", speaker(each.message)) for each in messages]
+    threads = [words.name("thread", each.thread) for each in messages]
+    names = {name: at for at, name in enumerate(dict.fromkeys(speakers))}
+    numbers = {name: at for at, name in enumerate(dict.fromkeys(threads))}
     return {
         "role": "".join(each.role[0] for each in messages),
-        "who": [place(names, words.name("speaker", speaker(each.message))) for each in messages],
-        "thread": [place(threads, words.name("thread", each.thread)) for each in messages],
+        "who": [names[each] for each in speakers],
+        "thread": [numbers[each] for each in threads],
         "tokens": [each.tokens for each in messages],
         "at": [_moment(each.created_at) for each in messages],
         "text": [words.say(body(each.message)) for each in messages],
         "states": {each.index: each.state for each in messages if each.state != "live"},
         "names": list(names),
-        "threads": list(threads),
+        "threads": list(numbers),
     }
 
 
@@ -330,27 +297,24 @@ def _sources(text: str, provenance: str) -> list[int]:
     if not provenance:
         return []
     try:
-        rows = [row[0] for row in json.loads(provenance)[2]]
+        rows = [row[0] if isinstance(row[0], int) else -1 for row in json.loads(provenance)[2]]
     except (ValueError, TypeError, LookupError):
         return []
     days = [bool(_DAY.fullmatch(line)) for line in text.split("\n")]
     if days.count(False) != len(rows):
         return []
     left = iter(rows)
-    return [-1 if is_day else _whole(next(left)) for is_day in days]
-
-
-def _whole(index: object) -> int:
-    return index if isinstance(index, int) else -1
+    return [-1 if is_day else next(left) for is_day in days]
 
 
 def _context(
     planned: Planned, places: Mapping[str, int], lines: Lines, left_out: Collection[str]
 ) -> dict[str, Any]:
     """Return a context without its blocks of some kinds."""
-    found, chosen = {"budget": planned.budget, "asked": planned.asked}, planned.selection
-    if chosen is None:
-        return {**found, "least": planned.least}
+    budget, is_asked, chosen = planned
+    found = {"budget": budget, "asked": is_asked}
+    if isinstance(chosen, int):
+        return {**found, "least": chosen}
     shown = [item for level in chosen.summaries.values() for item in level]
     excerpted = [
         index
@@ -387,10 +351,6 @@ def _runs(runs: Iterable[Sequence[int]]) -> list[int]:
 
 def _ends(span: Span) -> list[int]:
     return [span.start, span.stop]
-
-
-def _height(summary: Summary) -> tuple[int, int]:
-    return summary.level, -summary.span.start
 
 
 def _moment(at: datetime | None) -> int | None:

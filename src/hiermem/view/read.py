@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from hiermem import __version__
 from hiermem.bank import space as space_engine
+from hiermem.bank.records import BankState
 from hiermem.bank.store import SpaceContext
 from hiermem.calls.report import report
 from hiermem.changes.forget import about
@@ -23,10 +24,11 @@ from hiermem.errors import BudgetTooSmallError
 from hiermem.handle import Handle, every_session
 from hiermem.text.terms import FIRST_PERSON, STOP_WORDS
 from hiermem.types import SessionRecord
+from hiermem.types.bank import KnownLine, Note
 from hiermem.types.transaction import NeedViews, RunRecord
 from hiermem.upkeep import read_metrics
 from hiermem.view import data
-from hiermem.view.data import Found, FoundSpace, Planned, Wording
+from hiermem.view.data import Planned, Wording
 from hiermem.view.page import json_block, packed, page
 
 #: The budgets whose contexts are shown, besides those that were asked for before; in a page of all
@@ -48,14 +50,10 @@ async def html_page(
     """
     Request(ContextBudget(), query=query)  # refuses what is no question
     words = Wording(text, alone=session_id is not None)
-    spaces = await _spaces(handle)
-    if session_id is not None:
-        spaces = [data.of_session(space, session_id) for space in spaces]
-        spaces = [space for space in spaces if space.notes or space.lines]
     # What is sent with a report of a bug stands plain, so that its sender can read it before.
     packing = packed if words.text else json_block
     entries: list[dict[str, Any]] = []
-    parts, room = {"bank": packing([data.space(each, words) for each in spaces])}, _MOST_BYTES
+    parts, room = {"bank": packing(await _spaces(handle, session_id, words))}, _MOST_BYTES
 
     async def records() -> AsyncIterator[SessionRecord]:
         if session_id is not None:
@@ -64,12 +62,8 @@ async def html_page(
         async for record in every_session(handle.store):
             yield record
 
-    def written(found: Found) -> tuple[dict[str, Any], str]:
-        return data.entry(found, words), packing(data.session(found, words))
-
     async for record in records():
-        found = await _session(handle, record, _BUDGETS if words.alone else _OF_ALL, query)
-        entry, part = await asyncio.to_thread(written, found)
+        entry, part = await _session(handle, record, words, packing, query)
         if len(part) <= room:
             room -= len(part)
             parts[f"s{len(entries)}"] = part
@@ -80,23 +74,32 @@ async def html_page(
 
 
 async def _session(
-    handle: Handle, record: SessionRecord, budgets: tuple[int, ...], query: str | None
-) -> Found:
+    handle: Handle,
+    record: SessionRecord,
+    words: Wording,
+    packing: Callable[[object], str],
+    query: str | None,
+) -> tuple[dict[str, Any], str]:
+    """Return a session as the list of sessions shows it, and packed what the page shows of it."""
     name = record.id
-    contexts = await _contexts(handle, record, budgets, query)
+    contexts = await _contexts(handle, record, _BUDGETS if words.alone else _OF_ALL, query)
     attempts = await handle.store.attempts(session_id=name, limit=_CALLS)
     run = RunRecord("", "update", name, record.created_at)  # of all runs together
     items = report(run, attempts, await handle.store.now()).items
-    return Found(
-        status=await read.status(handle, name),
-        record=record,
-        summaries=await read.summaries(handle, name, None),
-        pins=await read.pins(handle, name),
-        contexts=contexts,
-        metrics=await read_metrics.metrics(handle, name, None),
-        calls={item.id: item for item in items},
-        messages=await read.messages(handle, name, 0, None),
-    )
+    status = await read.status(handle, name)
+    summaries = await read.summaries(handle, name, None)
+    pins = await read.pins(handle, name)
+    metrics = await read_metrics.metrics(handle, name, None)
+    messages = await read.messages(handle, name, 0, None)
+
+    def written() -> tuple[dict[str, Any], str]:
+        calls = {item.id: item for item in items}
+        entry = data.entry(status, record, messages, summaries, words)
+        known = (status, messages, summaries, words)
+        shown = data.session(*known, pins=pins, contexts=contexts, metrics=metrics, calls=calls)
+        return entry, packing(shown)
+
+    return await asyncio.to_thread(written)
 
 
 async def _contexts(
@@ -116,23 +119,31 @@ async def _contexts(
         try:
             found = await context(handle, record.id, Request(budget, keep=False, query=query))
         except BudgetTooSmallError as error:
-            planned.append(Planned(most, most in asked, None, error.minimum))
+            planned.append((most, most in asked, error.minimum))
             continue
-        planned.append(Planned(most, most in asked, found))
-        if all(block.message is not None for block in found.blocks) and most >= max(
-            asked, default=0
-        ):
+        planned.append((most, most in asked, found))
+        is_whole = all(block.message is not None for block in found.blocks)
+        if is_whole and most >= max(asked, default=0):
             break
     return planned
 
 
-async def _spaces(handle: Handle) -> list[FoundSpace]:
-    found: list[FoundSpace] = []
+async def _spaces(handle: Handle, session_id: str | None, words: Wording) -> list[dict[str, Any]]:
+    """Return all spaces, or what came from one session alone of those that have something."""
+    written: list[dict[str, Any]] = []
     for name in await space_engine.spaces(handle):
         space = SpaceContext(handle, name, None, BankPolicy())
         state = await space.state()
         notes = await space.consumed_notes()
-        notes = await space.with_sources(notes[-_NOTES:])
-        revision, lines = state.meta.revision, await about(space)
-        found.append(FoundSpace(name, revision, state.synthesis, state.texts, notes, lines))
-    return found
+        notes, lines = await space.with_sources(notes[-_NOTES:]), await about(space)
+        if session_id is not None:
+            notes = [each for each in notes if _is_of(session_id, each)]
+            lines = [each for each in lines if _is_of(session_id, each)]
+            state = BankState(name, state.rules)
+        if session_id is None or notes or lines:
+            written.append(data.space(name, state, notes, lines, words))
+    return written
+
+
+def _is_of(session_id: str, each: Note | KnownLine) -> bool:
+    return {source for source, _ in each.sources} == {session_id}
