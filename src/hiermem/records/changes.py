@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from hiermem.records import due, index, journal, log, nodes, sessions
-from hiermem.records.contract import answer_decision, check_changes, refuse
+from hiermem.records.contract import check_changes, refuse
 from hiermem.records.sessions import Session
 from hiermem.records.tables import Key, Scan
 from hiermem.records.transaction import Transaction, gather
@@ -34,11 +34,19 @@ async def mutate(
 
 async def transact(t: Transaction, decide: Callable[[], tx.Deciding[T]]) -> T:
     """Run a decision that reads as it goes, and apply what it decides."""
-
-    async def answers(needs: Sequence[tx.SessionNeed]) -> list[Any]:
-        return await read(t, needs)
-
-    batch = await answer_decision(decide, answers)
+    deciding = decide()
+    reply: Any = None
+    try:
+        while True:
+            asked = deciding.send(reply)
+            is_one = bool(asked) and isinstance(asked[0], str)
+            needs = cast("tuple[tx.SessionNeed, ...]", (asked,) if is_one else asked)
+            answers = await read(t, needs)
+            reply = answers[0] if is_one else tuple(answers)
+    except StopIteration as done:
+        batch: tx.Batch[T] = done.value
+    finally:
+        deciding.close()
     for session_id, changes in batch.sessions:
         await change(t, session_id, changes)
     for session_id in batch.delete:

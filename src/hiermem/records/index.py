@@ -137,8 +137,13 @@ async def _note_indexed(t: Transaction, session_id: str, covered: int) -> None:
 async def _gaps(t: Transaction, found: Session) -> tuple[tuple[int, int], ...]:
     """Return the stretches of a session's messages that no block of terms covers."""
     places = await t.scan(Scan("places", (t.tenant, found.number)))
-    covered: list[Any] = [row[2:4] for row in places]
-    return rows.gaps(covered, found.record.messages)
+    gaps: list[tuple[int, int]] = []
+    reached, stop = 0, found.record.messages
+    for low, high in [*(row[2:4] for row in places), (stop, stop)]:
+        if reached < min(low, stop):
+            gaps.append((reached, min(low, stop)))
+        reached = max(reached, high)
+    return tuple(gaps)
 
 
 async def drop_blocks(t: Transaction, session_id: str, kind: str) -> None:

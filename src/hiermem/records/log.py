@@ -48,7 +48,12 @@ async def versions(t: Transaction, session_id: str, index: int) -> list[StoredMe
         return []
     scan = Scan("versions", (t.tenant, place.number, index))
     found = await t.scan(scan, sessions.log_guard(t, session_id))
-    return decode(found, lambda row: rows.VERSIONS.read((row[2], *row[4:])), "versions")
+    return read_versions(found)
+
+
+def read_versions(found: Sequence[Row]) -> list[StoredMessage]:
+    """Return the earlier versions of rows."""
+    return decode(found, lambda row: rows.MESSAGES.read((row[2], *row[4:])), "versions")
 
 
 async def flagged(t: Transaction, session_id: str, flag: str, *, limit: int) -> list[StoredMessage]:
@@ -137,7 +142,7 @@ def put_message(t: Transaction, number: int, stored: StoredMessage) -> None:
 
 def put_version(t: Transaction, number: int, stored: StoredMessage) -> None:
     """Write a version of a message from before an edit."""
-    index, *columns = rows.VERSIONS.row(stored)
+    index, *columns = rows.MESSAGES.row(stored)
     t.put("versions", (t.tenant, number, index, t.serial(), *columns))
     if stored.echoes:
         t.put("echoes", (t.tenant, number, index))

@@ -14,10 +14,8 @@ import time
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
-    Awaitable,
     Callable,
     Coroutine,
-    Iterable,
     Iterator,
     Sequence,
 )
@@ -26,7 +24,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from inspect import iscoroutinefunction
 from types import CoroutineType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from hiermem import protocols
 from hiermem.errors import ClosedError, HiermemError, StoreError
@@ -274,6 +272,9 @@ class RecordStore:
         """Run an operation until what it relied on holds, and return its result."""
         turn = _Turn(self.store)
         tries = 0
+        t: Transaction
+        result: T
+        change: Commit
 
         def made(reading: Reading, remembered: Remembered | None) -> Transaction:
             return Transaction(
@@ -287,14 +288,21 @@ class RecordStore:
                 token=turn.token,
             )
 
-        async def run(reading: Reading) -> tuple[Transaction, T]:
-            t = made(reading, self._remembered)
-            return t, await t.drive(work(t))
+        async def again(reading: Reading, guards: dict[Key, Row]) -> Commit | None:
+            """Decide anew while the store keeps all others from what is expected."""
+            nonlocal t, result
+            for key in change.expect:
+                self._remembered.put(key, guards.get(key))
+            anew = made(reading, self._remembered)
+            try:
+                t, result = anew, await anew.drive(work(anew))
+            except (OvertakenError, ConflictingWrite, HiermemError):
+                return None  # the next try raises it, if it is raised again
+            return t.commit(again=True) if t.changes else None
 
         try:
             while True:
-                remembered = None if tries else self._remembered
-                t = made(self.store, remembered)
+                t = made(self.store, None if tries else self._remembered)
                 try:
                     result = await self._decided(t, work)
                 except OvertakenError:
@@ -306,11 +314,12 @@ class RecordStore:
                     pass
                 else:
                     # An error of the commit itself is raised: it may have been applied.
-                    deciding = _Deciding(t, result, self._remembered, run)
-                    again = not self._on_thread
-                    if not t.changes or await self.store.commit(deciding.change(again=again)):
-                        self._remember(deciding.t)
-                        return deciding.result
+                    change = t.commit(again=not self._on_thread)
+                    change.again = None if self._on_thread else again
+                    if not t.changes or await self.store.commit(change):
+                        for key, row in t.seen():
+                            self._remembered.put(key, row)
+                        return result
                 self._remembered.forget(t.relied)
                 tries += 1
                 if tries > _MOST_TRIES:
@@ -355,48 +364,9 @@ class RecordStore:
             if await self.store.commit(change):
                 self._numbers = iter(range(first + 1, first + 1 + _RESERVED))
 
-    def _remember(self, t: Transaction) -> None:
-        for key, row in t.seen():
-            if row is None:
-                self._remembered.forget([key])
-            else:
-                self._remembered.put(key, row)
-
 
 async def _refuse() -> int:
     raise ConflictingWrite
-
-
-class _Deciding(Generic[T]):
-    """A commit, and how it is decided again where the store keeps all others out meanwhile."""
-
-    def __init__(
-        self,
-        t: Transaction,
-        result: T,
-        remembered: Remembered,
-        run: Callable[[Reading], Awaitable[tuple[Transaction, T]]],
-    ) -> None:
-        self.t, self.result = t, result
-        self._remembered, self._run = remembered, run
-        self._expected: Iterable[Key] = ()
-
-    def change(self, *, again: bool) -> Commit:
-        """Return the commit; with ``again``, the store may have it decided again."""
-        change = self.t.commit(again=again)
-        if again:
-            change.again, self._expected = self._again, change.expect
-        return change
-
-    async def _again(self, reading: Reading, guards: dict[Key, Row]) -> Commit | None:
-        self._remembered.forget(key for key in self._expected if key not in guards)
-        for key, row in guards.items():
-            self._remembered.put(key, row)
-        try:
-            self.t, self.result = await self._run(reading)
-        except (OvertakenError, ConflictingWrite, HiermemError):
-            return None  # the next try raises it, if it is raised again
-        return self.t.commit(again=True) if self.t.changes else None
 
 
 class _Turn:
