@@ -188,7 +188,7 @@ async def test_a_look_for_work_reads_nothing_that_is_due_later(schema):
     """Broken, every look reads all sessions with an open window that a limit of time will close."""
     async with opened(schema):
         looked = statements.ranged([due.page(None, ())])
-        text = statements.Texts(schema)(looked.sql).decode()
+        text = statements.sent(schema, looked.sql).decode()
         plan = postgres_server.run(
             f"INSERT INTO {schema}.due SELECT 't', n::text, n, 8000000000000000 + n, 1, 0 "
             "FROM generate_series(1, 5000) n",

@@ -90,7 +90,6 @@ class PostgresStore:
         self._limits, self._turn, self._lock_timeout = limits, turn, lock_timeout
         self._read_only, self._is_confined = read_only, is_confined
         self._backups_expire = backups_expire
-        self._texts = statements.Texts(schema)
         self._clock = _Clock()
         self._tidied = time.monotonic()
         #: The reads that begin together, by how their transaction names its tenant.
@@ -158,7 +157,7 @@ class PostgresStore:
             idle_timeout=idle_timeout,
             prepare=prepare,
         )
-        server = await schemas.prepared(
+        is_confined, limits_transactions, (seconds, asked) = await schemas.prepared(
             dsn, schema, create=create and not read_only, confined=row_security, secret=secret
         )
         limits = {
@@ -166,7 +165,7 @@ class PostgresStore:
             "statement_timeout": _milliseconds(statement_timeout),
         }
         turn = ""
-        if server.limits_transactions:  # ends what a stopped process has sent a part of
+        if limits_transactions:  # ends what a stopped process has sent a part of
             limits["transaction_timeout"] = _milliseconds(statement_timeout + idle_timeout)
             turn = _milliseconds(lock_timeout + idle_timeout)
         store = cls(
@@ -177,10 +176,10 @@ class PostgresStore:
             turn=turn,
             lock_timeout=lock_timeout,
             read_only=read_only,
-            is_confined=server.is_confined,
+            is_confined=is_confined,
             backups_expire=backups_expire,
         )
-        store._clock.set(server.seconds, server.asked)
+        store._clock.set(seconds, asked)
         return store
 
     @property
@@ -293,7 +292,7 @@ class PostgresStore:
     # -- what is sent
 
     def _sent(self, statement: Statement) -> Sent:
-        return self._texts(statement.sql), statement.values
+        return statements.sent(self._schema, statement.sql), statement.values
 
     async def _commit(self, change: Commit) -> bool:
         settings = dict(self._limits)

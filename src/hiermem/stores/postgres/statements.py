@@ -1,6 +1,6 @@
 """Decides the SQL of the declared tables: what reads them, and what a commit does on the server.
 
-A text has ``@`` before each of our tables and ``?`` for each value; ``Texts`` makes of it what is
+A text has ``@`` before each of our tables and ``?`` for each value; ``sent`` makes of it what is
 sent. Rows travel as JSON, so that one statement writes any number of them. Names come from the
 declarations alone, values are always bound.
 """
@@ -36,22 +36,11 @@ class Statement(NamedTuple):
     values: Sequence[Any] = ()
 
 
-class Texts:
-    """Makes the bytes to send of a text, for the tables of one schema."""
-
-    def __init__(self, schema: str) -> None:
-        self._prefix = f'"{schema}".'
-        self._known: dict[str, bytes] = {}
-
-    def __call__(self, sql: str) -> bytes:
-        """Return the text with the names of the tables and the numbers of the values."""
-        known = self._known.get(sql)
-        if known is None:
-            first, *rest = sql.replace("@", self._prefix).split("?")
-            known = (first + "".join(f"${n}{part}" for n, part in enumerate(rest, 1))).encode()
-            if len(self._known) < 2_000:
-                self._known[sql] = known
-        return known
+@lru_cache(2_000)
+def sent(schema: str, sql: str) -> bytes:
+    """Return the text with the names of the schema's tables and the numbers of the values."""
+    first, *rest = sql.replace("@", f'"{schema}".').split("?")
+    return (first + "".join(f"${n}{part}" for n, part in enumerate(rest, 1))).encode()
 
 
 def _listed(names: Iterable[str]) -> str:
