@@ -122,19 +122,6 @@ class ListingConditions(Conditions):
         assert await _ids(tenant, after="c") == ["d", "b"]
 
     @condition
-    async def test_a_session_created_meanwhile_moves_no_page(self, tenant: TenantStore) -> None:
-        """Between two pages sessions are created and written to; each comes once, in its place."""
-        for name in ("m", "c", "x", "a"):
-            await write(tenant, name)
-        found = await _ids(tenant, limit=2)
-        for name in ("b", "n"):
-            await write(tenant, name, record={"created_at": NOW - timedelta(days=9)})
-        await write(tenant, "m", ["again"])
-        while page := await _ids(tenant, after=found[-1], limit=2):
-            found += page
-        assert found == ["m", "c", "x", "a", "b", "n"]
-
-    @condition
     async def test_the_last_active_session_comes_first(self, tenant: TenantStore) -> None:
         """The order follows the record's last activity, whatever was created or written when."""
         for place, name in enumerate("abcde"):
@@ -213,39 +200,6 @@ class ListingConditions(Conditions):
         assert await tenant.read([("", NeedFlagged("w", 3, "bela"))]) == [[]]
         assert await tenant.read([("", NeedFlagged("x", 3, "ada"))]) == [[]]
 
-    @condition
-    async def test_metadata_are_replaced_as_a_whole(self, tenant: TenantStore) -> None:
-        """What a later record does not hold selects the session no more; nor does a deleted one."""
-        await write(tenant, "s", record={"metadata": {"user": "ada", "app": "web"}})
-        await write(tenant, "s", ["x"])
-        assert await _ids(tenant, metadata={"app": "web"}) == ["s"]
-        await write(tenant, "s", record={"metadata": {"user": "bela"}})
-        assert (await tenant.sessions())[0].metadata == {"user": "bela"}
-        for gone in ({"app": "web"}, {"user": "ada"}, {"user": "ada", "app": "web"}):
-            assert await _ids(tenant, metadata=gone) == []
-            assert await tenant.count_sessions(metadata=gone) == 0
-        await delete(tenant, "s")
-        await write(tenant, "s")
-        assert await _ids(tenant, metadata={"user": "bela"}) == []
-        assert (await tenant.sessions())[0].metadata == {}
-
-    @store_condition
-    async def test_metadata_select_within_the_tenant(self, store: Store) -> None:
-        """Neither a filter nor an order returns a session of another tenant, nor a count."""
-        labels, pairs = {"user": "ada"}, {"user": "ada", "app": "web"}
-        for name in HOSTILE_NAMES:
-            await write(store.tenant(name), f"of {name}", record={"metadata": pairs})
-        for name in HOSTILE_NAMES:
-            tenant = store.tenant(name)
-            for metadata in (None, labels, pairs):
-                assert await tenant.count_sessions(metadata=metadata) == 1
-            for order in ("created", "last_activity"):
-                assert await _ids(tenant, order_by=order) == [f"of {name}"]
-                assert await _ids(tenant, metadata=labels, order_by=order) == [f"of {name}"]
-                # A session of another tenant is no place to begin after.
-                foreign = f"of {HOSTILE_NAMES[name == HOSTILE_NAMES[0]]}"
-                assert await _ids(tenant, after=foreign, order_by=order) == [f"of {name}"]
-
     @store_condition
     async def test_a_store_lists_its_tenants(self, store: Store) -> None:
         """A tenant is listed if anything of it is stored, by name, code point by code point."""
@@ -274,18 +228,6 @@ class ListingConditions(Conditions):
         await store.tenant("a").erase_all()
         await store.tenant("record").put_records([RecordWrite("k", "s", "key", None)])
         assert await store.tenants() == [name for name in named if name not in ("a", "record")]
-
-    @store_condition
-    async def test_what_is_left_to_make_is_due(self, store: Store) -> None:
-        """A sealed node makes its session due, of whichever tenant; messages alone do not."""
-        assert await _claimed(store) == set()
-        for name in HOSTILE_NAMES:
-            await write(store.tenant(name), "quiet", ["x"])
-            await write(store.tenant(name), f"of {name}", nodes=(node(1, 0),))
-        await write(store.tenant("a"), "made", nodes=(node(1, 0, status="active"),))
-        await write(store.tenant("a"), "other tree", nodes=(node(1, 0),), tree=7)
-        assert await _claimed(store) == {(name, f"of {name}") for name in HOSTILE_NAMES}
-        assert await _claimed(store) == set()
 
     @store_condition
     async def test_every_kind_of_write_makes_due(self, store: Store) -> None:

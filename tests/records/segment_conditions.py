@@ -94,31 +94,6 @@ class SegmentConditions(Conditions):
     """Segments of blocks of terms."""
 
     @condition
-    async def test_what_no_block_of_terms_covers_is_unindexed(self, tenant: TenantStore) -> None:
-        """Every stretch without a block is named, session by session; other kinds do not count."""
-        assert await tenant.index_state() == _EMPTY
-        for name in ("b", "a", "c"):
-            await write(tenant, name, keyed(*"0123456789"))
-        await write(tenant, "none")
-        await _put(tenant, "a", (0, 2), (4, 6))
-        await _put(tenant, "c", (0, 10))
-        await tenant.put_blocks("b", [Block("index", 0, 10, b"")], epoch=0)
-        assert await _gaps(tenant) == [("b", [(0, 10)]), ("a", [(2, 4), (6, 10)])]
-        assert await _gaps(tenant, limit=1) == [("b", [(0, 10)])]
-        assert await _gaps(tenant, limit=0) == []
-        await write(tenant, "c", ["more"])
-        await _put(tenant, "a", (6, 10), (2, 4))
-        assert await _gaps(tenant) == [("b", [(0, 10)]), ("c", [(10, 11)])]
-        await write(tenant, "a", rewrites=rewriting(5, "new", "mark"))
-        await tenant.drop_blocks("c", TERMS)
-        assert await _gaps(tenant) == [("b", [(0, 10)]), ("a", [(4, 6)]), ("c", [(0, 11)])]
-        # A longer block takes the place of a shorter one.
-        await _put(tenant, "c", (0, 4))
-        await _put(tenant, "c", (0, 11))
-        await _put(tenant, "a", (4, 6))
-        assert await _gaps(tenant, limit=None) == [("b", [(0, 10)])]
-
-    @condition
     async def test_blocks_are_loose_until_a_segment_takes_them(self, tenant: TenantStore) -> None:
         """By session, then start; a segment takes them whole, and is read by its pages."""
         for name in ("b", "a"):
@@ -180,27 +155,6 @@ class SegmentConditions(Conditions):
         assert await tenant.put_segment(state.loose, {}) is True
         (last,) = (await tenant.index_state()).segments
         assert last.number not in (kept.number, both.number), "a number is never used again"
-
-    @condition
-    async def test_a_block_that_is_replaced_is_dead_in_its_segment(
-        self, tenant: TenantStore
-    ) -> None:
-        """The new one is loose, and what the segment says of the old one is known to be late."""
-        await write(tenant, "s", keyed(*"0123456789"))
-        await _put(tenant, "s", (0, 4), (5, 10))
-        assert await tenant.put_segment((await tenant.index_state()).loose, {}) is True
-        await tenant.put_blocks("s", [Block(TERMS, 0, 5, b"new")], epoch=0)
-        state = await tenant.index_state()
-        (segment,) = state.segments
-        assert (segment.blocks, segment.dead) == (2, (0,))
-        assert [one.block for one in state.loose] == [Block(TERMS, 0, 5, b"new")]
-        assert state.unindexed == ()
-        places = [(segment.number, place) for place in (0, 1)]
-        assert _names(await tenant.segment_blocks(places)) == [("s", 5)]
-        # Dissolved, it leaves its live blocks alone.
-        assert await tenant.put_segment([], {}, replaces=[segment.number]) is True
-        assert _names((await tenant.index_state()).loose) == [("s", 0), ("s", 5)]
-        assert [one.data for one in await tenant.blocks("s", TERMS)] == [b"new", b"s 5"]
 
     @condition
     async def test_no_page_outlives_what_it_was_made_of(self, tenant: TenantStore) -> None:
