@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from hiermem.records import due, index, journal, log, nodes, sessions
 from hiermem.records.contract import check_changes, refuse
@@ -14,6 +14,8 @@ from hiermem.summaries.due import due_by_change, due_by_nodes
 from hiermem.types import transaction as tx
 
 T = TypeVar("T")
+#: Of a tenant of which anything is stored, one of these tables has a row.
+TABLES_OF_TENANT: Final = ("sessions", "records", "views", "runs", "attempts")
 
 
 async def mutate(
@@ -233,17 +235,15 @@ async def delete(t: Transaction, session_id: str) -> None:
     journal.drop_scope(t, session_id)
 
 
-def drop_unowned(t: Transaction) -> None:
+async def drop_unowned(t: Transaction) -> None:
     """Remove what belongs to no session."""
-    for table in ("views", "records", "runs", "attempts"):
+    for table in TABLES_OF_TENANT[1:]:
         t.wipe(Key(table, (t.tenant,)))
     t.forget_counts(Key("counters", (t.tenant,)))
 
 
 async def is_empty(t: Transaction) -> bool:
     """Return whether nothing is stored for any tenant."""
-    scans = [
-        Scan(table, (), limit=1) for table in ("sessions", "records", "views", "runs", "attempts")
-    ]
+    scans = [Scan(table, (), limit=1) for table in TABLES_OF_TENANT]
     await t.want((), scans)
     return not any([await t.scan(scan) for scan in scans])

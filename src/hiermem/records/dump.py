@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from hiermem.changes.receipts import STORE_COPY
+from hiermem.errors import ConflictError, NotFoundError
 from hiermem.records import changes, due, index, journal, log, nodes, rows, sessions
 from hiermem.records.contract import decode, refuse
-from hiermem.records.dump_format import Item, SessionDump, exists, missing
+from hiermem.records.dump_format import Item, SessionDump
 from hiermem.records.sessions import Session
 from hiermem.records.tables import Key, Scan
 from hiermem.records.transaction import Transaction
@@ -25,7 +26,7 @@ async def items(t: Transaction, session_id: str) -> list[Item]:
         return await _of_no_session(t)
     found = await sessions.find(t, session_id)
     if found is None:
-        raise missing(session_id)
+        raise NotFoundError(f"session {session_id!r} does not exist")
     of = (t.tenant, found.number)
     everything: list[Item] = [("session", "", found.record)]
     messages = await log.messages(t, session_id, 0, found.record.messages)
@@ -83,7 +84,8 @@ async def restore(t: Transaction, dump: SessionDump, replaces: int | None) -> No
     owner = dump.session_id
     held = await sessions.find(t, owner) if owner != NO_SESSION else None
     if held is not None and held.record.version != replaces:
-        raise exists(owner)
+        what = f"session {owner!r} exists already"
+        raise ConflictError(what, kind="exists", session_id=owner)
     if replaces is not None:
         await _remove(t, owner)
     await _refuse_taken(t, dump)

@@ -21,7 +21,7 @@ from functools import cache
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from hiermem.calls.claim import read_claim
-from hiermem.errors import ConflictError, HiermemError, NotFoundError, UsageError
+from hiermem.errors import ConflictError, HiermemError, UsageError
 from hiermem.types import Message, Node, Revision, SessionRecord, StoredMessage
 from hiermem.types import transaction as tx
 
@@ -217,18 +217,6 @@ async def read(rows: AsyncIterable[Sequence[tx.StoredRow]], *, tenant: str) -> S
             dump.take(row)
     dump.end()
     return dump
-
-
-def missing(session_id: str) -> NotFoundError:
-    """Return the error for a session that does not exist, so that there is nothing to dump."""
-    return NotFoundError(f"session {session_id!r} does not exist")
-
-
-def exists(session_id: str) -> ConflictError:
-    """Return the error for a restore over a session of another version."""
-    return ConflictError(
-        f"session {session_id!r} exists already", kind="exists", session_id=session_id
-    )
 
 
 def check_secret(given: SessionDump, secret: bytes, *, empty: bool) -> None:

@@ -322,10 +322,10 @@ async def put_segment(
         return False
     numbers: dict[str, int] = {}
     for each in blocks:
-        place = await sessions.place_of(t, each.session.id)
-        if place is None or place.epoch != each.session.epoch:
+        at = await sessions.place_of(t, each.session.id)
+        if at is None or at.epoch != each.session.epoch:
             return False
-        numbers[each.session.id] = place.number
+        numbers[each.session.id] = at.number
     keys = [_place_key(t, numbers[each.session.id], each.block.start) for each in blocks]
     guards = [_blocks_guard(t, number) for number in numbers.values()]
     guards += [_blocks_guard(t, member.session) for members in old.values() for member in members]
@@ -340,22 +340,17 @@ async def put_segment(
     for segment, members in old.items():
         await t.rely(_index_guard(t))
         await _dissolve(t, segment, members)
-    if claimed:
-        await _put_segment(t, claimed, pages)
-    return True
-
-
-async def _put_segment(
-    t: Transaction, members: Sequence[_Member], pages: Mapping[int, bytes]
-) -> None:
-    segment = t.serial()
-    t.put("segments", (t.tenant, segment, pack(members)))
-    for place, member in enumerate(members):
-        _put_place(t, member, segment, place)
-        t.put("sources", (t.tenant, member.session, segment))
+    if not claimed:
+        return True
+    made = t.serial()
+    t.put("segments", (t.tenant, made, pack(claimed)))
+    for place, member in enumerate(claimed):
+        _put_place(t, member, made, place)
+        t.put("sources", (t.tenant, member.session, made))
         await _touch(t, member.session)
     for page, data in pages.items():
-        t.put("pages", (t.tenant, segment, page, data))
+        t.put("pages", (t.tenant, made, page, data))
+    return True
 
 
 async def segment_blocks(t: Transaction, places: Sequence[tuple[int, int]]) -> list[tx.PlacedBlock]:

@@ -13,6 +13,7 @@ from hiermem.records.tables import Copies, Key, Row, Scan
 from hiermem.records.transaction import Transaction
 from hiermem.types import StoredMessage
 from hiermem.types import transaction as tx
+from hiermem.types.tree import SPACE
 
 #: The tables of a log whose rows a fork takes over.
 _COPIED: Final = ("messages", "versions", "flags", "echoes", "keys")
@@ -78,7 +79,7 @@ async def flagged_in(
     t: Transaction, space: str, flag: str, *, limit: int
 ) -> list[tuple[str, StoredMessage]]:
     """Return up to ``limit`` messages of a space's members that have ``flag``, the latest first."""
-    members = await sessions.members(t, space)
+    members = await sessions.labelled(t, (SPACE, space))
     scans = {id_: Scan("flags", (t.tenant, number, flag)) for number, id_ in members}
     await t.want((), scans.values())
     keys = {
@@ -194,13 +195,9 @@ async def rewrite(t: Transaction, found: Session, rewrites: Sequence[tx.Rewrite]
                 entry = (await keys(t, found, [before.key])).get(before.key)
                 if entry and entry.index == index:
                     put_key(t, number, before.key, tx.KeyEntry(index, None))
-        elif not await _has_versions_with_echoes(t, found, index):
+        elif not any(old.echoes for old in await versions(t, found.record.id, index)):
             t.delete(Key("echoes", (t.tenant, number, index)))
         put_message(t, number, each.message)
-
-
-async def _has_versions_with_echoes(t: Transaction, found: Session, index: int) -> bool:
-    return any(old.echoes for old in await versions(t, found.record.id, index))
 
 
 async def take_over(t: Transaction, source: Session, number: int, indices: Sequence[int]) -> None:

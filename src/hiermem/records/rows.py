@@ -75,16 +75,7 @@ def _message_row(stored: types.StoredMessage) -> tuple[Any, ...]:
     content = message.content
     at = stored.created_at
     plain = isinstance(content, str)
-    rest = None
-    if not (
-        plain
-        and not message.tool_calls
-        and message.tool_call_id is None
-        and not message.metadata
-        and not stored.slices
-        and not stored.echoes
-    ):
-        rest = contract.pack(_rest(stored))
+    rest = _rest(stored)
     return (
         stored.index,
         message.role,
@@ -99,29 +90,24 @@ def _message_row(stored: types.StoredMessage) -> tuple[Any, ...]:
         message.key,
         stored.state,
         contract.pack(stored.flags) if stored.flags else None,
-        rest,
+        contract.pack(rest) if rest else None,
     )
 
 
 def _rest(stored: types.StoredMessage) -> dict[str, Any]:
     """Return the values that few messages have, under the names of their fields."""
     message = stored.message
-    rest: dict[str, Any] = {}
-    if not isinstance(message.content, str):
-        rest["parts"] = [_part(part) for part in message.content]
-    if message.tool_calls:
-        rest["tool_calls"] = [
-            [call.id, call.name, call.arguments, call.type] for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        rest["tool_call_id"] = message.tool_call_id
-    if message.metadata:
-        rest["metadata"] = message.metadata
-    if stored.slices:
-        rest["slices"] = stored.slices
-    if stored.echoes:
-        rest["echoes"] = stored.echoes
-    return rest
+    content = message.content
+    calls = [[call.id, call.name, call.arguments, call.type] for call in message.tool_calls]
+    values: dict[str, Any] = {
+        "parts": None if isinstance(content, str) else [_part(part) for part in content],
+        "tool_calls": calls or None,
+        "tool_call_id": message.tool_call_id,
+        "metadata": message.metadata or None,
+        "slices": stored.slices or None,
+        "echoes": stored.echoes or None,
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _part(part: types.Part) -> list[Any]:

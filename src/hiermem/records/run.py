@@ -52,7 +52,6 @@ _SECRET: Final = Key("store", ("secret",))
 #: The last number of a session that was reserved, and how many a process reserves at once.
 _NUMBERS: Final = Key("store", ("numbers",))
 _RESERVED: Final = 32
-_TENANTS: Final = ("sessions", "records", "views", "runs", "attempts")
 
 
 def records_of(store: Any) -> protocols.Store:
@@ -123,9 +122,8 @@ class RecordStore:
             names: list[str] = []
             last: tuple[str, ...] = () if after is None else (after,)
             while len(names) < limit:
-                found = await self.store.read(
-                    [], [Scan(table, (), last, limit=1) for table in _TENANTS]
-                )
+                scans = [Scan(table, (), last, limit=1) for table in changes.TABLES_OF_TENANT]
+                found = await self.store.read([], scans)
                 following = [str(row[0]) for rows in found.ranges for row in rows]
                 if not following:
                     break
@@ -142,18 +140,17 @@ class RecordStore:
 
         async def work() -> list[DueSession]:
             now = await self.store.now()
-            until = None if ahead is None and not lease else now
-            if until is not None and not lease:
-                until += timedelta(seconds=ahead or 0.0)
+            until: datetime | None = now
+            if not lease:
+                until = None if ahead is None else now + timedelta(seconds=ahead)
             found: list[DueSession] = []
             after: tuple[int | str, ...] = ()
             while len(found) < limit:
                 scan = due.page(tenant, after)
                 (rows,) = (await read(self.store, [], [scan])).ranges
-                ready = [(row, due.entry_of(row)) for row in rows]
                 ready = [
                     (row, entry)
-                    for row, entry in ready
+                    for row, entry in zip(rows, map(due.entry_of, rows), strict=True)
                     if until is None
                     or entry.due_at <= to_micros(until)
                     or (entry.claimed and not entry.holds(now))
@@ -428,10 +425,6 @@ _reading = partial(_method, decides=False)
 _writing = partial(_method, decides=True)
 
 
-async def _delete(session_id: str, t: Transaction) -> None:
-    await changes.delete(t, session_id)
-
-
 class Tenant:
     """One tenant's part of a store; nothing here can reach another tenant's rows."""
 
@@ -494,13 +487,9 @@ class Tenant:
         count = 0
         while found := await self.sessions(limit=_ERASED):
             for record in found:
-                await self.operate(partial(_delete, record.id), decides=True)
+                await self.operate(partial(changes.delete, session_id=record.id), decides=True)
             count += len(found)
-
-        async def rest(t: Transaction) -> None:
-            changes.drop_unowned(t)
-
-        await self.operate(rest, decides=True)
+        await self.operate(changes.drop_unowned, decides=True)
         return count
 
     async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:

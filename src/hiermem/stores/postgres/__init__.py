@@ -43,8 +43,6 @@ _SECRET: Final = 32
 _SHORTEST: Final = 0.001
 _LONGEST: Final = 2_000_000
 _EXPIRY: Final = timedelta(days=36_525)
-#: Up to so many keys of different tables are read as one row.
-_FEW: Final = 4
 #: Seconds after which the clock of the server is asked again, and ids of old commits are deleted.
 _MINUTE: Final = 60.0
 #: How often a commit begins again whose connection was lost, or that waited for another in a ring.
@@ -528,12 +526,6 @@ class _Plan:
         by_table: dict[str, list[tuple[Any, ...]]] = {}
         for name, columns in keys:
             by_table.setdefault(name, []).append(columns)
-        if 1 < len(keys) <= _FEW:
-            scope = next(map(_scope_of_key, keys))
-            self.statements.append(
-                (scope, statements.get_one_of_each(keys), partial(self._take_each, keys))
-            )
-            return
         for name, several in by_table.items():
             take = partial(self._take_rows, TABLES[name])
             scope = _scope_of_key(Key(name, several[0]))
@@ -542,14 +534,6 @@ class _Plan:
     def _take_rows(self, table: Table, rows: Rows) -> None:
         for row in rows:
             self._rows[table.key_of(row)] = row
-
-    def _take_each(self, keys: Sequence[Key], rows: Rows) -> None:
-        (row,) = rows
-        start = 0
-        for key in keys:
-            stop = start + len(TABLES[key.table].columns)
-            self._rows[key] = None if row[start] is None else row[start:stop]
-            start = stop
 
     def _plan_scans(self, places: list[int], *, names_alone: bool) -> None:
         scans = [self._scans[place] for place in places]
