@@ -17,7 +17,6 @@ from samples import (
     changed,
     contents,
     deciding,
-    delete,
     derive,
     keyed,
     node,
@@ -27,7 +26,6 @@ from samples import (
     rewriting,
     run,
     said,
-    stored,
     to,
     was,
     write,
@@ -36,18 +34,8 @@ from samples import (
 from segment_conditions import Conditions, DecisionError, condition
 
 from hiermem.protocols import TenantStore
-from hiermem.types import JsonPart, Message, SessionRecord, StoredMessage, ToolCall
+from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types import transaction as tx
-
-
-async def _echoing(tenant: TenantStore, session: str) -> list[int]:
-    """Return the indices with echoes, as a decision about the session sees them."""
-
-    def decide() -> tx.Deciding[list[int]]:
-        found: list[int] = yield session, tx.NeedEchoes()
-        return tx.Batch(found)
-
-    return await tenant.transact(decide)
 
 
 class ChangeConditions(Conditions):
@@ -299,40 +287,6 @@ class ChangeConditions(Conditions):
         assert (await write(tenant, "t", keys=["key-0"])).keys["key-0"].fingerprint == "print-0"
 
     @condition
-    async def test_what_came_back_is_found(self, tenant: TenantStore) -> None:
-        """Messages with echoes, now or before an edit, are found; a mere imitation is not."""
-        echoing = replace(stored("a MEMORY"), echoes=((2, 8),))
-        much = stored(
-            Message.assistant(
-                (JsonPart({"echoes": [[0, 1]]}),),
-                tool_calls=(ToolCall("c", "f", '{"echoes":[[0,1]]}'),),
-                metadata={"echoes": [[2, 8]]},
-            )
-        )
-        plain_one = stored(Message.user('{"echoes":[[2,8]]}', metadata={"echoes": [[2, 8]]}))
-        said = [plain_one, echoing, much, replace(much, echoes=((0, 1), (3, 4))), echoing, echoing]
-        await write(tenant, "t", [plain_one])
-        await write(tenant, "s", said)
-        await write(tenant, "u", said[:2])
-        assert await _echoing(tenant, "s") == [1, 3, 4, 5]
-        # An edit to it, an edit from it, an erasure, a quarantine.
-        echoed: dict[str, Any] = {"echoes": ((2, 8),)}
-        rewrites = (
-            *rewriting(0, "a MEMORY", "edit", **echoed),
-            *rewriting(1, "a MEMORY", "mark", **echoed, state="quarantined"),
-            *rewriting(4, "nothing", "edit"),
-            *rewriting(5, "", "erase"),
-        )
-        await write(tenant, "s", rewrites=rewrites)
-        assert await _echoing(tenant, "s") == [0, 1, 3, 4]
-        await write(tenant, "s", rewrites=rewriting(4, "", "erase", state="erased"))
-        await write(tenant, "f", [echoing], copy=tx.Copy("s", 2), record={"forked_from": "s"})
-        assert await _echoing(tenant, "f") == [0, 1, 2]
-        await delete(tenant, "f")
-        found = [await _echoing(tenant, name) for name in ("s", "t", "u", "f", "S")]
-        assert found == [[0, 1, 3], [], [1], [], []]
-
-    @condition
     async def test_a_rewrite_needs_its_message(self, tenant: TenantStore) -> None:
         """UsageError if the index holds none; one appended by the same write exists."""
         await write(tenant, "s", keyed("a"))
@@ -344,18 +298,3 @@ class ChangeConditions(Conditions):
         await write(tenant, "s", ["b"], rewrites=rewriting(1, "B", "edit"))
         assert await said(tenant) == ["a", "B"]
         assert await was(tenant, 1) == ["b"]
-
-    @condition
-    async def test_a_rewrite_drops_the_blocks_over_it(self, tenant: TenantStore) -> None:
-        """Blocks of any kind over the index go; neighbouring ones and other sessions' stay."""
-        blocks = [tx.Block("index", n, n + 3, b"x") for n in range(0, 12, 3)]
-        blocks += [tx.Block("other", 0, 12, b"y"), tx.Block("other", 12, 20, b"z")]
-        for kind in ("edit", "erase", "mark"):
-            for name in ("s", "t"):
-                if await tenant.session(name) is None:
-                    await write(tenant, name, keyed(*map(str, range(12))))
-                assert await tenant.put_blocks(name, blocks, epoch=0) is True
-            await write(tenant, "s", rewrites=rewriting(3, "new", kind))
-            assert [one.start for one in await tenant.blocks("s", "index")] == [0, 6, 9]
-            assert [one.start for one in await tenant.blocks("s", "other")] == [12]
-            assert len(await tenant.blocks("t", "index")) == 4

@@ -22,7 +22,6 @@ from samples import (
     node,
     remade,
     run,
-    stored,
     write,
     writing,
 )
@@ -30,16 +29,13 @@ from segment_conditions import Conditions, condition, store_condition
 
 from hiermem.config import HierarchyConfig
 from hiermem.protocols import Store, TenantStore
-from hiermem.types import Message
 from hiermem.types.transaction import (
     DueSession,
-    NeedFlagged,
     NodeWrite,
     RecordWrite,
     StoredRow,
     ViewRecord,
 )
-from hiermem.types.tree import MEMBER, member_of
 
 #: Pairs that a store confuses if it compares keys with values, by prefix, by case or as JSON.
 _LABELS: tuple[Mapping[str, str], ...] = (
@@ -68,8 +64,6 @@ _OPEN: Final = (
     '[2,1,false,[],[],{"main":[0,"[[1,false,0,[],[]],[[[0,0,1,4,4,0,0]],0,0,false,false]]"]}]'
 )
 _LONG: Final = 600.0
-#: Longer than every claim that is believed.
-_AHEAD: Final = 9_000.0
 
 
 async def _claimed(store: Store, limit: int = 99, lease: float = _LONG) -> set[tuple[str, str]]:
@@ -85,23 +79,6 @@ async def _one(store: Store, lease: float = _LONG) -> DueSession:
 
 class ListingConditions(Conditions):
     """Sessions in pages, in two orders, filtered by metadata; the tenants; who is due."""
-
-    @condition
-    async def test_sessions_come_in_pages(self, tenant: TenantStore) -> None:
-        """Pages of any size hold together every session once, and none is longer than asked."""
-        for name in HOSTILE_NAMES:
-            await write(tenant, name)
-        everything = list(HOSTILE_NAMES)
-        for limit in (1, 2, 7, len(everything), 500):
-            assert await _paged(tenant, limit) == everything
-            assert await _paged(tenant, limit, order_by="last_activity") == everything[::-1]
-        assert await tenant.count_sessions() == len(everything)
-        assert await _ids(tenant, limit=0) == []
-        assert await _ids(tenant, limit=-1) == []
-        for number in range(101 - len(everything)):
-            await write(tenant, f"more-{number}")
-        assert len(await _ids(tenant)) == 100
-        assert await tenant.count_sessions() == 101
 
     @condition
     async def test_a_page_begins_after_a_session_that_exists(self, tenant: TenantStore) -> None:
@@ -160,45 +137,6 @@ class ListingConditions(Conditions):
                 id_ for id_ in holding if int(id_[1:]) > 5
             ]  # fmt: skip
             assert await _ids(tenant, after="s5", metadata=wanted) == after
-
-    @condition
-    async def test_the_members_of_a_space_are_listed_by_its_labels(
-        self, tenant: TenantStore
-    ) -> None:
-        """A session's space is kept beside its metadata, and selects like them."""
-        for name, space in (("a", "ada"), ("b", None), ("c", "bela"), ("d", "ada")):
-            await write(tenant, name, record={"space": space, "metadata": {"app": "web"}})
-        await write(tenant, "d", ["appended"])
-        ada = member_of("ada")
-        assert await _ids(tenant, metadata=ada) == ["a", "d"]
-        assert await _ids(tenant, metadata=MEMBER) == ["a", "c", "d"]
-        assert await tenant.count_sessions(metadata=ada | {"app": "web"}) == 2
-        records = await tenant.sessions()
-        assert [(one.space, dict(one.metadata)) for one in records] == [
-            (space, {"app": "web"}) for space in ("ada", None, "bela", "ada")
-        ]
-        await write(tenant, "a", record={"space": None})
-        await write(tenant, "c", record={"space": "ada"})
-        assert await _ids(tenant, metadata=ada) == ["c", "d"]
-
-    @condition
-    async def test_the_flagged_messages_of_a_space_are_found(self, tenant: TenantStore) -> None:
-        """Those of its members, the latest said first, and of nobody else."""
-        for minutes, (name, space) in enumerate((("a", "ada"), ("b", None), ("c", "ada"))):
-            await write(tenant, name, record={"space": space})
-            at = [NOW + timedelta(minutes=minutes + 5 * turn) for turn in range(3)]
-            said = [
-                stored(Message.user(f"{name}{turn}", created_at=when), flags=("w",) * bool(turn))
-                for turn, when in enumerate(at)
-            ]
-            await write(tenant, name, said)
-        need = NeedFlagged("w", 3, "ada")
-        (found,) = await tenant.read([("b", need)])
-        assert [(name, stored.content) for name, stored in found] == [
-            ("c", "c2"), ("a", "a2"), ("c", "c1"),
-        ]  # fmt: skip
-        assert await tenant.read([("", NeedFlagged("w", 3, "bela"))]) == [[]]
-        assert await tenant.read([("", NeedFlagged("x", 3, "ada"))]) == [[]]
 
     @store_condition
     async def test_a_store_lists_its_tenants(self, store: Store) -> None:
@@ -315,24 +253,6 @@ class ListingConditions(Conditions):
         assert await tenant.settle_due(third)
         assert not await tenant.settle_due(third)
         assert await tenant.take_due("s", lease=_LONG, held=third) is None
-
-    @store_condition
-    async def test_a_claim_of_a_clock_that_was_ahead_does_not_hold(self, store: Store) -> None:
-        """One that is to end later than the longest claim would keeps nobody waiting."""
-        tenant = store.tenant("t")
-        for name in ("s", "due"):
-            await write(tenant, name, nodes=(node(1, 0),))
-        for _ in range(2):
-            assert await tenant.take_due("s", lease=_AHEAD) is not None
-        ways: list[dict[str, Any]] = [{}, {"ahead": None}, {"ahead": 2 * _AHEAD}, {"tenant": "t"}]
-        for how in ways:
-            found = await store.claim_due(9, lease=0.0, **how)
-            listed = [(one.session_id, one.claimed) for one in found]
-            assert listed == [("due", False), ("s", False)]
-        assert await _claimed(store, limit=1) == {("t", "due")}
-        assert await _claimed(store) == {("t", "s")}
-        assert await _claimed(store) == set()
-        assert await tenant.take_due("s", lease=_LONG) is None
 
     @store_condition
     async def test_a_session_is_claimed_when_it_is_not_due_too(self, store: Store) -> None:

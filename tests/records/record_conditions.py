@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from message_strategies import HOSTILE_NAMES
 from samples import NOW, attempt, delete, run, write
 from segment_conditions import Conditions, condition
 
@@ -74,24 +73,6 @@ class RecordConditions(Conditions):
         assert await tenant.attempts(run_id="run1", session_id="s") == [tries[1], tries[3]]
         assert await tenant.attempts(run_id="run") == []
         assert await tenant.attempts(limit=0) == []
-
-    @condition
-    async def test_a_record_is_known_by_kind_scope_and_key(self, tenant: TenantStore) -> None:
-        """Records that differ in one of the three, however little, do not touch one another."""
-        names = HOSTILE_NAMES[:12]
-        writes = [RecordWrite("k", scope, key, scope + key) for scope in names for key in names]
-        writes += [RecordWrite("K", "a", "a", "other"), RecordWrite("k%", "a", "a", "more")]
-        assert await tenant.put_records(writes) is True
-        assert len(await tenant.records("k")) == len(names) ** 2
-        assert await tenant.records("K") == [Record("K", "a", "a", "other", 1)]
-        for name in names:
-            of_scope = await tenant.records("k", scope=name)
-            assert {(one.scope, one.body) for one in of_scope} == {(name, name + k) for k in names}
-            of_key = await tenant.records("k", key=name)
-            assert {(one.key, one.body) for one in of_key} == {(name, s + name) for s in names}
-            both = await tenant.records("k", scope=name, key="a ")
-            assert both == [Record("k", name, "a ", name + "a ", 1)]
-        assert await tenant.records("none") == []
 
     @condition
     async def test_a_version_counts_the_writes(self, tenant: TenantStore) -> None:
@@ -226,21 +207,3 @@ class RecordConditions(Conditions):
             assert await tried(epoch) == [False] * 3
         assert await tenant.put_records([record], epochs={"none": 0}) is False
         assert await tenant.view("s", "v") is None
-
-    @condition
-    async def test_blocks_come_by_start_in_a_range(self, tenant: TenantStore) -> None:
-        """Of one kind and session, those that begin in the range; each byte as it came."""
-        await write(tenant, "s")
-        await write(tenant, "t")
-        data = [bytes(range(256)), b"", b"\x00" * 70_000]
-        blocks = [Block("index", n * 10, n * 10 + 10, data[n % 3]) for n in range(12)]
-        assert await tenant.put_blocks("s", blocks[::-1], epoch=0) is True
-        assert await tenant.put_blocks("t", [Block("index", 5, 6, b"t")], epoch=0) is True
-        for start, stop in (
-            (0, None), (0, 0), (10, 20), (11, 20), (9, 31), (110, None), (200, None),
-        ):  # fmt: skip
-            found = await tenant.blocks("s", "index", start, stop)
-            end = 10**9 if stop is None else stop
-            assert found == [block for block in blocks if start <= block.start < end]
-        assert await tenant.blocks("none", "index") == []
-        assert await tenant.put_blocks("none", blocks, epoch=0) is False

@@ -420,18 +420,6 @@ class RemovalConditions(Conditions):
             await write(tenant, "new", [Message.user("x", key="key-1")], copy=tx.Copy("s", 2))
 
     @condition
-    async def test_forks_are_found_by_their_exact_source(self, tenant: TenantStore) -> None:
-        """In the order of creation, and none of a session whose name looks alike."""
-        for name, source in (("c", "s"), ("a", "S"), ("b", "s"), ("d", "c"), ("e", None)):
-            await write(tenant, name, record={"forked_from": source})
-        assert [one.id for one in await tenant.forks("s")] == ["c", "b"]
-        assert [one.id for one in await tenant.forks("S")] == ["a"]
-        assert [one.id for one in await tenant.forks("c")] == ["d"]
-        assert [await tenant.forks(name) for name in ("e", "s%", "")] == [[], [], []]
-        await write(tenant, "b", record={"forked_from": "c"})
-        assert [one.id for one in await tenant.forks("c")] == ["b", "d"]
-
-    @condition
     async def test_a_deleted_session_leaves_nothing(self, tenant: TenantStore) -> None:
         """Everything under its name goes, nothing else does, and the name can be used again."""
         for name in ("s", "t", "S"):
@@ -456,22 +444,6 @@ class RemovalConditions(Conditions):
         await write(tenant, "compare", ["new"])
         other = (await contents(tenant))["session compare"]
         assert {**fresh, "record": None} == {**other, "record": None}
-
-    @condition
-    async def test_views_and_records_are_dropped_by_name(self, tenant: TenantStore) -> None:
-        """Whatever the changes name goes, in this session alone; what does not exist is ignored."""
-        for name in ("s", "t"):
-            await write(tenant, name, keyed("a"))
-            await derive(tenant, name)
-        await tenant.put_records([tx.RecordWrite("K", "s", "a", "other kind")])
-        await write(tenant, "s", drop_views=("v", "none"), drop_records=(("k", "a"), ("k", "none")))
-        assert await tenant.view("s", "v") is None
-        assert await tenant.view("s", "w") == tx.ViewRecord("s", "w", "state")
-        assert await tenant.view("t", "v") == tx.ViewRecord("t", "v", "state")
-        assert [(o.scope, o.key) for o in await tenant.records("k")] == [
-            ("s", "b"), ("t", "a"), ("t", "b"),
-        ]  # fmt: skip
-        assert len(await tenant.records("K")) == 1
 
     @condition
     async def test_records_and_journals_are_dropped_with_the_rest(

@@ -13,7 +13,6 @@ from typing import Any
 from samples import (
     NOW,
     attempt,
-    delete,
     node,
     refused,
     remade,
@@ -52,18 +51,6 @@ class NodeConditions(Conditions):
         bare = node(3, 2, version=6)
         await write(tenant, "s", nodes=(bare,))
         assert await tenant.tree("s").nodes(["L2.3"]) == [bare]
-
-    @condition
-    async def test_a_level_comes_by_ordinal(self, tenant: TenantStore) -> None:
-        """A level is its nodes, ordered as numbers, in a half-open range."""
-        await write(tenant, "s", nodes=(*(node(n) for n in range(11, -1, -1)), node(0, 2)))
-        for start, stop in ((0, None), (0, 0), (2, 11), (9, None), (11, 99), (40, None)):
-            found = await tenant.tree("s").level(1, start, stop)
-            assert [one.ordinal for one in found] == list(range(12))[start:stop]
-            assert all(one.level == 1 for one in found)
-        assert await tenant.tree("s").level(3, 0) == []
-        assert await tenant.tree("s").levels() == {1: 12, 2: 1}
-        assert await tenant.tree("other").levels() == {}
 
     @condition
     async def test_unfinished_is_what_has_work_left(self, tenant: TenantStore) -> None:
@@ -284,29 +271,6 @@ class TreeConditions(Conditions):
         assert await serving.outdated(1, [], -1, 9) == []
         # A text is reused whichever tree it was made for.
         assert await tenant.reusable("h") == made.revision
-
-    @condition
-    async def test_a_handle_looks_up_the_serving_tree_at_each_call(
-        self, tenant: TenantStore
-    ) -> None:
-        """A tree's handle may be made before its session, and finds another tree that serves."""
-        early, fixed = tenant.tree("s"), tenant.tree("s", 4)
-        assert await early.levels() == await fixed.levels() == {}
-        await write(tenant, "s", nodes=(node(0),))
-        serving = tenant.tree("s")
-        await write(tenant, "s", nodes=(node(0), node(5)), tree=4)
-        assert _ids(await serving.level(1, 0)) == ["L1.0"]
-        await write(tenant, "s", record={"tree": 4})
-        assert _ids(await serving.level(1, 0)) == ["L1.0", "L1.5"]
-        assert _ids(await early.level(1, 0)) == ["L1.0", "L1.5"]
-        assert await serving.write_nodes([remade(node(5))]) == [True]
-        assert _ids(await fixed.nodes(["L1.5"])) == ["L1.5"]
-        assert len(await fixed.revisions([("L1.5", 1)])) == 1
-        await write(tenant, "s", record={"tree": 0})
-        assert _ids(await serving.level(1, 0)) == ["L1.0"]
-        assert _ids(await fixed.level(1, 0)) == ["L1.0", "L1.5"]
-        await delete(tenant, "s")
-        assert await serving.level(1, 0) == await fixed.level(1, 0) == []
 
     @condition
     async def test_a_dropped_tree_is_gone_with_its_revisions(self, tenant: TenantStore) -> None:

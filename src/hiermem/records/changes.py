@@ -154,7 +154,12 @@ async def change(t: Transaction, session_id: str, changes: tx.Changes[Any]) -> N
         marked = [index for index, _ in changes.flags]
         marked += [rewrite.message.index for rewrite in changes.rewrites]
         await log.take_over(t, source, number, marked)
-        await _copy_revisions(t, source, at, copied)
+        served = nodes.Tree(copied.source, source.number, source.record.tree)
+        wanted = list(dict.fromkeys(copied.revisions))
+        if await nodes.copy_revisions(t, served, at, wanted) < len(wanted):
+            raise refuse(
+                session_id, f"a copy is of a revision that {copied.source!r} does not have"
+            )
     if changes.keys:
         await _claim_keys(t, session, changes, source if copied else found)
     for stored in changes.messages:
@@ -164,7 +169,8 @@ async def change(t: Transaction, session_id: str, changes: tx.Changes[Any]) -> N
         await log.add_flags(t, session, changes.flags)
     if changes.rewrites:
         indices = [rewrite.message.index for rewrite in changes.rewrites]
-        await t.want(log.stored_keys(t, session, indices), index.covering_scans(t, session))
+        keys = [Key("messages", (t.tenant, number, at)) for at in indices]
+        await t.want(keys, index.covering_scans(t, session))
         await log.rewrite(t, session, changes.rewrites)
         dropped = await index.drop_covering(t, session, indices)
     for event in changes.events:
@@ -180,13 +186,6 @@ async def change(t: Transaction, session_id: str, changes: tx.Changes[Any]) -> N
     due_at = due_by_change(before, after, changes)
     if due_at is not None:
         await due.become_due(t, session_id, due_at)
-
-
-async def _copy_revisions(t: Transaction, source: Session, at: nodes.Tree, copied: tx.Copy) -> None:
-    wanted = list(dict.fromkeys(copied.revisions))
-    held = nodes.Tree(source.record.id, source.number, source.record.tree)
-    if await nodes.copy_revisions(t, held, at, wanted) < len(wanted):
-        raise refuse(at.session_id, f"a copy is of a revision that {copied.source!r} does not have")
 
 
 async def _claim_keys(

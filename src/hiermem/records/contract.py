@@ -63,15 +63,8 @@ def decode(rows: Iterable[Sequence[Any]], read: Callable[[Any], T], what: str) -
 
     Raises StoreCorruptError if hiermem could not have written one of the rows.
     """
-    # All rows are fetched first, and the cursor is closed in any case. A statement that an error
-    # left unfinished would keep its connection on the state that it saw, even after a close.
     try:
-        complete = list(rows)
-    finally:
-        if (close := getattr(rows, "close", None)) is not None:
-            close()
-    try:
-        return [read(row) for row in complete]
+        return [read(row) for row in rows]
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
         raise StoreCorruptError(
             f"a row of {what} is unreadable ({type(error).__name__}); the store was left "

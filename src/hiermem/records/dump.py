@@ -15,14 +15,13 @@ from hiermem.records.transaction import Transaction
 from hiermem.summaries.due import AT_ONCE
 from hiermem.types import SessionRecord
 from hiermem.types import transaction as tx
-from hiermem.types.transaction import NO_SESSION
 
 _ALL = 1 << 60
 
 
 async def items(t: Transaction, session_id: str) -> list[Item]:
     """Return everything kept of a session, or of what belongs to none, in the order of a dump."""
-    if session_id == NO_SESSION:
+    if session_id == tx.NO_SESSION:
         return await _of_no_session(t)
     found = await sessions.find(t, session_id)
     if found is None:
@@ -82,7 +81,7 @@ async def restore(t: Transaction, dump: SessionDump, replaces: int | None) -> No
     Raises ConflictError, and UsageError where a name is taken.
     """
     owner = dump.session_id
-    held = await sessions.find(t, owner) if owner != NO_SESSION else None
+    held = await sessions.find(t, owner) if owner != tx.NO_SESSION else None
     if held is not None and held.record.version != replaces:
         what = f"session {owner!r} exists already"
         raise ConflictError(what, kind="exists", session_id=owner)
@@ -115,7 +114,7 @@ async def _refuse_taken(t: Transaction, dump: SessionDump) -> None:
 
 async def _remove(t: Transaction, owner: str) -> None:
     """Remove a session, or what belongs to none."""
-    if owner != NO_SESSION:
+    if owner != tx.NO_SESSION:
         await changes.delete(t, owner)
         return
     for kind, _, value in await _of_no_session(t):

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from hiermem.records import rows, sessions
 from hiermem.records.contract import check, decode, pack, shape
-from hiermem.records.journal import is_epoch
 from hiermem.records.sessions import Session
 from hiermem.records.tables import Key, Row, Scan
 from hiermem.records.transaction import ConflictingWrite, Transaction
@@ -96,10 +95,9 @@ async def put_blocks(
 ) -> bool:
     """Insert the blocks, or replace those of the same kind and start; return whether it did."""
     t.guess(sessions.place_key(t, session_id))
-    if not await is_epoch(t, session_id, epoch):
-        return False
     place = await sessions.place_of(t, session_id)
-    assert place is not None
+    if place is None or place.epoch != epoch:
+        return False
     number, terms = place.number, [block for block in blocks if block.kind == tx.TERMS]
     keys = [_place_key(t, number, block.start) for block in terms]
     await t.want(

@@ -167,11 +167,6 @@ async def add_flags(t: Transaction, found: Session, flags: Sequence[tuple[int, s
             put_message(t, found.number, replace(stored, flags=(*stored.flags, flag)))
 
 
-def stored_keys(t: Transaction, found: Session, indices: Sequence[int]) -> list[Key]:
-    """Return the keys of the messages at these indices."""
-    return [Key("messages", (t.tenant, found.number, index)) for index in indices]
-
-
 async def stored_at(t: Transaction, found: Session, indices: Sequence[int]) -> list[StoredMessage]:
     """Return the messages at these indices."""
     guard = sessions.head_key(t, found.record.id)

@@ -172,7 +172,8 @@ class RecordStore:
                         most = max(1, most // 2)
                 if scan.limit is None or len(rows) < scan.limit:
                     break
-                after = due.place_of(due.entry_of(rows[-1]), tenant)
+                of, id_, _, due_at, *_ = rows[-1]
+                after = (due_at, of, id_) if tenant is None else (due_at, id_)
             return found
 
         return await self.off(work)
@@ -229,12 +230,16 @@ class RecordStore:
 
     # -- tries
 
+    def ensure_open(self) -> None:
+        """Raise ClosedError after ``close``."""
+        if self._closed:
+            raise ClosedError("the store is closed; open it again")
+
     async def off(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run ``work`` where the store may be called: on a thread, if it blocks."""
         if not self._on_thread:
             return await work()
-        if self._closed:
-            raise ClosedError("the store is closed; open it again")
+        self.ensure_open()
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="hiermem-store")
@@ -246,12 +251,6 @@ class RecordStore:
             while not running.cancel() and not running.done():
                 await asyncio.wait([asyncio.wrap_future(running)])
             raise
-
-    def here(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run ``work`` on this thread, which blocks."""
-        if self._closed:
-            raise ClosedError("the store is closed; open it again")
-        return _finish(work())
 
     async def _pause(self, seconds: float) -> None:
         if self._on_thread:
@@ -474,7 +473,8 @@ class Tenant:
         def work(t: Transaction) -> Coroutine[Any, Any, T]:
             return changes.mutate(t, session_id, decide, keys=keys)
 
-        return records.here(lambda: records.attempt(self.tenant, work, decides=True))
+        records.ensure_open()
+        return _finish(records.attempt(self.tenant, work, decides=True))
 
     transact = _writing(changes.transact)
     read = _reading(changes.read)
