@@ -228,7 +228,6 @@ def _make_revision(*columns: Any) -> types.Revision:
 
 # -- the kinds of rows of a session
 
-_KEY_OF = attrgetter("index", "fingerprint")
 MESSAGES: Final = Format(
     "message, role, thread, name, content, created_at, zone, tokens, size, hash, key, state, "
     "flags, rest",
@@ -240,7 +239,7 @@ KEYS: Final = Format(
     "key, message_index, fingerprint",
     "siS",
     lambda key, index, fingerprint: (key, tx.KeyEntry(index, fingerprint)),
-    lambda pair: (pair[0], *_KEY_OF(pair[1])),
+    lambda pair: (pair[0], pair[1].index, pair[1].fingerprint),
 )
 EVENTS: Final = Format(
     "kind, at, happened_at, detail",

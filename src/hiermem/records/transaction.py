@@ -114,12 +114,8 @@ async def read(store: Reading, gets: Sequence[Key], scans: Sequence[Scan]) -> Fo
 
 def _check(table: str, rows: Sequence[Row]) -> None:
     declared = _SHAPES[table]
-    if not declared.seen.issuperset(map(_types_of, rows)):
+    if not declared.seen.issuperset([tuple(map(type, row)) for row in rows]):
         decode(rows, partial(check, shape=declared), table)
-
-
-def _types_of(row: Row) -> tuple[type, ...]:
-    return tuple(map(type, row))
 
 
 async def gather(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
