@@ -129,6 +129,27 @@ class SegmentConditions(Conditions):
         assert last.number not in (kept.number, both.number), "a number is never used again"
 
     @condition
+    async def test_a_block_that_is_replaced_is_dead_in_its_segment(
+        self, tenant: TenantStore
+    ) -> None:
+        """The new one is loose, and what the segment says of the old one is known to be late."""
+        await write(tenant, "s", keyed(*"0123456789"))
+        await _put(tenant, "s", (0, 4), (5, 10))
+        assert await tenant.put_segment((await tenant.index_state()).loose, {}) is True
+        await tenant.put_blocks("s", [Block(TERMS, 0, 5, b"new")], epoch=0)
+        state = await tenant.index_state()
+        (segment,) = state.segments
+        assert (segment.blocks, segment.dead) == (2, (0,))
+        assert [one.block for one in state.loose] == [Block(TERMS, 0, 5, b"new")]
+        assert state.unindexed == ()
+        places = [(segment.number, place) for place in (0, 1)]
+        assert _names(await tenant.segment_blocks(places)) == [("s", 5)]
+        # Dissolved, it leaves its live blocks alone.
+        assert await tenant.put_segment([], {}, replaces=[segment.number]) is True
+        assert _names((await tenant.index_state()).loose) == [("s", 0), ("s", 5)]
+        assert [one.data for one in await tenant.blocks("s", TERMS)] == [b"new", b"s 5"]
+
+    @condition
     async def test_no_page_outlives_what_it_was_made_of(self, tenant: TenantStore) -> None:
         """A rewrite, a deletion and dropped blocks dissolve each segment that held them."""
         for kind in ("edit", "erase", "mark"):
