@@ -17,6 +17,7 @@ from samples import (
     changed,
     contents,
     deciding,
+    delete,
     derive,
     keyed,
     node,
@@ -26,6 +27,7 @@ from samples import (
     rewriting,
     run,
     said,
+    stored,
     to,
     was,
     write,
@@ -34,8 +36,18 @@ from samples import (
 from segment_conditions import Conditions, DecisionError, condition
 
 from hiermem.protocols import TenantStore
-from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types import JsonPart, Message, SessionRecord, StoredMessage, ToolCall
 from hiermem.types import transaction as tx
+
+
+async def _echoing(tenant: TenantStore, session: str) -> list[int]:
+    """Return the indices with echoes, as a decision about the session sees them."""
+
+    def decide() -> tx.Deciding[list[int]]:
+        found: list[int] = yield session, tx.NeedEchoes()
+        return tx.Batch(found)
+
+    return await tenant.transact(decide)
 
 
 class ChangeConditions(Conditions):
@@ -285,6 +297,40 @@ class ChangeConditions(Conditions):
         # Another session's messages are not affected.
         assert await was(tenant, 0, "t") == ["a"]
         assert (await write(tenant, "t", keys=["key-0"])).keys["key-0"].fingerprint == "print-0"
+
+    @condition
+    async def test_what_came_back_is_found(self, tenant: TenantStore) -> None:
+        """Messages with echoes, now or before an edit, are found; a mere imitation is not."""
+        echoing = replace(stored("a MEMORY"), echoes=((2, 8),))
+        much = stored(
+            Message.assistant(
+                (JsonPart({"echoes": [[0, 1]]}),),
+                tool_calls=(ToolCall("c", "f", '{"echoes":[[0,1]]}'),),
+                metadata={"echoes": [[2, 8]]},
+            )
+        )
+        plain_one = stored(Message.user('{"echoes":[[2,8]]}', metadata={"echoes": [[2, 8]]}))
+        said = [plain_one, echoing, much, replace(much, echoes=((0, 1), (3, 4))), echoing, echoing]
+        await write(tenant, "t", [plain_one])
+        await write(tenant, "s", said)
+        await write(tenant, "u", said[:2])
+        assert await _echoing(tenant, "s") == [1, 3, 4, 5]
+        # An edit to it, an edit from it, an erasure, a quarantine.
+        echoed: dict[str, Any] = {"echoes": ((2, 8),)}
+        rewrites = (
+            *rewriting(0, "a MEMORY", "edit", **echoed),
+            *rewriting(1, "a MEMORY", "mark", **echoed, state="quarantined"),
+            *rewriting(4, "nothing", "edit"),
+            *rewriting(5, "", "erase"),
+        )
+        await write(tenant, "s", rewrites=rewrites)
+        assert await _echoing(tenant, "s") == [0, 1, 3, 4]
+        await write(tenant, "s", rewrites=rewriting(4, "", "erase", state="erased"))
+        await write(tenant, "f", [echoing], copy=tx.Copy("s", 2), record={"forked_from": "s"})
+        assert await _echoing(tenant, "f") == [0, 1, 2]
+        await delete(tenant, "f")
+        found = [await _echoing(tenant, name) for name in ("s", "t", "u", "f", "S")]
+        assert found == [[0, 1, 3], [], [1], [], []]
 
     @condition
     async def test_a_rewrite_needs_its_message(self, tenant: TenantStore) -> None:

@@ -138,6 +138,22 @@ class ListingConditions(Conditions):
             ]  # fmt: skip
             assert await _ids(tenant, after="s5", metadata=wanted) == after
 
+    @condition
+    async def test_metadata_are_replaced_as_a_whole(self, tenant: TenantStore) -> None:
+        """What a later record does not hold selects the session no more; nor does a deleted one."""
+        await write(tenant, "s", record={"metadata": {"user": "ada", "app": "web"}})
+        await write(tenant, "s", ["x"])
+        assert await _ids(tenant, metadata={"app": "web"}) == ["s"]
+        await write(tenant, "s", record={"metadata": {"user": "bela"}})
+        assert (await tenant.sessions())[0].metadata == {"user": "bela"}
+        for gone in ({"app": "web"}, {"user": "ada"}, {"user": "ada", "app": "web"}):
+            assert await _ids(tenant, metadata=gone) == []
+            assert await tenant.count_sessions(metadata=gone) == 0
+        await delete(tenant, "s")
+        await write(tenant, "s")
+        assert await _ids(tenant, metadata={"user": "bela"}) == []
+        assert (await tenant.sessions())[0].metadata == {}
+
     @store_condition
     async def test_a_store_lists_its_tenants(self, store: Store) -> None:
         """A tenant is listed if anything of it is stored, by name, code point by code point."""
