@@ -22,6 +22,7 @@ from samples import (
     node,
     remade,
     run,
+    stored,
     write,
     writing,
 )
@@ -29,8 +30,10 @@ from segment_conditions import Conditions, condition, store_condition
 
 from hiermem.config import HierarchyConfig
 from hiermem.protocols import Store, TenantStore
+from hiermem.types import Message
 from hiermem.types.transaction import (
     DueSession,
+    NeedFlagged,
     NodeWrite,
     RecordWrite,
     StoredRow,
@@ -153,6 +156,25 @@ class ListingConditions(Conditions):
         await write(tenant, "s")
         assert await _ids(tenant, metadata={"user": "bela"}) == []
         assert (await tenant.sessions())[0].metadata == {}
+
+    @condition
+    async def test_the_flagged_messages_of_a_space_are_found(self, tenant: TenantStore) -> None:
+        """Those of its members, the latest said first, and of nobody else."""
+        for minutes, (name, space) in enumerate((("a", "ada"), ("b", None), ("c", "ada"))):
+            await write(tenant, name, record={"space": space})
+            at = [NOW + timedelta(minutes=minutes + 5 * turn) for turn in range(3)]
+            said = [
+                stored(Message.user(f"{name}{turn}", created_at=when), flags=("w",) * bool(turn))
+                for turn, when in enumerate(at)
+            ]
+            await write(tenant, name, said)
+        need = NeedFlagged("w", 3, "ada")
+        (found,) = await tenant.read([("b", need)])
+        assert [(name, stored.content) for name, stored in found] == [
+            ("c", "c2"), ("a", "a2"), ("c", "c1"),
+        ]  # fmt: skip
+        assert await tenant.read([("", NeedFlagged("w", 3, "bela"))]) == [[]]
+        assert await tenant.read([("", NeedFlagged("x", 3, "ada"))]) == [[]]
 
     @store_condition
     async def test_a_store_lists_its_tenants(self, store: Store) -> None:

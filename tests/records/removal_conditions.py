@@ -207,6 +207,9 @@ class DumpConditions(Conditions):
         for place in sorted({kinds.index(kind) for kind in set(kinds)}):
             before, row, after = rows[:place], rows[place], rows[place + 1 :]
             wrong += [[*before, *after], [*before, row, row, *after]]
+            if row["kind"] not in ("dump", "version", "event", "end"):
+                more = {**rows[-1], "rows": rows[-1]["rows"] + 1}
+                wrong.append([*before, row, row, *after[:-1], more])
             if "value" in row:
                 value = row["value"]
                 for bad in (None, {**value, "more": 1}, {**value, "class": "Other"}):

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import timedelta, timezone
 from typing import Any
 
 from samples import (
     NOW,
     changed,
     node,
+    plain,
     refused,
     rewriting,
     stored,
@@ -25,7 +26,7 @@ from segment_conditions import Conditions, DecisionError, condition
 
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
-from hiermem.types import Message, SessionRecord
+from hiermem.types import FilePart, ImagePart, JsonPart, Message, SessionRecord, TextPart, ToolCall
 from hiermem.types import transaction as tx
 
 
@@ -157,6 +158,15 @@ class SessionConditions(Conditions):
             assert [one.index for one in found] == list(range(12))[start:stop]
 
     @condition
+    async def test_every_message_comes_back_verbatim(self, tenant: TenantStore) -> None:
+        """Every field of every shape of message is returned as it came."""
+        given = [stored(message, **fields) for message, fields in _SHAPES]
+        await write(tenant, "s", given, claim=False)
+        found = await tenant.messages("s", 0, 999)
+        for place, (one, back) in enumerate(zip(given, found, strict=True)):
+            assert plain(back) == plain(replace(one, index=place))
+
+    @condition
     async def test_flags_are_added_once_and_in_order(self, tenant: TenantStore) -> None:
         """A flag is added to what the message has, not twice, and to that message alone."""
         await write(tenant, "s", [stored("x", flags=("a",)), Message.user("y")])
@@ -195,3 +205,25 @@ class SessionConditions(Conditions):
         await write(tenant, "t", events=(tx.LogEvent("reopen", 0, NOW),))
         await write(tenant, "s", events=tuple(events[1:]))
         assert await tenant.events("s") == events
+
+
+_EAST = NOW.astimezone(timezone(timedelta(hours=5, minutes=45)))
+_SHAPES: list[tuple[Message, dict[str, Any]]] = [
+    (Message.user(""), {}),
+    (Message.system("rules", name="system"), {"state": "quarantined"}),
+    (Message.user("hi", name="Ada", thread="side", key="k", created_at=_EAST), {}),
+    (Message.assistant("", tool_calls=[ToolCall("1", "f", '{"a": 1}'), ToolCall("2", "g")]), {}),
+    (Message.assistant("x", tool_calls=[ToolCall("", "", "not json", "custom")]), {}),
+    (Message.tool("result", tool_call_id="1", name="f"), {"flags": ("late_result",)}),
+    (Message("tool", "empty", tool_call_id=""), {}),
+    (Message("tool", "orphan"), {"flags": ("orphan_result", "b")}),
+    (Message.user(()), {}),
+    (Message.user((TextPart("a"), TextPart(""))), {"tokens": 2**40, "size": 0}),
+    (Message.user((ImagePart("https://x/y.png"), ImagePart("data:", "low"))), {}),
+    (Message.user((FilePart("id"), FilePart("id", "name", "text/plain"))), {}),
+    (Message.user((JsonPart({"deep": [{"a": None, "b": [1.5, True, "\N{SNOWMAN}"]}]}),)), {}),
+    (Message.user("m", metadata={"openai": {"refusal": None}, "n": [1, {"x": "y"}]}), {}),
+    (Message.user("long"), {"slices": (5, 10), "echoes": ((0, 3), (7, 9))}),
+    (Message.user("", created_at=NOW.replace(year=1, month=1, day=2)), {"state": "erased"}),
+    (Message.user("", created_at=NOW.replace(year=9999)), {"hash": "any text"}),
+]
