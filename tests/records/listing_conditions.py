@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
+import pytest
 from message_strategies import HOSTILE_NAMES
 from samples import (
     NOW,
@@ -30,6 +31,7 @@ from segment_conditions import Conditions, condition, store_condition
 
 from hiermem.config import HierarchyConfig
 from hiermem.protocols import Store, TenantStore
+from hiermem.records import due
 from hiermem.types import Message
 from hiermem.types.transaction import (
     DueSession,
@@ -89,7 +91,7 @@ class ListingConditions(Conditions):
         for name in "abcd":
             await write(tenant, name)
         assert await _ids(tenant, after="b") == ["c", "d"]
-        assert await _ids(tenant, after="d") == []
+        assert await _ids(tenant, after="d") == await _ids(tenant, limit=0) == []
         for order in ("created", "last_activity"):
             begun = await _ids(tenant, order_by=order)
             assert await _ids(tenant, after="none", order_by=order) == begun
@@ -356,6 +358,12 @@ class ListingConditions(Conditions):
         assert await listed(ahead=4 * 3600.0) == every[:2]
         assert await listed(ahead=None, tenant="b") == [each for each in every if each[0] == "b"]
         assert await listed(ahead=None, tenant="none") == []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(due, "_PAGE", 1)
+            assert await listed(ahead=None) == every
+            assert await listed(ahead=None, tenant="a") == [
+                each for each in every if each[0] == "a"
+            ]
         for name in ("a", "b"):
             await write(store.tenant(name), "now", nodes=(node(1, 0),))
         (found,) = await store.claim_due(9, lease=_LONG, tenant="b")

@@ -86,6 +86,7 @@ class RecordConditions(Conditions):
         assert await tenant.put_records([RecordWrite("k", "s", "key", "new", 0)]) is True
         assert await tenant.records("k") == [Record("k", "s", "key", "new", 1)]
         assert await tenant.put_records([]) is True
+        assert await tenant.records("k", limit=0) == []
 
     @condition
     async def test_an_expectation_that_fails_keeps_all_of_them_out(

@@ -144,6 +144,7 @@ class SegmentConditions(Conditions):
         assert state.unindexed == ()
         places = [(segment.number, place) for place in (0, 1)]
         assert _names(await tenant.segment_blocks(places)) == [("s", 5)]
+        await tenant.drop_blocks("none", TERMS)
         # Dissolved, it leaves its live blocks alone.
         assert await tenant.put_segment([], {}, replaces=[segment.number]) is True
         assert _names((await tenant.index_state()).loose) == [("s", 0), ("s", 5)]
