@@ -325,6 +325,9 @@ class ChangeConditions(Conditions):
         )
         await write(tenant, "s", rewrites=rewrites)
         assert await _echoing(tenant, "s") == [0, 1, 3, 4]
+        # What it was before still counts when it is marked.
+        await write(tenant, "s", rewrites=rewriting(4, "nothing", "mark"))
+        assert await _echoing(tenant, "s") == [0, 1, 3, 4]
         await write(tenant, "s", rewrites=rewriting(4, "", "erase", state="erased"))
         await write(tenant, "f", [echoing], copy=tx.Copy("s", 2), record={"forked_from": "s"})
         assert await _echoing(tenant, "f") == [0, 1, 2]
