@@ -6,34 +6,24 @@ They test what ``hiermem.protocols`` promises, through the protocol alone.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-import sampling
 from change_conditions import ChangeConditions
-from hypothesis import HealthCheck, settings
-from hypothesis.stateful import run_state_machine_as_test
 from listing_conditions import ListingConditions
 from message_strategies import HOSTILE_NAMES
 from record_conditions import RecordConditions
-from record_machine import StoreMachine
 from removal_conditions import DumpConditions, RemovalConditions
 from samples import (
     NOTHING,
     attempt,
-    changed,
     contents,
     delete,
-    keyed,
     node,
     remade,
-    rewriting,
     run,
-    said,
     stored,
     write,
 )
@@ -41,11 +31,11 @@ from segment_conditions import SegmentConditions, condition, path_condition, sto
 from session_conditions import SessionConditions
 from tree_conditions import NodeConditions, TreeConditions
 
-from hiermem.errors import ClosedError, HiermemError, UsageError
+from hiermem.errors import UsageError
 from hiermem.protocols import Store, TenantStore, TreeStore, offers
 from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
-from hiermem.types import Message, SessionRecord
+from hiermem.types import Message
 from hiermem.types import transaction as tx
 
 #: What is read of each tenant; all but the first name what they want.
@@ -81,21 +71,8 @@ class RecordConformance(
     """Everything that a store must do, one test for each condition.
 
     A subclass defines ``async def open_store(self, path)``; the path is fresh for each test, and a
-    durable store must find there again what it left. ``machine_settings`` are Hypothesis' settings
-    of the state machine: give it more examples if time allows. ``patience`` is how many seconds a
-    store that claims to be concurrent has to commit a write beside a decision.
+    durable store must find there again what it left.
     """
-
-    patience: ClassVar[float] = 5.0
-
-    machine_settings: ClassVar[settings] = settings(
-        max_examples=sampling.share(30, 5),
-        stateful_step_count=25,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),
-    )
 
     @condition
     async def test_what_is_dropped_goes_before_what_is_written(self, tenant: TenantStore) -> None:
@@ -113,7 +90,7 @@ class RecordConformance(
         assert offers(store.tenant("a").tree("s"), TreeStore)
         assert offers(store.tenant("a").tree("s", 1), TreeStore)
         assert store.tenant("a").tenant == "a"
-        assert store.capabilities <= {"durable", "shared", "concurrent"}
+        assert store.capabilities <= {"durable", "shared"}
         assert isinstance(store.capabilities, frozenset)
 
     @path_condition
@@ -131,55 +108,6 @@ class RecordConformance(
                 assert await store.tenant("c").secret() == secret
         async with self.opened(path.with_name("other")) as other:
             assert await other.tenant("a").secret() != secret
-
-    @path_condition
-    async def test_a_store_has_one_time(self, path: Path) -> None:
-        """The time is timezone-aware, goes on, and is one for all tenants and openers."""
-        async with self.opened(path) as store:
-            first = await store.tenant("a").now()
-            assert first.utcoffset() is not None
-            await asyncio.sleep(0.02)
-            second = await store.tenant("b").now()
-            assert timedelta() < second - first < timedelta(seconds=60)
-            if "shared" in store.capabilities:
-                async with self.opened(path) as other:
-                    assert abs(await other.tenant("a").now() - second) < timedelta(seconds=60)
-
-    @path_condition
-    async def test_a_closed_store_says_so(self, path: Path) -> None:
-        """Closing twice is harmless, and every call after it raises ClosedError."""
-        store = await self.open_store(path)
-        tenant = store.tenant("a")
-        await write(tenant, "s", ["x"])
-        await store.close()
-        await store.close()
-        calls: tuple[Any, ...] = (
-            tenant.sessions,
-            tenant.now,
-            store.tenants,
-            lambda: tenant.messages("s", 0, 1),
-            lambda: write(tenant, "s", ["y"]),
-            lambda: store.tenant("b").put_view(tx.ViewRecord("s", "v", "")),
-        )
-        for call in calls:
-            with pytest.raises(ClosedError):
-                await call()
-
-    @path_condition
-    async def test_closing_finishes_what_was_begun(self, path: Path) -> None:
-        """Writes that wait when the store is closed are done, or refused; none hangs."""
-        store = await self.open_store(path)
-        tenant = store.tenant("a")
-        tasks = [asyncio.ensure_future(write(tenant, "s", [str(n)])) for n in range(20)]
-        await asyncio.sleep(0)
-        await store.close()
-        outcomes = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
-        refused = [one for one in outcomes if isinstance(one, BaseException)]
-        assert all(isinstance(one, HiermemError) for one in refused)
-        if "durable" in store.capabilities:
-            async with self.opened(path) as again:
-                found = await again.tenant("a").messages("s", 0, 99)
-                assert len(found) == len(outcomes) - len(refused)
 
     @store_condition
     async def test_a_tenant_sees_its_own_alone(self, store: Store) -> None:
@@ -222,21 +150,6 @@ class RecordConformance(
         assert await store.tenant(names[1]).sessions() == []
 
     @path_condition
-    async def test_what_was_written_survives(self, path: Path) -> None:
-        """A durable store returns everything after it was closed and opened again."""
-        async with self.opened(path) as store:
-            if "durable" not in store.capabilities:
-                pytest.skip("the store does not claim to be durable")
-            for name in ("a", "A"):
-                await _fill(store.tenant(name), name)
-            await write(store.tenant("a"), "s", [Message.user("y", key="k2")], flags=((0, "f"),))
-            before = [await contents(store.tenant(name)) for name in ("a", "A")]
-        async with self.opened(path) as store:
-            assert [await contents(store.tenant(name)) for name in ("a", "A")] == before
-            await write(store.tenant("a"), "s", ["z"])
-            assert len(await store.tenant("a").messages("s", 0, 9)) == 3
-
-    @path_condition
     async def test_two_openers_share_one_store(self, path: Path) -> None:
         """Each of two openers sees at once what the other wrote, and their writes do not cross."""
         async with self.opened(path) as one:
@@ -260,44 +173,6 @@ class RecordConformance(
                 found = await handles[1].messages("new", 0, 99)
                 assert [message.index for message in found] == list(range(40))
                 assert await contents(handles[0]) == await contents(handles[1])
-
-    @store_condition
-    async def test_a_decision_holds_up_its_own_sessions_alone(self, store: Store) -> None:
-        """While an erasure waits between two needs, an append to another session is committed."""
-        if "concurrent" not in store.capabilities:
-            pytest.skip("the store does not claim to be concurrent")
-        tenant, committed = store.tenant("a"), False
-        for name in ("s", "t"):
-            await write(tenant, name, keyed("a"))
-        until = time.monotonic() + self.patience
-
-        def erase() -> tx.Deciding[bool]:
-            record: SessionRecord | None = yield "s", tx.NeedSession()
-            while not committed and time.monotonic() < until:
-                yield "s", tx.NeedEvents()
-            return tx.Batch(committed, (changed("s", record, rewrites=rewriting(0, "", "erase")),))
-
-        async def append() -> None:
-            nonlocal committed
-            await write(tenant, "t", ["beside"])
-            await write(tenant, "new", ["beside"])
-            committed = True
-
-        beside, _ = await asyncio.gather(tenant.transact(erase), append())
-        assert beside
-        assert await said(tenant, "s") == [""]
-        assert await said(tenant, "t") == ["a", "beside"]
-
-    @sampling.counted
-    def test_it_agrees_with_the_reference(self, tmp_path: Path) -> None:
-        """Driven alike, the store and the reference agree on every result, error and read."""
-        open_store = self.open_store
-
-        class Machine(StoreMachine):
-            def __init__(self) -> None:
-                super().__init__(open_store, tmp_path)
-
-        run_state_machine_as_test(Machine, settings=self.machine_settings)
 
 
 async def _fill(tenant: TenantStore, mark: str) -> None:

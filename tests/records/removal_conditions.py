@@ -19,7 +19,6 @@ from samples import (
     NOTHING,
     NOW,
     attempt,
-    changed,
     contents,
     delete,
     derive,
@@ -52,7 +51,6 @@ from hiermem.types import (
     ImagePart,
     JsonPart,
     Message,
-    SessionRecord,
     StoredMessage,
     TextPart,
     ToolCall,
@@ -158,16 +156,6 @@ class DumpConditions(Conditions):
                 assert await target.tenant("t").secret() == secret
                 assert len(await target.tenant("t").messages("s", 0, 9_999)) == _MANY + 1
 
-    @store_condition
-    async def test_a_dump_holds_its_session_alone(self, source: Store) -> None:
-        """Nothing of another session or tenant is in the rows, however similar the names."""
-        await _fill(source.tenant("t"))
-        rows = await _dumped(source.tenant("t"))
-        for session in ("S", "s ", "s%"):
-            await _fill(source.tenant("t"), session)
-        await _fill(source.tenant("T"))
-        assert await _dumped(source.tenant("t")) == rows
-
     @path_condition
     async def test_a_dump_is_of_one_state(self, path: Path) -> None:
         """What is written while the pages are read is in none of them, or in all."""
@@ -219,6 +207,9 @@ class DumpConditions(Conditions):
         for place in sorted({kinds.index(kind) for kind in set(kinds)}):
             before, row, after = rows[:place], rows[place], rows[place + 1 :]
             wrong += [[*before, *after], [*before, row, row, *after]]
+            if row["kind"] not in ("dump", "version", "event", "end"):
+                more = {**rows[-1], "rows": rows[-1]["rows"] + 1}
+                wrong.append([*before, row, row, *after[:-1], more])
             if "value" in row:
                 value = row["value"]
                 for bad in (None, {**value, "more": 1}, {**value, "class": "Other"}):
@@ -337,29 +328,6 @@ class DumpConditions(Conditions):
         await tenant.restore(_in_pages(later), replaces=version)
         assert await contents(tenant) == wanted
 
-    @store_condition
-    async def test_of_a_restore_that_is_cut_off_nothing_is_kept(self, target: Store) -> None:
-        """Wherever it is cut off, the store is as it was, and whole rows are restored later."""
-        reference, rows = await _filled(messages=_MANY)
-        wanted = await contents(reference)
-
-        async def cut(count: int) -> AsyncIterator[list[tx.StoredRow]]:
-            async for page in _in_pages(rows[:count]):
-                yield page
-            raise ConnectionResetError
-
-        tenant = target.tenant("t")
-        empty = await contents(tenant)
-        for count in (300, 700, len(rows) - 1):
-            with pytest.raises(ConnectionResetError):
-                await tenant.restore(cut(count))
-            assert await contents(tenant) == empty
-            assert await target.tenants() == []
-        await tenant.restore(_in_pages(rows))
-        with pytest.raises(ConnectionResetError):
-            await tenant.restore(cut(len(rows) - 1), replaces=rows[1]["value"]["version"])
-        assert await contents(tenant) == wanted
-
 
 async def _put_free(tenant: TenantStore) -> None:
     """Write something of every kind that may belong to no session."""
@@ -455,18 +423,6 @@ class RemovalConditions(Conditions):
             await write(tenant, "new", [Message.user("x", key="key-1")], copy=tx.Copy("s", 2))
 
     @condition
-    async def test_forks_are_found_by_their_exact_source(self, tenant: TenantStore) -> None:
-        """In the order of creation, and none of a session whose name looks alike."""
-        for name, source in (("c", "s"), ("a", "S"), ("b", "s"), ("d", "c"), ("e", None)):
-            await write(tenant, name, record={"forked_from": source})
-        assert [one.id for one in await tenant.forks("s")] == ["c", "b"]
-        assert [one.id for one in await tenant.forks("S")] == ["a"]
-        assert [one.id for one in await tenant.forks("c")] == ["d"]
-        assert [await tenant.forks(name) for name in ("e", "s%", "")] == [[], [], []]
-        await write(tenant, "b", record={"forked_from": "c"})
-        assert [one.id for one in await tenant.forks("c")] == ["b", "d"]
-
-    @condition
     async def test_a_deleted_session_leaves_nothing(self, tenant: TenantStore) -> None:
         """Everything under its name goes, nothing else does, and the name can be used again."""
         for name in ("s", "t", "S"):
@@ -491,51 +447,6 @@ class RemovalConditions(Conditions):
         await write(tenant, "compare", ["new"])
         other = (await contents(tenant))["session compare"]
         assert {**fresh, "record": None} == {**other, "record": None}
-
-    @condition
-    async def test_views_and_records_are_dropped_by_name(self, tenant: TenantStore) -> None:
-        """Whatever the changes name goes, in this session alone; what does not exist is ignored."""
-        for name in ("s", "t"):
-            await write(tenant, name, keyed("a"))
-            await derive(tenant, name)
-        await tenant.put_records([tx.RecordWrite("K", "s", "a", "other kind")])
-        await write(tenant, "s", drop_views=("v", "none"), drop_records=(("k", "a"), ("k", "none")))
-        assert await tenant.view("s", "v") is None
-        assert await tenant.view("s", "w") == tx.ViewRecord("s", "w", "state")
-        assert await tenant.view("t", "v") == tx.ViewRecord("t", "v", "state")
-        assert [(o.scope, o.key) for o in await tenant.records("k")] == [
-            ("s", "b"), ("t", "a"), ("t", "b"),
-        ]  # fmt: skip
-        assert len(await tenant.records("K")) == 1
-
-    @condition
-    async def test_a_view_that_was_read_is_gone_with_what_drops_it(
-        self, tenant: TenantStore
-    ) -> None:
-        """No read returns a view that was dropped, by name, with its session or with the tenant.
-
-        A store may keep views at hand that were read. After an erasure they hold erased text.
-        """
-        view = tx.ViewRecord("s", "v", "erased words")
-
-        def drop() -> tx.Deciding[None]:
-            record: SessionRecord = yield "s", tx.NeedSession()
-            return tx.Batch(None, (changed("s", record, drop_views=("v",)),))
-
-        drops: dict[str, Callable[[], Awaitable[object]]] = {
-            "by name": lambda: write(tenant, "s", drop_views=("v",)),
-            "by a transaction": lambda: tenant.transact(drop),
-            "with the session": lambda: delete(tenant, "s"),
-            "with the tenant": tenant.erase_all,
-        }
-        for how, dropped in drops.items():
-            if await tenant.session("s") is None:
-                await write(tenant, "s", keyed("a"))
-            assert await tenant.view("s", "v") is None
-            assert await tenant.put_view(view) is True
-            assert await tenant.view("s", "v") == await tenant.view("s", "v") == view
-            await dropped()
-            assert await tenant.view("s", "v") is None, how
 
     @condition
     async def test_records_and_journals_are_dropped_with_the_rest(
@@ -586,16 +497,3 @@ class RemovalConditions(Conditions):
         await write(tenant, "s", keyed("new"))
         assert await said(tenant) == ["new"]
         assert await tenant.tree("s").nodes(["L1.0"]) == []
-
-    @condition
-    async def test_scrubbing_changes_nothing_that_is_kept(self, tenant: TenantStore) -> None:
-        """It says whether it is done, and if not, why; every read is the same afterwards."""
-        await write(tenant, "s", keyed("a", "b"), nodes=(node(0),))
-        await derive(tenant, "s")
-        before = await contents(tenant)
-        found = await tenant.scrub()
-        assert isinstance(found, tx.Scrubbed)
-        assert found.done == (not found.reason)
-        assert await contents(tenant) == before
-        await write(tenant, "s", ["c"])
-        assert await said(tenant) == ["a", "b", "c"]

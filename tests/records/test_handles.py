@@ -11,15 +11,7 @@ import pytest
 from hiermem.protocols import TenantStore, TreeStore
 from hiermem.records.run import Tenant, Tree
 
-HANDLES = [
-    (TenantStore, Tenant), (TreeStore, Tree),
-]  # fmt: skip
-try:
-    from hiermem.stores.postgres.decisions import PostgresTenant, PostgresTree
-except ImportError:  # its driver is an extra
-    pass
-else:
-    HANDLES += [(TenantStore, PostgresTenant), (TreeStore, PostgresTree)]
+HANDLES = [(TenantStore, Tenant), (TreeStore, Tree)]
 
 
 def arguments(method):

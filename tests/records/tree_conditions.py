@@ -13,13 +13,11 @@ from typing import Any
 from samples import (
     NOW,
     attempt,
-    delete,
     node,
     refused,
     remade,
     revision,
     rounded,
-    run,
     write,
 )
 from segment_conditions import Conditions, condition
@@ -53,28 +51,6 @@ class NodeConditions(Conditions):
         bare = node(3, 2, version=6)
         await write(tenant, "s", nodes=(bare,))
         assert await tenant.tree("s").nodes(["L2.3"]) == [bare]
-
-    @condition
-    async def test_nodes_come_in_the_order_asked_for(self, tenant: TenantStore) -> None:
-        """Ids that do not exist are left out, and one asked for twice comes twice."""
-        await write(tenant, "s", nodes=tuple(node(n) for n in range(12)))
-        wanted = ["L1.10", "L1.2", "nothing", "l1.2", "L1.11", "L1.2"]
-        found = await tenant.tree("s").nodes(wanted)
-        assert [one.id for one in found] == ["L1.10", "L1.2", "L1.11", "L1.2"]
-        assert await tenant.tree("s").nodes([]) == []
-        assert await tenant.tree("other").nodes(["L1.2"]) == []
-
-    @condition
-    async def test_a_level_comes_by_ordinal(self, tenant: TenantStore) -> None:
-        """A level is its nodes, ordered as numbers, in a half-open range."""
-        await write(tenant, "s", nodes=(*(node(n) for n in range(11, -1, -1)), node(0, 2)))
-        for start, stop in ((0, None), (0, 0), (2, 11), (9, None), (11, 99), (40, None)):
-            found = await tenant.tree("s").level(1, start, stop)
-            assert [one.ordinal for one in found] == list(range(12))[start:stop]
-            assert all(one.level == 1 for one in found)
-        assert await tenant.tree("s").level(3, 0) == []
-        assert await tenant.tree("s").levels() == {1: 12, 2: 1}
-        assert await tenant.tree("other").levels() == {}
 
     @condition
     async def test_unfinished_is_what_has_work_left(self, tenant: TenantStore) -> None:
@@ -297,43 +273,6 @@ class TreeConditions(Conditions):
         assert await tenant.reusable("h") == made.revision
 
     @condition
-    async def test_the_record_says_which_tree_serves(self, tenant: TenantStore) -> None:
-        """Changes and reads refer to the tree that the record names as they write it."""
-        await write(tenant, "s", nodes=(node(0), node(1)))
-        await write(tenant, "s", nodes=(node(0), node(5)), tree=4)
-        await tenant.tree("s", 4).write_nodes([remade(node(5))])
-        assert _ids(await tenant.tree("s").level(1, 0)) == ["L1.0", "L1.1"]
-        await write(tenant, "s", nodes=(node(6),), drop_tree=0, record={"tree": 4})
-        assert _ids(await tenant.tree("s").level(1, 0)) == ["L1.0", "L1.5", "L1.6"]
-        assert len(await tenant.tree("s").revisions([("L1.5", 1)])) == 1
-        assert await tenant.tree("s", 0).levels() == {}
-        assert await tenant.tree("s").write_nodes([remade(node(6))]) == [True]
-        assert await tenant.tree("s", 0).write_nodes([remade(node(1))]) == [False]
-
-    @condition
-    async def test_a_handle_looks_up_the_serving_tree_at_each_call(
-        self, tenant: TenantStore
-    ) -> None:
-        """A tree's handle may be made before its session, and finds another tree that serves."""
-        early, fixed = tenant.tree("s"), tenant.tree("s", 4)
-        assert await early.levels() == await fixed.levels() == {}
-        await write(tenant, "s", nodes=(node(0),))
-        serving = tenant.tree("s")
-        await write(tenant, "s", nodes=(node(0), node(5)), tree=4)
-        assert _ids(await serving.level(1, 0)) == ["L1.0"]
-        await write(tenant, "s", record={"tree": 4})
-        assert _ids(await serving.level(1, 0)) == ["L1.0", "L1.5"]
-        assert _ids(await early.level(1, 0)) == ["L1.0", "L1.5"]
-        assert await serving.write_nodes([remade(node(5))]) == [True]
-        assert _ids(await fixed.nodes(["L1.5"])) == ["L1.5"]
-        assert len(await fixed.revisions([("L1.5", 1)])) == 1
-        await write(tenant, "s", record={"tree": 0})
-        assert _ids(await serving.level(1, 0)) == ["L1.0"]
-        assert _ids(await fixed.level(1, 0)) == ["L1.0", "L1.5"]
-        await delete(tenant, "s")
-        assert await serving.level(1, 0) == await fixed.level(1, 0) == []
-
-    @condition
     async def test_a_dropped_tree_is_gone_with_its_revisions(self, tenant: TenantStore) -> None:
         """A tree is dropped before the nodes of the same write come; no other tree is touched."""
         for name, tree in (("s", 0), ("s", 1), ("t", 1)):
@@ -464,30 +403,3 @@ class TreeConditions(Conditions):
         ended = replace(tries[1], outcome="ok", tokens_in=9)
         await tenant.tree("none").write_nodes([], attempts=[ended])
         assert await tenant.spent("s") == Spent(2, 10, 2, 0.25, 0, 1, 1)
-
-    @condition
-    async def test_a_run_is_found_by_its_exact_id(self, tenant: TenantStore) -> None:
-        """The run of that id as it was last put, or None."""
-        await tenant.put_run(run("r", detail={"n": [1]}))
-        await tenant.put_run(run("R", subject="other"))
-        await tenant.put_run(run("r", outcome="ok", detail={"n": [2]}))
-        for _ in range(2):
-            found = await tenant.run("r")
-            assert found is not None
-            assert found == run("r", outcome="ok", detail={"n": [2]})
-            found.detail["n"].append(3)
-        assert await tenant.run("R") == run("R", subject="other")
-        assert [await tenant.run(name) for name in ("r ", "%", "")] == [None, None, None]
-
-    @condition
-    async def test_every_field_of_a_record_counts(self, tenant: TenantStore) -> None:
-        """Epoch, tree, build and where a fork comes from are kept and replaced like the rest."""
-        new: dict[str, Any] = {"epoch": 3, "tree": 2, "build": '{"at":1}', "forked_at": 7}
-        new["forked_from"] = "t"
-        await write(tenant, "s", ["x"], record=new)
-        found = await tenant.session("s")
-        assert found is not None
-        assert found == replace(found, **new)
-        later: dict[str, Any] = {"epoch": 4, "build": "", "forked_from": None}
-        await write(tenant, "s", record=later)
-        assert await tenant.session("s") == replace(found, version=2, state="[2]", **later)

@@ -153,6 +153,27 @@ def test_a_file_that_the_parent_has_open_is_refused_in_the_child(run: Run) -> No
     )
 
 
+def test_every_use_of_a_file_in_a_child_says_to_open_it_there(run: Run) -> None:
+    """Its locks and connections are the parent's."""
+    run(
+        """
+        from pathlib import Path
+        from hiermem.stores.sqlite import SQLiteStore
+        from hiermem.records.tables import Commit, Key
+        counter = Key("counters", ("t", "k", "n"))
+        add = Commit(adds={counter: 1})
+        for place in (path, ":memory:"):
+            store = asyncio.run(SQLiteStore.open(place))
+            for use in (lambda: store.commit(add), lambda: store.read([counter], []), store.now,
+                        store.check, store.scrub, lambda: store.backup(Path("copy")), store.close):
+                answer = forked(lambda: asyncio.run(use()))
+                assert answer.startswith("ForkedProcessError"), (use, answer)
+            assert asyncio.run(store.commit(add)) and asyncio.run(store.check()) == []
+            asyncio.run(store.close())
+        """
+    )
+
+
 def test_forks_beside_appending_and_reading_threads_lose_nothing(run: Run) -> None:
     """A fork waits for no read or write, and takes no lock of the parent's along."""
     run(

@@ -75,57 +75,100 @@ def wrong(condition, *words):
 
 
 class Model(ScriptedLLM):
+    """The scripted model, with a place for faults of its answers."""
+
     def __init__(self):
         super().__init__(latency=0.02, context_window=2_000)
 
+    def faulty(self, request, answer):
+        return answer
 
-@wrong("an_answer_that_was_cut_off_says_so", "length, for it is cut off")
-class DeclaresCutAnswersWhole(Model):
     async def complete(self, request):
-        words = request.inputs[0].text.split()[: request.max_tokens // 2]
-        return LLMResponse(" ".join(words))
+        return self.faulty(request, await super().complete(request))
 
 
-@wrong("an_answer_that_was_cut_off_says_so", "should be  at most 12")
-class IgnoresTheLimit(Model):
-    async def complete(self, request):
-        return LLMResponse(request.inputs[0].text)
+class Embedder(HashingEmbedder):
+    """The embedder, with a place for faults of its list of vectors."""
+
+    async def embed(self, texts, *, kind="passage"):
+        return self.faulty([list(map(float, row)) for row in await super().embed(texts, kind=kind)])
+
+    def faulty(self, rows):
+        return rows
 
 
-@wrong("usage_is_counts", "usage.output_tokens", "was there  -1")
-class UsesLessThanNothing(Model):
-    async def complete(self, request):
-        return replace(await super().complete(request), usage=Usage(5, -1))
+class Counter(ApproximateCounter):
+    """The counter, with a place for faults of a count."""
+
+    def count(self, text):
+        return self.faulty(text, super().count(text))
+
+    def faulty(self, text, count):
+        return count
 
 
-@wrong("usage_is_counts", "usage.input_tokens", "was there  2.5")
-class UsesParts(Model):
-    async def complete(self, request):
-        return replace(await super().complete(request), usage=Usage(2.5, 1))
+def _all_not_empty(rows):
+    min(rows)
+    return rows
 
 
-@wrong("usage_is_counts", "usage.cached_tokens", "at most 5")
-class CachesMoreThanItRead(Model):
-    async def complete(self, request):
-        return replace(await super().complete(request), usage=Usage(5, 1, cached_tokens=9))
-
-
-@wrong("an_answer_is_text_that_says_how_it_ended", "was there  'end_turn'")
-class OwnFinishReasons(Model):
-    async def complete(self, request):
-        return replace(await super().complete(request), finish_reason="end_turn")
-
-
-@wrong("an_answer_is_text_that_says_how_it_ended", "not empty")
-class SaysNothing(Model):
-    async def complete(self, request):
-        return LLMResponse("\n")
-
-
-@wrong("an_answer_is_text_that_says_how_it_ended", "<class 'str'>", "should be  LLMResponse")
-class AnswersText(Model):
-    async def complete(self, request):
-        return (await super().complete(request)).text
+#: What is wrong with one function: the condition that rejects it, the words, and the function.
+FAULTS = {
+    Model: [
+        ("an_answer_that_was_cut_off_says_so", ("length, for it is cut off",),
+         lambda _, request, answer: LLMResponse(
+             " ".join(request.inputs[0].text.split()[: request.max_tokens // 2]))),
+        ("an_answer_that_was_cut_off_says_so", ("should be  at most 12",),
+         lambda _, request, answer: LLMResponse(request.inputs[0].text)),
+        ("usage_is_counts", ("usage.output_tokens", "was there  -1"),
+         lambda _, request, answer: replace(answer, usage=Usage(5, -1))),
+        ("usage_is_counts", ("usage.input_tokens", "was there  2.5"),
+         lambda _, request, answer: replace(answer, usage=Usage(2.5, 1))),
+        ("usage_is_counts", ("usage.cached_tokens", "at most 5"),
+         lambda _, request, answer: replace(answer, usage=Usage(5, 1, cached_tokens=9))),
+        ("an_answer_is_text_that_says_how_it_ended", ("was there  'end_turn'",),
+         lambda _, request, answer: replace(answer, finish_reason="end_turn")),
+        ("an_answer_is_text_that_says_how_it_ended", ("not empty",),
+         lambda _, request, answer: LLMResponse("\n")),
+        ("an_answer_is_text_that_says_how_it_ended", ("<class 'str'>", "should be  LLMResponse"),
+         lambda _, request, answer: answer.text),
+    ],
+    Embedder: [
+        ("vectors_come_in_the_order_of_the_texts", ("embedded together", "1.0"),
+         lambda _, rows: rows[::-1]),
+        ("vectors_come_in_the_order_of_the_texts", ("of 155 texts", "was there  100"),
+         lambda _, rows: rows[:100]),
+        ("vectors_come_in_the_order_of_the_texts", ("embed of 0 texts", "ValueError"),
+         lambda _, rows: _all_not_empty(rows)),
+        ("vectors_have_the_dimension", ("{513}", "{512}"),
+         lambda _, rows: [[*row, 0.0] for row in rows]),
+        ("vectors_are_finite_and_not_zero", ("[nan]", "finite numbers"),
+         lambda _, rows: [[*row[:-1], math.nan] for row in rows]),
+        ("texts_differ", ("cosines of", "greatest to itself"),
+         lambda _, rows: [[1.0] * 512 for _ in rows]),
+    ],
+    Counter: [
+        ("counts_are_whole_numbers", ("was there  0.0",), lambda _, text, count: len(text) / 4),
+        ("counts_are_whole_numbers", ("was there  0", "a whole number above 0"),
+         lambda _, text, count: count if text.strip() else 0),
+        ("counts_are_whole_numbers", ("was there  -",), lambda _, text, count: -count),
+        ("counts_are_whole_numbers", ("count('')", "was there  2", "should be  0"),
+         lambda _, text, count: count + 2),
+        ("a_longer_text_has_no_smaller_count", ("growing alike",),
+         lambda _, text, count: min(count, 512)),
+        ("a_longer_text_has_no_smaller_count", ("and more", "at least"),
+         lambda _, text, count: count if len(text) < 3_000 else 1),
+        ("it_does_not_count_too_few", ("at least",),
+         lambda _, text, count: max(len(text.split()), 1) if text else 0),
+        ("special_tokens_are_text", ("<|endoftext|>", "more than one token"),
+         lambda _, text, count: 1 if text == "<|endoftext|>" else count),
+    ],
+}  # fmt: skip
+WRONG += [
+    (type(f"{kind.__name__}_{n}", (kind,), {"faulty": fault}), f"test_{condition}", words)
+    for kind, faults in FAULTS.items()
+    for n, (condition, words, fault) in enumerate(faults)
+]
 
 
 @wrong("what_fails_raises_model_error", "ValueError", "should be  ModelError")
@@ -219,47 +262,6 @@ class NoWindowAtAll(Model):
         self.context_window = 0
 
 
-class Embedder(HashingEmbedder):
-    """The embedder, with a place for faults of its list of vectors."""
-
-    async def embed(self, texts, *, kind="passage"):
-        return self.faulty([list(map(float, row)) for row in await super().embed(texts, kind=kind)])
-
-    def faulty(self, rows):
-        return rows
-
-
-@wrong("vectors_come_in_the_order_of_the_texts", "embedded together", "1.0")
-class AnotherOrder(Embedder):
-    def faulty(self, rows):
-        return rows[::-1]
-
-
-@wrong("vectors_come_in_the_order_of_the_texts", "number of vectors of 155 texts", "was there  100")
-class TheFirstHundred(Embedder):
-    def faulty(self, rows):
-        return rows[:100]
-
-
-@wrong("vectors_come_in_the_order_of_the_texts", "embed of 0 texts", "ValueError")
-class FailsOnNoText(Embedder):
-    def faulty(self, rows):
-        min(rows)
-        return rows
-
-
-@wrong("vectors_have_the_dimension", "{513}", "{512}")
-class AnotherDimension(Embedder):
-    def faulty(self, rows):
-        return [[*row, 0.0] for row in rows]
-
-
-@wrong("vectors_are_finite_and_not_zero", "[nan]", "finite numbers")
-class NotFinite(Embedder):
-    def faulty(self, rows):
-        return [[*row[:-1], math.nan] for row in rows]
-
-
 @wrong("vectors_are_finite_and_not_zero", "all zeros", "'?!'")
 class ZeroForSymbols(Embedder):
     async def embed(self, texts, *, kind="passage"):
@@ -289,12 +291,6 @@ class AnotherVectorEachLife(Embedder):
         return [[*row[self.life :], *row[: self.life]] for row in rows]
 
 
-@wrong("texts_differ", "cosines of", "greatest to itself")
-class OneVectorForAll(Embedder):
-    def faulty(self, rows):
-        return [[1.0] * 512 for _ in rows]
-
-
 @wrong("it_is_safe_to_cancel", "after others were cancelled")
 class EmbedderStaysBusy(Embedder):
     busy = False
@@ -313,10 +309,6 @@ class DimensionUnknown(Embedder):
     def __init__(self):
         super().__init__()
         self.dimension = None
-
-
-class Counter(ApproximateCounter):
-    pass
 
 
 @wrong("a_text_has_one_count", "counts of the same texts again")
@@ -348,54 +340,6 @@ class OfOneThread(Counter):
         if threading.get_ident() != self.thread:
             raise RuntimeError("Already borrowed")
         return super().count(text)
-
-
-@wrong("counts_are_whole_numbers", "was there  0.0")
-class CountsParts(Counter):
-    def count(self, text):
-        return len(text) / 4
-
-
-@wrong("counts_are_whole_numbers", "was there  0", "a whole number above 0")
-class BlanksCountNothing(Counter):
-    def count(self, text):
-        return super().count(text.strip())
-
-
-@wrong("counts_are_whole_numbers", "was there  -", "a whole number above 0")
-class Negative(Counter):
-    def count(self, text):
-        return -super().count(text)
-
-
-@wrong("counts_are_whole_numbers", "count('')", "was there  2", "should be  0")
-class CountsItsMarks(Counter):
-    def count(self, text):
-        return super().count(text) + 2
-
-
-@wrong("a_longer_text_has_no_smaller_count", "growing alike")
-class UpToItsLimit(Counter):
-    def count(self, text):
-        return min(super().count(text), 512)
-
-
-@wrong("a_longer_text_has_no_smaller_count", "and more", "at least")
-class SmallerForLonger(Counter):
-    def count(self, text):
-        return super().count(text) if len(text) < 3_000 else 1
-
-
-@wrong("it_does_not_count_too_few", "at least")
-class CountsWords(Counter):
-    def count(self, text):
-        return max(len(text.split()), 1) if text else 0
-
-
-@wrong("special_tokens_are_text", "<|endoftext|>", "more than one token")
-class ReadsSpecialTokens(Counter):
-    def count(self, text):
-        return super().count(text.replace("<|endoftext|>", "\0"))
 
 
 @wrong("special_tokens_are_text", "ValueError", "no error")

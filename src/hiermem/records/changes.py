@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from hiermem.records import due, index, journal, log, nodes, sessions
-from hiermem.records.contract import answer_decision, check_changes, refuse
+from hiermem.records.contract import check_changes, refuse
 from hiermem.records.sessions import Session
 from hiermem.records.tables import Key, Scan
 from hiermem.records.transaction import Transaction, gather
@@ -14,6 +14,8 @@ from hiermem.summaries.due import due_by_change, due_by_nodes
 from hiermem.types import transaction as tx
 
 T = TypeVar("T")
+#: Of a tenant of which anything is stored, one of these tables has a row.
+TABLES_OF_TENANT: Final = ("sessions", "records", "views", "runs", "attempts")
 
 
 async def mutate(
@@ -34,11 +36,19 @@ async def mutate(
 
 async def transact(t: Transaction, decide: Callable[[], tx.Deciding[T]]) -> T:
     """Run a decision that reads as it goes, and apply what it decides."""
-
-    async def answers(needs: Sequence[tx.SessionNeed]) -> list[Any]:
-        return await read(t, needs)
-
-    batch = await answer_decision(decide, answers)
+    deciding = decide()
+    reply: Any = None
+    try:
+        while True:
+            asked = deciding.send(reply)
+            is_one = bool(asked) and isinstance(asked[0], str)
+            needs = cast("tuple[tx.SessionNeed, ...]", (asked,) if is_one else asked)
+            answers = await read(t, needs)
+            reply = answers[0] if is_one else tuple(answers)
+    except StopIteration as done:
+        batch: tx.Batch[T] = done.value
+    finally:
+        deciding.close()
     for session_id, changes in batch.sessions:
         await change(t, session_id, changes)
     for session_id in batch.delete:
@@ -144,7 +154,12 @@ async def change(t: Transaction, session_id: str, changes: tx.Changes[Any]) -> N
         marked = [index for index, _ in changes.flags]
         marked += [rewrite.message.index for rewrite in changes.rewrites]
         await log.take_over(t, source, number, marked)
-        await _copy_revisions(t, source, at, copied)
+        served = nodes.Tree(copied.source, source.number, source.record.tree)
+        wanted = list(dict.fromkeys(copied.revisions))
+        if await nodes.copy_revisions(t, served, at, wanted) < len(wanted):
+            raise refuse(
+                session_id, f"a copy is of a revision that {copied.source!r} does not have"
+            )
     if changes.keys:
         await _claim_keys(t, session, changes, source if copied else found)
     for stored in changes.messages:
@@ -154,7 +169,8 @@ async def change(t: Transaction, session_id: str, changes: tx.Changes[Any]) -> N
         await log.add_flags(t, session, changes.flags)
     if changes.rewrites:
         indices = [rewrite.message.index for rewrite in changes.rewrites]
-        await t.want(log.stored_keys(t, session, indices), index.covering_scans(t, session))
+        keys = [Key("messages", (t.tenant, number, at)) for at in indices]
+        await t.want(keys, index.covering_scans(t, session))
         await log.rewrite(t, session, changes.rewrites)
         dropped = await index.drop_covering(t, session, indices)
     for event in changes.events:
@@ -170,13 +186,6 @@ async def change(t: Transaction, session_id: str, changes: tx.Changes[Any]) -> N
     due_at = due_by_change(before, after, changes)
     if due_at is not None:
         await due.become_due(t, session_id, due_at)
-
-
-async def _copy_revisions(t: Transaction, source: Session, at: nodes.Tree, copied: tx.Copy) -> None:
-    wanted = list(dict.fromkeys(copied.revisions))
-    held = nodes.Tree(source.record.id, source.number, source.record.tree)
-    if await nodes.copy_revisions(t, held, at, wanted) < len(wanted):
-        raise refuse(at.session_id, f"a copy is of a revision that {copied.source!r} does not have")
 
 
 async def _claim_keys(
@@ -225,17 +234,15 @@ async def delete(t: Transaction, session_id: str) -> None:
     journal.drop_scope(t, session_id)
 
 
-def drop_unowned(t: Transaction) -> None:
+async def drop_unowned(t: Transaction) -> None:
     """Remove what belongs to no session."""
-    for table in ("views", "records", "runs", "attempts"):
+    for table in TABLES_OF_TENANT[1:]:
         t.wipe(Key(table, (t.tenant,)))
     t.forget_counts(Key("counters", (t.tenant,)))
 
 
 async def is_empty(t: Transaction) -> bool:
     """Return whether nothing is stored for any tenant."""
-    scans = [
-        Scan(table, (), limit=1) for table in ("sessions", "records", "views", "runs", "attempts")
-    ]
+    scans = [Scan(table, (), limit=1) for table in TABLES_OF_TENANT]
     await t.want((), scans)
     return not any([await t.scan(scan) for scan in scans])

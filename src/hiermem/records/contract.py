@@ -1,4 +1,4 @@
-"""Decides what all stores do alike: run a decision, refuse contradictory changes, write values.
+"""Decides what all stores do alike: refuse contradictory changes, write values.
 
 The checks look at the arguments alone, never at stored values, so that all stores refuse the same
 writes for the same reasons and at no cost. Such a write is the caller's fault; refusing it keeps
@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from functools import update_wrapper
 from operator import attrgetter
 from types import CoroutineType
-from typing import Any, Generic, ParamSpec, TypeGuard, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from hiermem.errors import StoreCorruptError, UsageError
 from hiermem.types import SessionRecord
@@ -63,15 +63,8 @@ def decode(rows: Iterable[Sequence[Any]], read: Callable[[Any], T], what: str) -
 
     Raises StoreCorruptError if hiermem could not have written one of the rows.
     """
-    # All rows are fetched first, and the cursor is closed in any case. A statement that an error
-    # left unfinished would keep its connection on the state that it saw, even after a close.
     try:
-        complete = list(rows)
-    finally:
-        if (close := getattr(rows, "close", None)) is not None:
-            close()
-    try:
-        return [read(row) for row in complete]
+        return [read(row) for row in rows]
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
         raise StoreCorruptError(
             f"a row of {what} is unreadable ({type(error).__name__}); the store was left "
@@ -177,24 +170,18 @@ class Format(Generic[T]):
 
     ``letters`` has one letter per column. In addition to the letters of a shape, t is a time, T a
     time that may be NULL, o a truth value, l a list of texts and m a mapping. ``make`` gets the
-    columns, and ``get`` returns them; by default they are the attributes of their names. ``named``
-    is the column that holds the name of a session or subject.
+    columns, and ``get`` returns them; by default they are the attributes of their names.
     """
 
     def __init__(
         self,
-        table: str,
         columns: str,
         letters: str,
         make: Callable[..., T],
         get: Callable[[T], Sequence[Any]] | None = None,
-        *,
-        named: str = "",
     ) -> None:
-        self.table, self.columns, self.letters = table, columns, letters
-        self.named = named
-        self.types = "".join(_CONVERTED.get(letter, letter)[0] for letter in letters)
-        self._shape = shape(self.types)
+        self.columns, self.letters = columns, letters
+        self._shape = shape("".join(_CONVERTED.get(letter, letter)[0] for letter in letters))
         self._make = make
         self._get: Callable[[T], Sequence[Any]] = get or attrgetter(*columns.split(", "))
         converted = [
@@ -305,33 +292,3 @@ def check_record_writes(writes: Sequence[tx.RecordWrite]) -> None:
                 f"record {write.key!r} of {write.kind!r}: expected is {write.expected}; pass a "
                 "version, 0 for none, or None"
             )
-
-
-def _is_one(asked: tx.SessionNeed | tuple[tx.SessionNeed, ...]) -> TypeGuard[tx.SessionNeed]:
-    """Return whether a decision asked one need, and not a tuple of several."""
-    return bool(asked) and isinstance(asked[0], str)
-
-
-async def answer_decision(
-    decide: Callable[[], tx.Deciding[T]],
-    answers: Callable[[Sequence[tx.SessionNeed]], Awaitable[Sequence[Any]]],
-) -> tx.Batch[T]:
-    """Run a decision to its end, answer its needs, and return the effects that it decides.
-
-    ``answers`` gets the needs that are yielded together. Its exception ends the decision.
-    """
-    deciding = decide()
-    reply: Any = None
-    try:
-        while True:
-            try:
-                asked = deciding.send(reply)
-            except StopIteration as done:
-                batch: tx.Batch[T] = done.value
-                return batch
-            if _is_one(asked):
-                (reply,) = await answers((asked,))
-            else:
-                reply = tuple(await answers(cast("tuple[tx.SessionNeed, ...]", asked)))
-    finally:
-        deciding.close()

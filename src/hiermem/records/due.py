@@ -127,9 +127,3 @@ def page(tenant: str | None, after: tuple[int | str, ...]) -> Scan:
     """Return the scan of the next entries of one tenant, or of all, the longest due first."""
     prefix, index = ((), "next") if tenant is None else ((tenant,), "of_tenant")
     return Scan("due", prefix, after, (), index, _PAGE)
-
-
-def place_of(entry: Entry, tenant: str | None) -> tuple[int | str, ...]:
-    """Return where an entry stands in the order of ``page``."""
-    of = () if tenant is not None else (entry.tenant,)
-    return (entry.due_at, *of, entry.session_id)

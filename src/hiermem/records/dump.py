@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from hiermem.changes.receipts import STORE_COPY
+from hiermem.errors import ConflictError, NotFoundError
 from hiermem.records import changes, due, index, journal, log, nodes, rows, sessions
 from hiermem.records.contract import decode, refuse
-from hiermem.records.dump_format import Item, SessionDump, exists, missing
+from hiermem.records.dump_format import Item, SessionDump
 from hiermem.records.sessions import Session
 from hiermem.records.tables import Key, Scan
 from hiermem.records.transaction import Transaction
 from hiermem.summaries.due import AT_ONCE
 from hiermem.types import SessionRecord
 from hiermem.types import transaction as tx
-from hiermem.types.transaction import NO_SESSION
 
 _ALL = 1 << 60
 
 
 async def items(t: Transaction, session_id: str) -> list[Item]:
     """Return everything kept of a session, or of what belongs to none, in the order of a dump."""
-    if session_id == NO_SESSION:
+    if session_id == tx.NO_SESSION:
         return await _of_no_session(t)
     found = await sessions.find(t, session_id)
     if found is None:
-        raise missing(session_id)
+        raise NotFoundError(f"session {session_id!r} does not exist")
+    of = (t.tenant, found.number)
     everything: list[Item] = [("session", "", found.record)]
-    for kind, read in _LOG.items():
-        everything += [(kind, *_placed(value)) for value in await read(t, found)]
+    messages = await log.messages(t, session_id, 0, found.record.messages)
+    everything += [("message", "", message) for message in messages]
+    versions = log.read_versions(await t.scan(Scan("versions", of)))
+    everything += [("version", "", version) for version in versions]
+    keys = decode(await t.scan(Scan("keys", of)), lambda row: rows.KEYS.read(row[2:]), "keys")
+    everything += [("key", name, entry) for name, entry in keys]
+    everything += [("event", "", event) for event in await log.events(t, session_id)]
     everything += await _trees(t, found)
     everything += [("view", "", view) for view in await journal.views(t, session_id)]
     everything += [("record", "", record) for record in await journal.written_in(t, session_id)]
@@ -38,38 +43,6 @@ async def items(t: Transaction, session_id: str) -> list[Item]:
     attempts = await journal.attempts(t, session_id=session_id, limit=_ALL)
     everything += [("attempt", "", attempt) for attempt in attempts]
     return everything + [("block", "", block) for block in await index.every_block(t, found.number)]
-
-
-def _placed(value: Any) -> tuple[str, Any]:
-    return value if isinstance(value, tuple) else ("", value)
-
-
-async def _messages(t: Transaction, found: Session) -> Iterable[Any]:
-    return await log.messages(t, found.record.id, 0, found.record.messages)
-
-
-async def _versions(t: Transaction, found: Session) -> Iterable[Any]:
-    scan = Scan("versions", (t.tenant, found.number))
-    return decode(
-        await t.scan(scan), lambda row: rows.VERSIONS.read((row[2], *row[4:])), "versions"
-    )
-
-
-async def _keys(t: Transaction, found: Session) -> Iterable[Any]:
-    scan = Scan("keys", (t.tenant, found.number))
-    return decode(await t.scan(scan), lambda row: rows.KEYS.read(row[2:]), "keys")
-
-
-async def _events(t: Transaction, found: Session) -> Iterable[Any]:
-    return await log.events(t, found.record.id)
-
-
-_LOG: dict[str, Callable[[Transaction, Session], Coroutine[Any, Any, Iterable[Any]]]] = {
-    "message": _messages,
-    "version": _versions,
-    "key": _keys,
-    "event": _events,
-}
 
 
 async def _trees(t: Transaction, found: Session) -> list[Item]:
@@ -98,7 +71,7 @@ async def _of_no_session(t: Transaction) -> list[Item]:
         own = [row for row in stored if row[1] in free]
         if kind == "record":
             own.sort(key=lambda row: row[5])
-        everything += [(kind, "", value) for value in journal.decode_rows(kind, own)]
+        everything += [(kind, "", value) for value in decode(own, journal.READ[kind], f"{kind}s")]
     return everything
 
 
@@ -108,29 +81,31 @@ async def restore(t: Transaction, dump: SessionDump, replaces: int | None) -> No
     Raises ConflictError, and UsageError where a name is taken.
     """
     owner = dump.session_id
-    held = await sessions.find(t, owner) if owner != NO_SESSION else None
+    held = await sessions.find(t, owner) if owner != tx.NO_SESSION else None
     if held is not None and held.record.version != replaces:
-        raise exists(owner)
+        what = f"session {owner!r} exists already"
+        raise ConflictError(what, kind="exists", session_id=owner)
     if replaces is not None:
         await _remove(t, owner)
     await _refuse_taken(t, dump)
     if dump.record is not None:
         await _write_session(t, dump, dump.record, held.created if held else None)
-    for view in dump.views:
+    for view in dump.of("view"):
         journal.add_view(t, view)
-    for record in dump.records:
+    for record in dump.of("record"):
         journal.restore_record(t, record)
-    for run in dump.runs:
+    for run in dump.of("run"):
         await journal.put_run(t, run)
-    await journal.put_attempts(t, dump.attempts)
+    await journal.put_attempts(t, dump.of("attempt"))
 
 
 async def _refuse_taken(t: Transaction, dump: SessionDump) -> None:
-    taken: list[Any] = [await journal.view(t, view.session_id, view.name) for view in dump.views]
-    for record in dump.records:
+    views = dump.of("view")
+    taken: list[Any] = [await journal.view(t, view.session_id, view.name) for view in views]
+    for record in dump.of("record"):
         taken += await journal.records(t, record.kind, scope=record.scope, key=record.key)
-    taken += [await journal.run(t, run.id) for run in dump.runs]
-    taken += [await journal.attempt(t, attempt.id) for attempt in dump.attempts]
+    taken += [await journal.run(t, run.id) for run in dump.of("run")]
+    taken += [await t.scan(scan) or None for scan in journal.scans_of(t, dump.of("attempt"))]
     if any(value is not None for value in taken):
         raise refuse(
             dump.session_id, "a view, record, run or call of the dump has a name that is taken"
@@ -139,7 +114,7 @@ async def _refuse_taken(t: Transaction, dump: SessionDump) -> None:
 
 async def _remove(t: Transaction, owner: str) -> None:
     """Remove a session, or what belongs to none."""
-    if owner != NO_SESSION:
+    if owner != tx.NO_SESSION:
         await changes.delete(t, owner)
         return
     for kind, _, value in await _of_no_session(t):
@@ -156,21 +131,21 @@ async def _write_session(
     t: Transaction, dump: SessionDump, record: SessionRecord, created: int | None
 ) -> None:
     number = await t.number()
-    for stored in dump.messages:
+    for stored in dump.of("message"):
         log.put_message(t, number, stored)
-    for stored in dump.versions:
+    for stored in dump.of("version"):
         log.put_version(t, number, stored)
-    for name, entry in dump.keys:
+    for name, entry in dump.placed("key"):
         log.put_key(t, number, name, entry)
-    for event in dump.events:
+    for event in dump.of("event"):
         log.put_event(t, number, event)
-    for tree, revision in dump.revisions:
+    for tree, revision in dump.placed("revision"):
         nodes.add_revision(t, nodes.Tree(record.id, number, tree), revision)
-    for tree, node in dump.nodes:
+    for tree, node in dump.placed("node"):
         nodes.add_node(t, nodes.Tree(record.id, number, tree), node)
     unindexed = bool(record.messages)
     sessions.write(t, None, record, number=number, unindexed=unindexed, created=created)
-    await index.put_blocks(t, record.id, dump.blocks, epoch=record.epoch)
+    await index.put_blocks(t, record.id, dump.of("block"), epoch=record.epoch)
     await due.become_due(t, record.id, AT_ONCE)
 
 

@@ -15,14 +15,13 @@ from __future__ import annotations
 import base64
 import types
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from hiermem.calls.claim import read_claim
-from hiermem.errors import ConflictError, HiermemError, NotFoundError, UsageError
-from hiermem.records import rows
+from hiermem.errors import ConflictError, HiermemError, UsageError
 from hiermem.types import Message, Node, Revision, SessionRecord, StoredMessage
 from hiermem.types import transaction as tx
 
@@ -61,37 +60,9 @@ _NAME: Final[Mapping[str, tuple[str, ...]]] = {
     "block": ("kind", "start"),
 }
 #: The kinds of what may belong to no session, and the field that names the session of a value.
-OWNER: Final = {kind: form.named for kind, form in rows.KINDS.items() if form.named}
-
-
-@dataclass(slots=True)
-class SessionDump:
-    """Everything that a store keeps of one session, in the order in which it was written.
-
-    ``record`` is None where it is of what belongs to no session. ``versions`` are the earlier
-    versions of messages, ``keys`` the (key, entry) pairs, ``nodes`` and ``revisions`` those of all
-    trees, each with the number of its tree.
-    """
-
-    tenant: str
-    secret: bytes
-    record: SessionRecord | None
-    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
-    versions: list[StoredMessage] = field(default_factory=list[StoredMessage])
-    keys: list[tuple[str, tx.KeyEntry]] = field(default_factory=list[tuple[str, tx.KeyEntry]])
-    events: list[tx.LogEvent] = field(default_factory=list[tx.LogEvent])
-    nodes: list[tuple[int, Node]] = field(default_factory=list[tuple[int, Node]])
-    revisions: list[tuple[int, Revision]] = field(default_factory=list[tuple[int, Revision]])
-    views: list[tx.ViewRecord] = field(default_factory=list[tx.ViewRecord])
-    records: list[tx.Record] = field(default_factory=list[tx.Record])
-    runs: list[tx.RunRecord] = field(default_factory=list[tx.RunRecord])
-    attempts: list[tx.Attempt] = field(default_factory=list[tx.Attempt])
-    blocks: list[tx.Block] = field(default_factory=list[tx.Block])
-
-    @property
-    def session_id(self) -> str:
-        """The id of the session, "" where it is of what belongs to none."""
-        return tx.NO_SESSION if self.record is None else self.record.id
+OWNER: Final = {
+    "view": "session_id", "record": "scope", "run": "subject", "attempt": "session_id",
+}  # fmt: skip
 
 
 def pages(items: Iterable[Item], *, tenant: str, secret: bytes) -> Iterator[list[tx.StoredRow]]:
@@ -133,80 +104,44 @@ def _encoded(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-async def read(rows: AsyncIterable[Sequence[tx.StoredRow]], *, tenant: str) -> SessionDump:
-    """Read all pages of a dump of ``tenant``.
-
-    Raises UsageError if they are no complete dump of this format, or are of another tenant.
-    """
-    reader = RowReader(tenant)
-    dump: SessionDump | None = None
-    seen: set[tuple[Any, ...]] = set()
-    async for page in rows:
-        for row in page:
-            item = reader.take(row)
-            if item is None:
-                continue
-            kind, at, value = item
-            if dump is None:
-                dump = SessionDump(tenant, reader.secret, reader.record)
-            if kind in _NAME:
-                name = (kind, at, *_named(kind, value, whole=reader.record is None))
-                if name in seen:
-                    raise _refused("a row comes twice")
-                seen.add(name)
-            if kind != "session":
-                getattr(dump, f"{kind}s").append((at, value) if kind in _PLACED else value)
-    reader.end()
-    return dump or SessionDump(tenant, reader.secret, None)
-
-
-def _named(kind: str, value: Any, *, whole: bool) -> Iterator[Any]:
-    """Yield what names a value among those of its kind; with ``whole``, in all of a tenant."""
-    if whole and kind in OWNER:
-        yield getattr(value, OWNER[kind])
-    for part in _NAME[kind]:
-        yield getattr(value, part)
-
-
-class RowReader:
-    """Reads rows one after the other, and knows what may follow; it keeps none of them.
-
-    It does not notice a value that comes twice; ``read`` does.
-    """
+class SessionDump:
+    """Everything that a store keeps of one session, or of what belongs to none, row by row."""
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
-        self._secret: bytes | None = None
-        #: The session of the dump; None before its row, and where it has none.
+        #: The secret of the store from which the rows are; empty before the first row.
+        self.secret = b""
+        #: The session of the dump; None where it has none.
         self.record: SessionRecord | None = None
+        self._items: list[Item] = []
+        self._names: set[tuple[Any, ...]] = set()
         self._messages = 0
-        self._last: str | None = None
-        #: The number of items that were read.
-        self.count = 0
         self._ended = False
-
-    @property
-    def secret(self) -> bytes:
-        """The secret of the store from which the rows are. Raises UsageError before it came."""
-        if self._secret is None:
-            raise _refused("the first row is missing")
-        return self._secret
 
     @property
     def session_id(self) -> str:
         """The id of the session, "" where the rows are of what belongs to none."""
         return tx.NO_SESSION if self.record is None else self.record.id
 
-    def take(self, row: Any) -> Item | None:
-        """Read one row; return its item, or None for the first and the last one."""
+    def of(self, kind: str) -> list[Any]:
+        """Return the values of a kind, in the order in which they were written."""
+        return [value for _, value in self.placed(kind)]
+
+    def placed(self, kind: str) -> list[tuple[Any, Any]]:
+        """Return the values of a kind, each with its key or the number of its tree."""
+        return [(at, value) for of, at, value in self._items if of == kind]
+
+    def take(self, row: Any) -> None:
+        """Read one row. Raises UsageError for one that cannot follow those before it."""
         try:
-            return self._take(row)
+            self._take(row)
         except UsageError:
             raise
         except (
             ValueError, TypeError, LookupError, ArithmeticError, RecursionError, HiermemError,
         ) as error:  # fmt: skip
-            raise _refused(f"row {self.count} cannot be read ({type(error).__name__})") from None
+            why = f"row {len(self._items)} cannot be read ({type(error).__name__})"
+            raise _refused(why) from None
 
     def end(self) -> None:
         """Refuse rows that are not all there."""
@@ -225,37 +160,39 @@ class RowReader:
         secret = base64.b64decode(row["secret"], validate=True)
         if len(secret) != 32:
             raise ValueError
-        self._secret = secret
+        self.secret = secret
 
-    def _take(self, row: Any) -> Item | None:
+    def _take(self, row: Any) -> None:
         kind = row["kind"]
         if self._ended:
             raise ValueError
-        if self._secret is None:
+        if not self.secret:
             self._begin(row)
-            return None
+            return
         if kind == "end":
-            if row["rows"] != self.count:
+            if row["rows"] != len(self._items):
                 raise _refused("rows are missing")
             self._ended = True
-            return None
+            return
         value = _reader(_KINDS[kind])(row["value"])
-        first = self._last is None
-        if kind == "session" and not first:
+        last = self._items[-1][0] if self._items else None
+        if last is not None and (kind == "session" or _ORDER[kind] < _ORDER[last]):
             raise ValueError
-        if first and kind != "session" and kind not in OWNER:
-            raise ValueError
-        if self._last is not None and _ORDER[kind] < _ORDER[self._last]:
-            raise ValueError
-        self._last = kind
-        self.count += 1
         if kind == "session":
             self.record = value
-            return kind, "", value
-        return kind, self._checked(kind, row["at"], value), value
+        self._check(kind, value)
+        at = _PLACED[kind](row["at"]) if kind in _PLACED else ""
+        if kind in _NAME:
+            # What belongs to no session is named in all of a tenant.
+            owner = [OWNER[kind]] if self.record is None else []
+            name = (kind, at, *(getattr(value, part) for part in (*owner, *_NAME[kind])))
+            if name in self._names:
+                raise _refused("a row comes twice")
+            self._names.add(name)
+        self._items.append((kind, at, value))
 
-    def _checked(self, kind: str, at: Any, value: Any) -> Any:
-        """Return where the value stands; refuse one that belongs to something else."""
+    def _check(self, kind: str, value: Any) -> None:
+        """Refuse a value that belongs to something else."""
         if self.record is None and kind not in OWNER:
             raise ValueError
         if kind == "message":
@@ -267,22 +204,22 @@ class RowReader:
         owned = self.record is not None and kind in OWNER
         if owned and getattr(value, OWNER[kind]) != self.session_id:
             raise ValueError
-        return _PLACED[kind](at) if kind in _PLACED else ""
 
 
-def missing(session_id: str) -> NotFoundError:
-    """Return the error for a session that does not exist, so that there is nothing to dump."""
-    return NotFoundError(f"session {session_id!r} does not exist")
+async def read(rows: AsyncIterable[Sequence[tx.StoredRow]], *, tenant: str) -> SessionDump:
+    """Read all pages of a dump of ``tenant``.
+
+    Raises UsageError if they are no complete dump of this format, or are of another tenant.
+    """
+    dump = SessionDump(tenant)
+    async for page in rows:
+        for row in page:
+            dump.take(row)
+    dump.end()
+    return dump
 
 
-def exists(session_id: str) -> ConflictError:
-    """Return the error for a restore over a session of another version."""
-    return ConflictError(
-        f"session {session_id!r} exists already", kind="exists", session_id=session_id
-    )
-
-
-def check_secret(given: SessionDump | RowReader, secret: bytes, *, empty: bool) -> None:
+def check_secret(given: SessionDump, secret: bytes, *, empty: bool) -> None:
     """Refuse a dump that cannot go into a store with this secret; ``empty`` if it holds nothing.
 
     A store that holds nothing takes the dump's secret over. Raises ConflictError.

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from hiermem.records import rows, sessions
 from hiermem.records.contract import check, decode, pack, shape
-from hiermem.records.journal import is_epoch
 from hiermem.records.sessions import Session
 from hiermem.records.tables import Key, Row, Scan
 from hiermem.records.transaction import ConflictingWrite, Transaction
@@ -96,10 +95,9 @@ async def put_blocks(
 ) -> bool:
     """Insert the blocks, or replace those of the same kind and start; return whether it did."""
     t.guess(sessions.place_key(t, session_id))
-    if not await is_epoch(t, session_id, epoch):
-        return False
     place = await sessions.place_of(t, session_id)
-    assert place is not None
+    if place is None or place.epoch != epoch:
+        return False
     number, terms = place.number, [block for block in blocks if block.kind == tx.TERMS]
     keys = [_place_key(t, number, block.start) for block in terms]
     await t.want(
@@ -137,8 +135,13 @@ async def _note_indexed(t: Transaction, session_id: str, covered: int) -> None:
 async def _gaps(t: Transaction, found: Session) -> tuple[tuple[int, int], ...]:
     """Return the stretches of a session's messages that no block of terms covers."""
     places = await t.scan(Scan("places", (t.tenant, found.number)))
-    covered: list[Any] = [row[2:4] for row in places]
-    return rows.gaps(covered, found.record.messages)
+    gaps: list[tuple[int, int]] = []
+    reached, stop = 0, found.record.messages
+    for low, high in [*(row[2:4] for row in places), (stop, stop)]:
+        if reached < min(low, stop):
+            gaps.append((reached, min(low, stop)))
+        reached = max(reached, high)
+    return tuple(gaps)
 
 
 async def drop_blocks(t: Transaction, session_id: str, kind: str) -> None:
@@ -317,10 +320,10 @@ async def put_segment(
         return False
     numbers: dict[str, int] = {}
     for each in blocks:
-        place = await sessions.place_of(t, each.session.id)
-        if place is None or place.epoch != each.session.epoch:
+        at = await sessions.place_of(t, each.session.id)
+        if at is None or at.epoch != each.session.epoch:
             return False
-        numbers[each.session.id] = place.number
+        numbers[each.session.id] = at.number
     keys = [_place_key(t, numbers[each.session.id], each.block.start) for each in blocks]
     guards = [_blocks_guard(t, number) for number in numbers.values()]
     guards += [_blocks_guard(t, member.session) for members in old.values() for member in members]
@@ -335,22 +338,17 @@ async def put_segment(
     for segment, members in old.items():
         await t.rely(_index_guard(t))
         await _dissolve(t, segment, members)
-    if claimed:
-        await _put_segment(t, claimed, pages)
-    return True
-
-
-async def _put_segment(
-    t: Transaction, members: Sequence[_Member], pages: Mapping[int, bytes]
-) -> None:
-    segment = t.serial()
-    t.put("segments", (t.tenant, segment, pack(members)))
-    for place, member in enumerate(members):
-        _put_place(t, member, segment, place)
-        t.put("sources", (t.tenant, member.session, segment))
+    if not claimed:
+        return True
+    made = t.serial()
+    t.put("segments", (t.tenant, made, pack(claimed)))
+    for place, member in enumerate(claimed):
+        _put_place(t, member, made, place)
+        t.put("sources", (t.tenant, member.session, made))
         await _touch(t, member.session)
     for page, data in pages.items():
-        t.put("pages", (t.tenant, segment, page, data))
+        t.put("pages", (t.tenant, made, page, data))
+    return True
 
 
 async def segment_blocks(t: Transaction, places: Sequence[tuple[int, int]]) -> list[tx.PlacedBlock]:

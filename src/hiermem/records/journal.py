@@ -121,24 +121,6 @@ async def spent(t: Transaction, session_id: str | None = None) -> tx.Spent:
     return total + sum((each.spent for each in tried), tx.Cost())
 
 
-async def attempt(t: Transaction, id_: str) -> tx.Attempt | None:
-    """Return the journalled call of that id, or None."""
-    found = await t.scan(Scan("attempts", (t.tenant, id_), index="by_id"))
-    calls = decode(found, _attempt, "attempts")
-    return calls[0] if calls else None
-
-
-def decode_rows(kind: str, found: Sequence[Row]) -> list[Any]:
-    """Return the values of rows of views, records, runs or attempts."""
-    read: Callable[[Row], Any] = {
-        "view": lambda row: rows.VIEWS.read(row[1:]),
-        "record": _record,
-        "run": _run,
-        "attempt": _attempt,
-    }[kind]
-    return decode(found, read, f"{kind}s")
-
-
 def drop_journal(t: Transaction, subject: str) -> None:
     """Remove the runs of that subject, and the calls charged to it."""
     t.wipe(Key("runs", (t.tenant, subject)))
@@ -305,3 +287,12 @@ def restore_record(t: Transaction, record: tx.Record) -> None:
     t.put("records", (*key.columns, t.serial(), t.serial(), record.body, record.version))
     t.count("scope", record.scope)
     t.count("kind", record.kind)
+
+
+#: What reads a row of each kind that may belong to no session.
+READ: Final[Mapping[str, Callable[[Row], Any]]] = {
+    "view": lambda row: rows.VIEWS.read(row[1:]),
+    "record": _record,
+    "run": _run,
+    "attempt": _attempt,
+}

@@ -13,6 +13,7 @@ from hiermem.records.tables import Copies, Key, Row, Scan
 from hiermem.records.transaction import Transaction
 from hiermem.types import StoredMessage
 from hiermem.types import transaction as tx
+from hiermem.types.tree import SPACE
 
 #: The tables of a log whose rows a fork takes over.
 _COPIED: Final = ("messages", "versions", "flags", "echoes", "keys")
@@ -48,7 +49,12 @@ async def versions(t: Transaction, session_id: str, index: int) -> list[StoredMe
         return []
     scan = Scan("versions", (t.tenant, place.number, index))
     found = await t.scan(scan, sessions.log_guard(t, session_id))
-    return decode(found, lambda row: rows.VERSIONS.read((row[2], *row[4:])), "versions")
+    return read_versions(found)
+
+
+def read_versions(found: Sequence[Row]) -> list[StoredMessage]:
+    """Return the earlier versions of rows."""
+    return decode(found, lambda row: rows.MESSAGES.read((row[2], *row[4:])), "versions")
 
 
 async def flagged(t: Transaction, session_id: str, flag: str, *, limit: int) -> list[StoredMessage]:
@@ -73,7 +79,7 @@ async def flagged_in(
     t: Transaction, space: str, flag: str, *, limit: int
 ) -> list[tuple[str, StoredMessage]]:
     """Return up to ``limit`` messages of a space's members that have ``flag``, the latest first."""
-    members = await sessions.members(t, space)
+    members = await sessions.labelled(t, (SPACE, space))
     scans = {id_: Scan("flags", (t.tenant, number, flag)) for number, id_ in members}
     await t.want((), scans.values())
     keys = {
@@ -137,7 +143,7 @@ def put_message(t: Transaction, number: int, stored: StoredMessage) -> None:
 
 def put_version(t: Transaction, number: int, stored: StoredMessage) -> None:
     """Write a version of a message from before an edit."""
-    index, *columns = rows.VERSIONS.row(stored)
+    index, *columns = rows.MESSAGES.row(stored)
     t.put("versions", (t.tenant, number, index, t.serial(), *columns))
     if stored.echoes:
         t.put("echoes", (t.tenant, number, index))
@@ -159,11 +165,6 @@ async def add_flags(t: Transaction, found: Session, flags: Sequence[tuple[int, s
         (stored,) = await stored_at(t, found, [index])
         if flag not in stored.flags:
             put_message(t, found.number, replace(stored, flags=(*stored.flags, flag)))
-
-
-def stored_keys(t: Transaction, found: Session, indices: Sequence[int]) -> list[Key]:
-    """Return the keys of the messages at these indices."""
-    return [Key("messages", (t.tenant, found.number, index)) for index in indices]
 
 
 async def stored_at(t: Transaction, found: Session, indices: Sequence[int]) -> list[StoredMessage]:
@@ -189,13 +190,9 @@ async def rewrite(t: Transaction, found: Session, rewrites: Sequence[tx.Rewrite]
                 entry = (await keys(t, found, [before.key])).get(before.key)
                 if entry and entry.index == index:
                     put_key(t, number, before.key, tx.KeyEntry(index, None))
-        elif not await _has_versions_with_echoes(t, found, index):
+        elif not any(old.echoes for old in await versions(t, found.record.id, index)):
             t.delete(Key("echoes", (t.tenant, number, index)))
         put_message(t, number, each.message)
-
-
-async def _has_versions_with_echoes(t: Transaction, found: Session, index: int) -> bool:
-    return any(old.echoes for old in await versions(t, found.record.id, index))
 
 
 async def take_over(t: Transaction, source: Session, number: int, indices: Sequence[int]) -> None:

@@ -250,7 +250,7 @@ async def put_node(t: Transaction, at: Tree, node: Node, made: Revision | None =
 def add_node(t: Transaction, at: Tree, node: Node) -> None:
     """Write a node that is known to be new; the revision that it serves was written before."""
     row = t.written(_made_key(t, at, node.id, node.revision))
-    _put(t, at, node, None if row is None else _figures_of_row(row))
+    _put(t, at, node, None if row is None else _figures_of(read_revision(row)))
 
 
 def _put(t: Transaction, at: Tree, node: Node, figures: list[Any] | None) -> None:
@@ -262,10 +262,6 @@ def _put(t: Transaction, at: Tree, node: Node, figures: list[Any] | None) -> Non
         node.thread if node.level == 1 else None,
         None if figures is None else pack(figures),
     ))  # fmt: skip
-
-
-def _figures_of_row(row: Row) -> list[Any]:
-    return _figures_of(read_revision(row))
 
 
 def _figures_of(made: Revision) -> list[Any]:

@@ -8,7 +8,7 @@ columns of the formats here; no other place states that order.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, get_args
@@ -48,21 +48,17 @@ def _make_session(*columns: Any) -> tuple[int, types.SessionRecord]:
 #: The fields of a record that every append rewrites, and those, but labels, that it leaves. They
 #: are written apart, and read together as SESSIONS.
 HEADS: Final[Format[types.SessionRecord]] = Format(
-    "heads",
     "messages, closed, version, state, epoch, tree, build, last_activity",
     "ioisiist",
     types.SessionRecord,
 )
 FIXED: Final[Format[types.SessionRecord]] = Format(
-    "sessions",
     "title, participants, config, counter, created_at, forked_from, forked_at",
     "SlsstSi",
     types.SessionRecord,
 )
 #: (The session's number, its record), of SESSION and its labels.
-SESSIONS: Final = Format(
-    "sessions", "", f"is{FIXED.letters}{HEADS.letters}m", _make_session, lambda _: ()
-)
+SESSIONS: Final = Format("", f"is{FIXED.letters}{HEADS.letters}m", _make_session, lambda _: ())
 _all_fixed: Final = attrgetter(*FIXED.columns.split(", "), "metadata", "space")
 
 
@@ -79,16 +75,7 @@ def _message_row(stored: types.StoredMessage) -> tuple[Any, ...]:
     content = message.content
     at = stored.created_at
     plain = isinstance(content, str)
-    rest = None
-    if not (
-        plain
-        and not message.tool_calls
-        and message.tool_call_id is None
-        and not message.metadata
-        and not stored.slices
-        and not stored.echoes
-    ):
-        rest = contract.pack(_rest(stored))
+    rest = _rest(stored)
     return (
         stored.index,
         message.role,
@@ -103,29 +90,24 @@ def _message_row(stored: types.StoredMessage) -> tuple[Any, ...]:
         message.key,
         stored.state,
         contract.pack(stored.flags) if stored.flags else None,
-        rest,
+        contract.pack(rest) if rest else None,
     )
 
 
 def _rest(stored: types.StoredMessage) -> dict[str, Any]:
     """Return the values that few messages have, under the names of their fields."""
     message = stored.message
-    rest: dict[str, Any] = {}
-    if not isinstance(message.content, str):
-        rest["parts"] = [_part(part) for part in message.content]
-    if message.tool_calls:
-        rest["tool_calls"] = [
-            [call.id, call.name, call.arguments, call.type] for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        rest["tool_call_id"] = message.tool_call_id
-    if message.metadata:
-        rest["metadata"] = message.metadata
-    if stored.slices:
-        rest["slices"] = stored.slices
-    if stored.echoes:
-        rest["echoes"] = stored.echoes
-    return rest
+    content = message.content
+    calls = [[call.id, call.name, call.arguments, call.type] for call in message.tool_calls]
+    values: dict[str, Any] = {
+        "parts": None if isinstance(content, str) else [_part(part) for part in content],
+        "tool_calls": calls or None,
+        "tool_call_id": message.tool_call_id,
+        "metadata": message.metadata or None,
+        "slices": stored.slices or None,
+        "echoes": stored.echoes or None,
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _part(part: types.Part) -> list[Any]:
@@ -246,32 +228,26 @@ def _make_revision(*columns: Any) -> types.Revision:
 
 # -- the kinds of rows of a session
 
-_KEY_OF = attrgetter("index", "fingerprint")
 MESSAGES: Final = Format(
-    "messages",
     "message, role, thread, name, content, created_at, zone, tokens, size, hash, key, state, "
     "flags, rest",
     "issSSiIiisSsSS",
     _make_message,
     _message_row,
 )
-VERSIONS: Final = Format(
-    "versions", MESSAGES.columns, MESSAGES.types, _make_message,
-    _message_row,
-)  # fmt: skip
 KEYS: Final = Format(
-    "keys",
     "key, message_index, fingerprint",
     "siS",
     lambda key, index, fingerprint: (key, tx.KeyEntry(index, fingerprint)),
-    lambda pair: (pair[0], *_KEY_OF(pair[1])),
+    lambda pair: (pair[0], pair[1].index, pair[1].fingerprint),
 )
 EVENTS: Final = Format(
-    "events", "kind, at, happened_at, detail", "sits", tx.LogEvent,
+    "kind, at, happened_at, detail",
+    "sits",
+    tx.LogEvent,
     attrgetter("kind", "at", "when", "detail"),
-)  # fmt: skip
+)
 NODES: Final = Format(
-    "nodes",
     "id, level, ordinal, thread, start, stop, start_char, stop_char, first_window, stop_window, "
     + _NODE_REST,
     "siiSiiiIii" + "liiiiio" + "ttoSsiiiS" + "oo" + "soT",
@@ -279,54 +255,21 @@ NODES: Final = Format(
     _node_columns,
 )
 REVISIONS: Final = Format(
-    "revisions",
     "node_id, number, text, tokens, input_hash, output_hash, strategy, style, model, created_at, "
     "provenance, anchors, tags, entities, fidelity, unsupported, trust, degraded, reused, "
     "tokens_in, tokens_out, calls, duration_ms, extras",
     "sisisssss" + "tslllFlsoo" + "iiiim",
     _make_revision,
 )
-VIEWS: Final = Format(
-    "views",
-    "session_id, name, state",
-    "sss",
-    tx.ViewRecord,
-    named="session_id",
-)
-RECORDS: Final = Format(
-    "records", "kind, scope, key, body, version", "ssssi", tx.Record, named="scope"
-)
+VIEWS: Final = Format("session_id, name, state", "sss", tx.ViewRecord)
+RECORDS: Final = Format("kind, scope, key, body, version", "ssssi", tx.Record)
 RUNS: Final = Format(
-    "runs", "id, kind, subject, started_at, ended_at, outcome, detail", "ssstTsm", tx.RunRecord,
-    named="subject",
-)  # fmt: skip
+    "id, kind, subject, started_at, ended_at, outcome, detail", "ssstTsm", tx.RunRecord
+)
 ATTEMPTS: Final = Format(
-    "attempts",
     "id, run_id, session_id, node_id, number, model, started_at, outcome, reason, tokens_in, "
     "tokens_out, ended_at, cached_tokens, reasoning_tokens, cost",
     "ssssistssiiTiiF",
     tx.Attempt,
-    named="session_id",
 )
-BLOCKS: Final = Format("blocks", "kind, start, stop, data", "siib", tx.Block)
-#: The kinds in the order of a dump, but for the session itself.
-KINDS: Final[Mapping[str, Format[Any]]] = {
-    form.table.removesuffix("s"): form
-    for form in (
-        MESSAGES, VERSIONS, KEYS, EVENTS, NODES, REVISIONS, VIEWS, RECORDS, RUNS, ATTEMPTS, BLOCKS,
-    )
-}  # fmt: skip
-
-
-# -- totals, and blocks with their places
-
-
-def gaps(covered: Iterable[Sequence[int]], stop: int) -> tuple[tuple[int, int], ...]:
-    """Return the stretches before ``stop`` that nothing covers; ``covered`` are by start."""
-    found: list[tuple[int, int]] = []
-    reached = 0
-    for low, high in [*covered, (stop, stop)]:
-        if reached < min(low, stop):
-            found.append((reached, min(low, stop)))
-        reached = max(reached, high)
-    return tuple(found)
+BLOCKS: Final = Format("kind, start, stop, data", "siib", tx.Block)

@@ -14,10 +14,8 @@ import time
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
-    Awaitable,
     Callable,
     Coroutine,
-    Iterable,
     Iterator,
     Sequence,
 )
@@ -26,7 +24,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from inspect import iscoroutinefunction
 from types import CoroutineType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from hiermem import protocols
 from hiermem.errors import ClosedError, HiermemError, StoreError
@@ -54,7 +52,6 @@ _SECRET: Final = Key("store", ("secret",))
 #: The last number of a session that was reserved, and how many a process reserves at once.
 _NUMBERS: Final = Key("store", ("numbers",))
 _RESERVED: Final = 32
-_TENANTS: Final = ("sessions", "records", "views", "runs", "attempts")
 
 
 def records_of(store: Any) -> protocols.Store:
@@ -125,9 +122,8 @@ class RecordStore:
             names: list[str] = []
             last: tuple[str, ...] = () if after is None else (after,)
             while len(names) < limit:
-                found = await self.store.read(
-                    [], [Scan(table, (), last, limit=1) for table in _TENANTS]
-                )
+                scans = [Scan(table, (), last, limit=1) for table in changes.TABLES_OF_TENANT]
+                found = await self.store.read([], scans)
                 following = [str(row[0]) for rows in found.ranges for row in rows]
                 if not following:
                     break
@@ -144,18 +140,17 @@ class RecordStore:
 
         async def work() -> list[DueSession]:
             now = await self.store.now()
-            until = None if ahead is None and not lease else now
-            if until is not None and not lease:
-                until += timedelta(seconds=ahead or 0.0)
+            until: datetime | None = now
+            if not lease:
+                until = None if ahead is None else now + timedelta(seconds=ahead)
             found: list[DueSession] = []
             after: tuple[int | str, ...] = ()
             while len(found) < limit:
                 scan = due.page(tenant, after)
                 (rows,) = (await read(self.store, [], [scan])).ranges
-                ready = [(row, due.entry_of(row)) for row in rows]
                 ready = [
                     (row, entry)
-                    for row, entry in ready
+                    for row, entry in zip(rows, map(due.entry_of, rows), strict=True)
                     if until is None
                     or entry.due_at <= to_micros(until)
                     or (entry.claimed and not entry.holds(now))
@@ -177,7 +172,8 @@ class RecordStore:
                         most = max(1, most // 2)
                 if scan.limit is None or len(rows) < scan.limit:
                     break
-                after = due.place_of(due.entry_of(rows[-1]), tenant)
+                of, id_, _, due_at, *_ = rows[-1]
+                after = (due_at, of, id_) if tenant is None else (due_at, id_)
             return found
 
         return await self.off(work)
@@ -234,12 +230,16 @@ class RecordStore:
 
     # -- tries
 
+    def ensure_open(self) -> None:
+        """Raise ClosedError after ``close``."""
+        if self._closed:
+            raise ClosedError("the store is closed; open it again")
+
     async def off(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run ``work`` where the store may be called: on a thread, if it blocks."""
         if not self._on_thread:
             return await work()
-        if self._closed:
-            raise ClosedError("the store is closed; open it again")
+        self.ensure_open()
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="hiermem-store")
@@ -251,12 +251,6 @@ class RecordStore:
             while not running.cancel() and not running.done():
                 await asyncio.wait([asyncio.wrap_future(running)])
             raise
-
-    def here(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run ``work`` on this thread, which blocks."""
-        if self._closed:
-            raise ClosedError("the store is closed; open it again")
-        return _finish(work())
 
     async def _pause(self, seconds: float) -> None:
         if self._on_thread:
@@ -274,6 +268,9 @@ class RecordStore:
         """Run an operation until what it relied on holds, and return its result."""
         turn = _Turn(self.store)
         tries = 0
+        t: Transaction
+        result: T
+        change: Commit
 
         def made(reading: Reading, remembered: Remembered | None) -> Transaction:
             return Transaction(
@@ -287,14 +284,21 @@ class RecordStore:
                 token=turn.token,
             )
 
-        async def run(reading: Reading) -> tuple[Transaction, T]:
-            t = made(reading, self._remembered)
-            return t, await t.drive(work(t))
+        async def again(reading: Reading, guards: dict[Key, Row]) -> Commit | None:
+            """Decide anew while the store keeps all others from what is expected."""
+            nonlocal t, result
+            for key in change.expect:
+                self._remembered.put(key, guards.get(key))
+            anew = made(reading, self._remembered)
+            try:
+                t, result = anew, await anew.drive(work(anew))
+            except (OvertakenError, ConflictingWrite, HiermemError):
+                return None  # the next try raises it, if it is raised again
+            return t.commit(again=True) if t.changes else None
 
         try:
             while True:
-                remembered = None if tries else self._remembered
-                t = made(self.store, remembered)
+                t = made(self.store, None if tries else self._remembered)
                 try:
                     result = await self._decided(t, work)
                 except OvertakenError:
@@ -306,11 +310,12 @@ class RecordStore:
                     pass
                 else:
                     # An error of the commit itself is raised: it may have been applied.
-                    deciding = _Deciding(t, result, self._remembered, run)
-                    again = not self._on_thread
-                    if not t.changes or await self.store.commit(deciding.change(again=again)):
-                        self._remember(deciding.t)
-                        return deciding.result
+                    change = t.commit(again=not self._on_thread)
+                    change.again = None if self._on_thread else again
+                    if not t.changes or await self.store.commit(change):
+                        for key, row in t.seen():
+                            self._remembered.put(key, row)
+                        return result
                 self._remembered.forget(t.relied)
                 tries += 1
                 if tries > _MOST_TRIES:
@@ -355,48 +360,9 @@ class RecordStore:
             if await self.store.commit(change):
                 self._numbers = iter(range(first + 1, first + 1 + _RESERVED))
 
-    def _remember(self, t: Transaction) -> None:
-        for key, row in t.seen():
-            if row is None:
-                self._remembered.forget([key])
-            else:
-                self._remembered.put(key, row)
-
 
 async def _refuse() -> int:
     raise ConflictingWrite
-
-
-class _Deciding(Generic[T]):
-    """A commit, and how it is decided again where the store keeps all others out meanwhile."""
-
-    def __init__(
-        self,
-        t: Transaction,
-        result: T,
-        remembered: Remembered,
-        run: Callable[[Reading], Awaitable[tuple[Transaction, T]]],
-    ) -> None:
-        self.t, self.result = t, result
-        self._remembered, self._run = remembered, run
-        self._expected: Iterable[Key] = ()
-
-    def change(self, *, again: bool) -> Commit:
-        """Return the commit; with ``again``, the store may have it decided again."""
-        change = self.t.commit(again=again)
-        if again:
-            change.again, self._expected = self._again, change.expect
-        return change
-
-    async def _again(self, reading: Reading, guards: dict[Key, Row]) -> Commit | None:
-        self._remembered.forget(key for key in self._expected if key not in guards)
-        for key, row in guards.items():
-            self._remembered.put(key, row)
-        try:
-            self.t, self.result = await self._run(reading)
-        except (OvertakenError, ConflictingWrite, HiermemError):
-            return None  # the next try raises it, if it is raised again
-        return self.t.commit(again=True) if self.t.changes else None
 
 
 class _Turn:
@@ -458,10 +424,6 @@ _reading = partial(_method, decides=False)
 _writing = partial(_method, decides=True)
 
 
-async def _delete(session_id: str, t: Transaction) -> None:
-    await changes.delete(t, session_id)
-
-
 class Tenant:
     """One tenant's part of a store; nothing here can reach another tenant's rows."""
 
@@ -511,7 +473,8 @@ class Tenant:
         def work(t: Transaction) -> Coroutine[Any, Any, T]:
             return changes.mutate(t, session_id, decide, keys=keys)
 
-        return records.here(lambda: records.attempt(self.tenant, work, decides=True))
+        records.ensure_open()
+        return _finish(records.attempt(self.tenant, work, decides=True))
 
     transact = _writing(changes.transact)
     read = _reading(changes.read)
@@ -524,13 +487,9 @@ class Tenant:
         count = 0
         while found := await self.sessions(limit=_ERASED):
             for record in found:
-                await self.operate(partial(_delete, record.id), decides=True)
+                await self.operate(partial(changes.delete, session_id=record.id), decides=True)
             count += len(found)
-
-        async def rest(t: Transaction) -> None:
-            changes.drop_unowned(t)
-
-        await self.operate(rest, decides=True)
+        await self.operate(changes.drop_unowned, decides=True)
         return count
 
     async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:

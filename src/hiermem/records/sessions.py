@@ -16,7 +16,6 @@ from hiermem.records.tables import Key, Row, Scan
 from hiermem.records.transaction import Transaction
 from hiermem.types import SessionRecord
 from hiermem.types import transaction as tx
-from hiermem.types.tree import SPACE
 
 #: The label of every session, by which they are counted.
 _ANY: Final = ("", "")
@@ -211,19 +210,19 @@ async def sessions(
         scan = Scan("heads", (t.tenant,), (), last, "active", most, reverse=True)
         ids = [row[1] for row in await t.scan(scan)]
     elif pairs:
-        ids = [id_ for number, id_ in await _labelled(t, pairs[0], begin)]
+        ids = [id_ for number, id_ in await labelled(t, pairs[0], begin)]
     else:
         scan = Scan(
             "sessions", (t.tenant,), (begin.created,) if begin else (), (), "by_creation", most
         )
         ids = [row[1] for row in await t.scan(scan)]
     for pair in pairs:
-        held = {id_ for _, id_ in await _labelled(t, pair)}
+        held = {id_ for _, id_ in await labelled(t, pair)}
         ids = [id_ for id_ in ids if id_ in held]
     return [one.record for one in await find_all(t, ids[:limit])]
 
 
-async def _labelled(
+async def labelled(
     t: Transaction, pair: tuple[str, str], begin: Session | None = None
 ) -> list[tuple[int, str]]:
     """Return the numbers and ids of the sessions with a label, as they were created."""
@@ -234,13 +233,8 @@ async def _labelled(
 
 async def count_sessions(t: Transaction, *, metadata: Mapping[str, str] | None = None) -> int:
     """Return the number of sessions that have all of ``metadata``."""
-    counted = [set(await _labelled(t, pair)) for pair in (metadata or dict([_ANY])).items()]
+    counted = [set(await labelled(t, pair)) for pair in (metadata or dict([_ANY])).items()]
     return len(set.intersection(*counted))
-
-
-async def members(t: Transaction, space: str) -> list[tuple[int, str]]:
-    """Return the numbers and ids of the members of a space, as they were created."""
-    return await _labelled(t, (SPACE, space))
 
 
 async def forks(t: Transaction, session_id: str) -> list[SessionRecord]:

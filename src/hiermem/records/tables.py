@@ -128,6 +128,15 @@ class Table:
             orders[name] = (*first, *(place for place in own if place not in first))
         return orders
 
+    def order(self, index: str) -> tuple[str, ...]:
+        """Return the names of the columns that an index sorts by."""
+        return tuple(self.columns[place] for place in self.orders[index])
+
+    def optional(self, index: str) -> list[str]:
+        """Return those of them that may be None: a row with such a value is not in the index."""
+        places = self.orders[index]
+        return [self.columns[place] for place in places if self.letters[place].isupper()]
+
     def key_of(self, row: Row) -> Key:
         """Return the key of a row."""
         return Key(self.name, row[: self.keys])

@@ -23,13 +23,16 @@ from collections.abc import (
 )
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from types import coroutine
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from hiermem.records.contract import Shape, check, decode, shape
 from hiermem.records.store import Reading
 from hiermem.records.tables import TABLES, Commit, Copies, Found, Key, Row, Scan, Value
 
 T = TypeVar("T")
+#: What a coroutine asks: rows by key and ranges, the store's time, the number of a new session.
+_Request: TypeAlias = tuple[Sequence[Key], Sequence[Scan]] | Literal["now", "number"]
 
 #: The number of guards that a process remembers.
 _REMEMBERED: Final = 4096
@@ -76,11 +79,12 @@ class Remembered:
         """Return the row that was last seen under a key, or None."""
         return self._rows.get(key)
 
-    def put(self, key: Key, row: Row) -> None:
-        """Remember a row; forget the one that was remembered longest ago, if there are many."""
+    def put(self, key: Key, row: Row | None) -> None:
+        """Remember a row or, with None, forget it; of many, forget that of longest ago, too."""
         with self._lock:
-            self._rows[key] = row
-            self._rows.move_to_end(key)
+            self._rows.pop(key, None)
+            if row is not None:
+                self._rows[key] = row
             if len(self._rows) > _REMEMBERED:
                 self._rows.popitem(last=False)
 
@@ -91,32 +95,10 @@ class Remembered:
                 self._rows.pop(key, None)
 
 
-class _Request:
-    """What a coroutine waits for: rows by key and ranges."""
-
-    __slots__ = ("gets", "scans")
-
-    def __init__(self, gets: Sequence[Key], scans: Sequence[Scan]) -> None:
-        self.gets, self.scans = gets, scans
-
-    def __await__(self) -> Generator[_Request, None, None]:
-        yield self
-
-
-class _Clock:
-    """What a coroutine waits for that asks the time of the store."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        answer = yield self
-        return answer
-
-
-class _Number(_Clock):
-    """What a coroutine waits for that asks the number of a new session."""
-
-    __slots__ = ()
+@coroutine
+def _ask(request: _Request) -> Generator[_Request, Any, Any]:
+    """Ask whoever drives this coroutine, and return his answer."""
+    return (yield request)
 
 
 async def read(store: Reading, gets: Sequence[Key], scans: Sequence[Scan]) -> Found:
@@ -132,12 +114,8 @@ async def read(store: Reading, gets: Sequence[Key], scans: Sequence[Scan]) -> Fo
 
 def _check(table: str, rows: Sequence[Row]) -> None:
     declared = _SHAPES[table]
-    if not declared.seen.issuperset(map(_types_of, rows)):
+    if not declared.seen.issuperset([tuple(map(type, row)) for row in rows]):
         decode(rows, partial(check, shape=declared), table)
-
-
-def _types_of(row: Row) -> tuple[type, ...]:
-    return tuple(map(type, row))
 
 
 async def gather(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -149,23 +127,23 @@ async def gather(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             gets: list[Key] = []
             scans: list[Scan] = []
             waiting = []
-            for place, coroutine in running:
+            for place, reading in running:
                 try:
-                    request = coroutine.send(None)
-                    while isinstance(request, _Clock):
-                        request = coroutine.send(await request)
+                    request = reading.send(None)
+                    while request == "now" or request == "number":  # noqa: PLR1714 - it tells the type
+                        request = reading.send(await _ask(request))
                 except StopIteration as done:
                     results[place] = done.value
                 else:
-                    gets += request.gets
-                    scans += request.scans
-                    waiting.append((place, coroutine))
+                    gets += request[0]
+                    scans += request[1]
+                    waiting.append((place, reading))
             running = waiting
             if running:
-                await _Request(gets, scans)
+                await _ask((gets, scans))
     finally:
-        for _, coroutine in running:
-            coroutine.close()
+        for _, reading in running:
+            reading.close()
     return [results[place] for place in range(len(results))]
 
 
@@ -214,39 +192,40 @@ class Transaction:
 
     async def number(self) -> int:
         """Return a number that no session has or had."""
-        number: int = await _Number()
+        number: int = await _ask("number")
         return number
 
     async def now(self) -> datetime:
         """Return the store's time, the same for the whole transaction."""
-        now: datetime = self._now or await _Clock()
+        now: datetime = self._now or await _ask("now")
         self._now = now
         return now
 
     # -- reading
 
-    async def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def drive(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine that reads through this transaction, and return its result."""
+        answer: Any = None
         try:
-            request = coroutine.send(None)
             while True:
-                if isinstance(request, _Number):
-                    request = coroutine.send(await self._numbers())
-                elif isinstance(request, _Clock):
-                    request = coroutine.send(await self.store.now())
+                request: _Request = work.send(answer)
+                if request == "number":
+                    answer = await self._numbers()
+                elif request == "now":
+                    answer = await self.store.now()
                 else:
-                    await self._fetch(request)
-                    request = coroutine.send(None)
+                    answer = None
+                    await self._fetch(*request)
         except StopIteration as done:
             result: T = done.value
             return result
         finally:
-            coroutine.close()
+            work.close()
 
-    async def _fetch(self, request: _Request) -> None:
+    async def _fetch(self, keys: Sequence[Key], ranges: Sequence[Scan]) -> None:
         """Read what is asked for and not known, and verify the guards in the same state."""
-        gets = [key for key in dict.fromkeys(request.gets) if key not in self._rows]
-        scans = [scan for scan in dict.fromkeys(request.scans) if scan not in self._ranges]
+        gets = [key for key in dict.fromkeys(keys) if key not in self._rows]
+        scans = [scan for scan in dict.fromkeys(ranges) if scan not in self._ranges]
         if not gets and not scans:
             return
         expected = self._expected()
@@ -305,7 +284,7 @@ class Transaction:
         gets = [key for key in keys if key not in self._rows]
         ranges = [scan for scan in scans if scan not in self._ranges]
         if gets or ranges:
-            await _Request(gets, ranges)
+            await _ask((gets, ranges))
 
     async def get(self, key: Key, guard: Key | None = None) -> Row | None:
         """Return a row, or None. The decision relies on it, or on ``guard`` if the row has none."""
@@ -316,7 +295,7 @@ class Transaction:
             return None
         if key not in self._rows:
             wanted = [key] if guard is None or guard in self._rows else [guard, key]
-            await _Request(wanted, [])
+            await _ask((wanted, []))
         row = self._rows[key]
         if key.table in _GUARD:
             self.relied.setdefault(key, _number(key, row))
@@ -333,7 +312,7 @@ class Transaction:
         """Rely on a guard."""
         if guard not in self.relied:
             if guard not in self._rows:
-                await _Request([guard], [])
+                await _ask(([guard], []))
             self.relied[guard] = _number(guard, self._rows[guard])
 
     async def scan(self, scan: Scan, guard: Key | None = None) -> Sequence[Row]:
@@ -344,7 +323,7 @@ class Transaction:
         asked = scan._replace(limit=None) if written or wiped else scan
         if asked not in self._ranges:
             wanted = [guard] if guard is not None and guard not in self._rows else []
-            await _Request(wanted, [asked])
+            await _ask((wanted, [asked]))
         if guard is not None:
             await self.rely(guard)
         found = self._ranges[asked]

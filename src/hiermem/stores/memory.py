@@ -3,80 +3,28 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final, cast
+from operator import itemgetter
+from typing import Any, cast
 
 from hiermem.errors import ClosedError
 from hiermem.records.tables import TABLES, Commit, Copies, Found, Key, Row, Scan, Table
 from hiermem.types.transaction import Scrubbed
 
-#: The columns of an order; an end of a range may have one more, which is above every value.
+#: The columns of an order.
 _Entry = tuple[Any, ...]
-#: A list is cut in two above this length, so that an insertion moves little.
-_LONGEST: Final = 2_000
-
-
-class _Above:
-    """Is above every value, so that a tuple that ends with it is above all that begin alike."""
-
-    def __lt__(self, other: object) -> bool:
-        return False
-
-    def __gt__(self, other: object) -> bool:
-        return True
-
-
-_ABOVE: Final = _Above()
-
-
-class _Order:
-    """A sorted list in pieces, with the last entry of each piece."""
-
-    def __init__(self) -> None:
-        self.pieces: list[list[_Entry]] = [[]]
-        self.lasts: list[_Entry] = [(_ABOVE,)]
-
-    def insert(self, entry: _Entry) -> None:
-        at = bisect_left(self.lasts, entry)
-        piece = self.pieces[at]
-        insort(piece, entry)
-        if len(piece) > _LONGEST:
-            half = len(piece) // 2
-            self.pieces[at : at + 1] = piece[:half], piece[half:]
-            self.lasts.insert(at, piece[half - 1])
-
-    def remove(self, entry: _Entry) -> None:
-        at = bisect_left(self.lasts, entry)
-        piece = self.pieces[at]
-        del piece[bisect_left(piece, entry)]
-        if not piece and at + 1 < len(self.pieces):
-            del self.pieces[at], self.lasts[at]
-
-    def range(self, low: _Entry, high: _Entry, *, reverse: bool) -> Iterator[_Entry]:
-        """Yield the entries from ``low`` up to ``high``; the order must not change meanwhile."""
-        first, last = bisect_left(self.lasts, low), bisect_left(self.lasts, high)
-        for at in range(last, first - 1, -1) if reverse else range(first, last + 1):
-            piece = self.pieces[at]
-            start = bisect_left(piece, low) if at == first else 0
-            places = range(start, bisect_left(piece, high) if at == last else len(piece))
-            yield from map(piece.__getitem__, reversed(places) if reverse else places)
 
 
 class _Rows:
-    """The rows of one table by key, and its orders by name."""
+    """The rows of one table by key, and a sorted list of entries for each of its orders."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self.by_key: dict[_Entry, Row] = {}
-        self.orders = {name: _Order() for name in table.orders}
-        #: Where in an entry of each order the columns of the key stand.
-        self.key_places = {
-            name: [places.index(place) for place in range(table.keys)]
-            for name, places in table.orders.items()
-        }
+        self._orders: dict[str, list[_Entry]] = {name: [] for name in table.orders}
 
     def put(self, row: Row) -> None:
         key = row[: self.table.keys]
@@ -86,28 +34,39 @@ class _Rows:
             old = None if before is None else tuple([before[place] for place in places])
             new = tuple([row[place] for place in places])
             if old != new:
-                if old is not None and None not in old:
-                    self.orders[name].remove(old)
+                if old is not None:
+                    self._remove(name, old)
                 if None not in new:
-                    self.orders[name].insert(new)
+                    insort(self._orders[name], new)
+
+    def _remove(self, name: str, entry: _Entry) -> None:
+        if None not in entry:
+            del self._orders[name][bisect_left(self._orders[name], entry)]
 
     def delete(self, prefix: _Entry) -> None:
-        whole = len(prefix) == self.table.keys
-        for key in [prefix] if whole else list(self.range(Scan(self.table.name, prefix))):
-            row = self.by_key.pop(key, None)
-            if row is not None:
-                for name, places in self.table.orders.items():
-                    entry = tuple([row[place] for place in places])
-                    if None not in entry:
-                        self.orders[name].remove(entry)
+        keys = self._orders[""]
+        low, high = bisect_left(keys, prefix), _end(keys, prefix)
+        rows = [self.by_key.pop(key) for key in keys[low:high]]
+        del keys[low:high]
+        for index in self.table.indexes:
+            for row in rows:
+                self._remove(index, tuple([row[place] for place in self.table.orders[index]]))
 
     def range(self, scan: Scan) -> Iterator[_Entry]:
         """Yield the keys of a scan, in its order, whatever its limit."""
-        low = (*scan.prefix, *scan.after, _ABOVE) if scan.after else scan.prefix
-        high = (*scan.prefix, *scan.below) if scan.below else (*scan.prefix, _ABOVE)
-        places = self.key_places[scan.index]
-        for entry in self.orders[scan.index].range(low, high, reverse=scan.reverse):
-            yield tuple([entry[place] for place in places])
+        order, places = self._orders[scan.index], self.table.orders[scan.index]
+        after, below = (*scan.prefix, *scan.after), (*scan.prefix, *scan.below)
+        low = _end(order, after) if scan.after else bisect_left(order, scan.prefix)
+        high = bisect_left(order, below) if scan.below else _end(order, scan.prefix)
+        at = range(low, high)
+        columns = [places.index(place) for place in range(self.table.keys)]
+        for place in reversed(at) if scan.reverse else at:
+            yield tuple([order[place][column] for column in columns])
+
+
+def _end(order: list[_Entry], prefix: _Entry) -> int:
+    """Return the place after the last entry that begins so, or would."""
+    return bisect_right(order, prefix, key=itemgetter(slice(len(prefix))))
 
 
 class MemoryStore:

@@ -1,10 +1,4 @@
-"""A PostgreSQL server, and how the processes of one test run share one.
-
-Two files stand for a run. Whoever uses the server has a shared lock on the first for as long as it
-lives; the kernel takes it away however the process ends. The server belongs to a process of its own
-that waits for that lock exclusively: when it has it, nobody uses the server, and it removes
-everything. Whoever starts or removes the server has a lock on the second file meanwhile.
-"""
+"""A PostgreSQL server that ends with the process that started it, however that ends."""
 
 import atexit
 import importlib.util
@@ -15,18 +9,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
-
-with suppress(ImportError):  # then no server is started here
-    import fcntl
 
 #: The user that the server runs as where the tests run as root, whom PostgreSQL refuses.
 NOBODY = "nobody"
 #: What is lost with the machine is no matter here, and the disk is slow.
 FAST = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")
-#: Seconds in which a server that nobody uses is gone.
-REMOVED_WITHIN = 20
+#: Waits for the end of the process that started it, and removes the server of that process.
+WATCH = """
+import os, pathlib, shutil, signal, sys, time
+place = pathlib.Path(sys.argv[1])
+sys.stdin.read()
+status = place / "data" / "postmaster.pid"
+try:
+    os.kill(int(status.read_text().split()[0]), signal.SIGQUIT)
+    while status.exists():
+        time.sleep(0.01)
+except (OSError, IndexError, ValueError):
+    pass
+shutil.rmtree(place, ignore_errors=True)
+"""
 
 
 def as_nobody():
@@ -49,6 +51,9 @@ class Server:
         self.user, self.place = as_nobody(), short_place()
         atexit.register(self.remove)
         self.options, self.process = options, None
+        # In a session of its own, so that Ctrl-C ends those who use the server before it.
+        self.watch = subprocess.Popen([sys.executable, "-c", WATCH, str(self.place)], cwd="/",
+                                      stdin=subprocess.PIPE, start_new_session=True)  # fmt: skip
         try:
             self.programs = self._programs()
             self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=utf8",
@@ -119,87 +124,4 @@ class Server:
 
     def remove(self):
         self.stop()
-        shutil.rmtree(self.place, ignore_errors=True)
-
-
-def joined(run):
-    """Return the connection string of the run's server, or the text of what kept it from starting.
-
-    The first process of the run has it started. This one uses it until it ends.
-    """
-    path = Path(tempfile.gettempdir(), f"hm-pg-{run}")
-    with _held(_lock(path), fcntl.LOCK_EX) as lock:
-        users = _held(path, fcntl.LOCK_SH)
-        found = users.read()
-        if not found:
-            # In a session of its own, so that Ctrl-C ends those who use the server before it.
-            subprocess.run([sys.executable, __file__, path, str(lock.fileno())], check=True,
-                           pass_fds=[lock.fileno()], start_new_session=True, cwd="/",
-                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL)  # fmt: skip
-    if not found:  # the lock has gone to that process, until there is something to read
-        _held(_lock(path), fcntl.LOCK_EX).close()
-        found = users.read()
-    os.register_at_fork(after_in_child=users.close)
-    atexit.register(_left, path, users)
-    return found or "the process that starts the server has ended"
-
-
-def _lock(path):
-    return path.with_name(f"{path.name}.lock")
-
-
-def _held(path, how):
-    """Return the file at the path, locked; one that was removed meanwhile is that no more."""
-    while True:
-        file = path.open("a+")
-        fcntl.flock(file, how)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                file.seek(0)
-                return file
-        file.close()
-
-
-def _left(path, users):
-    """Use the server no longer; where nobody else does, return when it is gone."""
-    users.close()
-    until = time.monotonic() + REMOVED_WITHIN
-    with suppress(FileNotFoundError):
-        while not _used(path) and time.monotonic() < until:
-            time.sleep(0.01)
-
-
-def _used(path):
-    """Whether some process uses the server; none does while it is being removed."""
-    with path.open() as file:
-        for how in (fcntl.LOCK_EX, fcntl.LOCK_SH):
-            with suppress(BlockingIOError):
-                fcntl.flock(file, how | fcntl.LOCK_NB)
-                return how == fcntl.LOCK_SH
-    return False
-
-
-def serve(path, lock):
-    """Run a server until nobody uses it, and leave nothing behind."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    try:
-        found = Server(*FAST)
-        said = found.dsn
-    except Exception as error:  # noqa: BLE001 - whatever it is, each process is to say so
-        found, said = None, f"{error!r} {getattr(error, 'stderr', None)!r}"
-    with path.open("a") as users:
-        users.write(said)
-    os.close(lock)
-    with _held(path, fcntl.LOCK_EX):
-        if found is not None:
-            found.remove()
-        with suppress(BlockingIOError), _lock(path).open("a+") as other:
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # or somebody waits for the next one
-            _lock(path).unlink()
-        path.unlink()
-
-
-if __name__ == "__main__":
-    if os.fork() == 0:  # whoever called this one waits for it
-        serve(Path(sys.argv[1]), int(sys.argv[2]))
+        self.watch.communicate()

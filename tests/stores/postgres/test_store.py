@@ -8,7 +8,7 @@ import time
 import uuid
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import postgres_server
@@ -33,7 +33,6 @@ from hiermem.errors import (
 )
 from hiermem.records import due
 from hiermem.records.run import RecordStore
-from hiermem.search import tenant_index
 from hiermem.stores.postgres import PostgresStore, statements
 from hiermem.stores.postgres import schema as schemas
 from hiermem.stores.postgres.connections import refused_connection, shown, translate
@@ -188,7 +187,7 @@ async def test_a_look_for_work_reads_nothing_that_is_due_later(schema):
     """Broken, every look reads all sessions with an open window that a limit of time will close."""
     async with opened(schema):
         looked = statements.ranged([due.page(None, ())])
-        text = statements.Texts(schema)(looked.sql).decode()
+        text = statements.sent(schema, looked.sql).decode()
         plan = postgres_server.run(
             f"INSERT INTO {schema}.due SELECT 't', n::text, n, 8000000000000000 + n, 1, 0 "
             "FROM generate_series(1, 5000) n",
@@ -269,63 +268,6 @@ async def test_a_context_and_an_update_wait_for_the_server_a_few_times(schema, c
 
 
 # -- search over all sessions
-
-
-async def test_a_search_over_all_sessions_finds_the_same_as_in_a_file(
-    schema, tmp_path, monkeypatch
-):
-    """Same hits, same scores, same evidence, whatever was edited, erased, forked and replaced."""
-    for name, value in (("_FEW_MESSAGES", 0), ("_FEW_BLOCKS", 0), ("_AT_ONCE", 2), ("_SMALL", 2)):
-        monkeypatch.setattr(tenant_index, name, value)
-    store = RecordStore(await PostgresStore.open(postgres_server.dsn(), schema=schema))
-    async with AsyncMemory(store=store) as one, AsyncMemory.open(tmp_path / "f.db") as other:
-        found, expected = [await _searched(memory) for memory in (one, other)]
-        assert found == expected
-        assert sum(bool(hits) for hits, _, _, _ in found) >= 9
-        (segment, *_) = (await store.tenant("default").index_state(limit=0)).segments
-        assert segment.blocks
-        assert (await one.check()).ok
-
-
-async def _searched(memory):
-    """Return what searches find in one log, at several moments of it."""
-    begun = datetime(2024, 3, 1, tzinfo=UTC)
-    words, answers = ("heron", "kestrel", "lake", "señor", "Führerschein"), []
-
-    def said(number, *more):
-        text = f"I saw the {words[number % 5]} at {' and '.join([words[number % 3], *more])}."
-        at = begun + timedelta(hours=number)
-        return Message.user(text, name=("Ada", "Bob")[number % 2], created_at=at)
-
-    async def ask():
-        for query in (
-            "heron and kestrel",
-            "the Fuhrerschein of a senor",
-            "hern",
-            "Ada at the lake",
-        ):
-            hits = await memory.search(query, 20)
-            places = [(hit.session_id, hit.index, hit.score, hit.text) for hit in hits]
-            few = await memory.search(query, 5, metadata={"kind": "odd"})
-            evidence = await memory.recall(query, 120)
-            late = await memory.search(query, 20, since=begun + timedelta(hours=3))
-            answers.append((places, [hit.session_id for hit in few], evidence.text,
-                            [(hit.session_id, hit.index) for hit in late]))  # fmt: skip
-
-    for number in range(5):
-        session = memory.session(f"s{number}")
-        await session.append(said(n, str(number)) for n in range(70 * (number % 2) + 3))
-        await session.set_metadata({"kind": "odd" if number % 2 else "even"})
-    await ask()
-    await memory.session("s1").append(said(n, "later") for n in range(9))
-    await memory.session("s1").edit(2, "I saw no bird at all.")
-    await memory.session("s3").erase([1, 4, 70])
-    await memory.session("s3").fork("fork", at=40)
-    await ask()
-    await memory.session("s0").delete()
-    await memory.session("s2").append(said(1))
-    await ask()
-    return answers
 
 
 # -- errors
@@ -483,12 +425,6 @@ async def test_several_may_create_one_store(schema):
     secrets = {await store.tenant("t").secret() for store in stores}
     await asyncio.gather(*(store.close() for store in stores))
     assert len(secrets) == 1
-
-
-@pytest.mark.parametrize("name", ["", "A", "1a", 'a"b', "a b", "é", "a" * 49, "a;--"])
-async def test_a_schema_is_a_plain_name(name):
-    with pytest.raises(ConfigError, match="invalid schema"):
-        await PostgresStore.open(postgres_server.dsn(), schema=name)
 
 
 @pytest.mark.parametrize("name", ["select", "_", "a" * 48])
@@ -748,6 +684,7 @@ def test_a_memory_opens_a_database_by_its_url(monkeypatch):
         {"backups_expire": timedelta(days=10**8)},
         {"schema": None},
         {"schema": "pg_mine"},
+        *({"schema": name} for name in ("", "A", "1a", 'a"b', "a b", "é", "a" * 49, "a;--")),
         {"dsn": None},
         {"dsn": f"postgresql://u:{CANARY}\ud800@h/d"},
         {"dsn": f"postgresql://u:{CANARY}@localhost:99999/d"},

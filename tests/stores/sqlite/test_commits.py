@@ -9,7 +9,7 @@ import pytest
 from driven import Threads, Watched, adding, count, counter, put, run, texts, together, wait_for
 
 from hiermem.errors import ClosedError, InvalidMessageError, StoreError, UsageError
-from hiermem.records.tables import Commit, Key, Scan
+from hiermem.records.tables import Commit
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.stores.sqlite.connections import translate
 from hiermem.stores.sqlite.transactions import Job
@@ -70,49 +70,6 @@ async def test_of_a_shared_transaction_only_the_failing_commit_is_undone(either)
     assert count(either) == 1
 
 
-async def test_a_commit_of_many_threads_is_applied_once(either):
-    """Whichever thread had the turn, and however many shared it."""
-    threads = Threads(either, [])
-    outcomes = []
-
-    def work(name):
-        for number in range(50):
-            while True:
-                before = count(either)
-                if run(either.commit(Commit({counter(): before or None}, adds={counter(): 1}))):
-                    break
-            outcomes.append(run(either.commit(put("x" * number, f"{name} {number}"))))
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert outcomes == [True] * 200
-    assert count(either) == 200
-    assert len(texts(either)) == 200
-
-
-async def test_reads_of_one_call_are_of_one_state(store):
-    """Broken, a list and its counter disagree while another thread writes both."""
-    done = threading.Event()
-
-    def write():
-        for number in range(300):
-            run(store.commit(Commit(adds={counter("a"): 1, counter("b"): 1})))
-            run(store.commit(Commit(puts={"views": [("t", "s", f"v{number}", "")]})))
-        done.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    while not done.is_set():
-        found = run(store.read([counter("a"), counter("b")], [Scan("views", ("t", "s"))]))
-        first, second = (row[3] if row else 0 for row in found.rows)
-        assert first == second
-        assert len(found.ranges[0]) in {first, first - 1}
-    writer.join()
-
-
 async def test_reads_run_side_by_side_and_beside_a_commit(store):
     """A slow read holds up nobody."""
     inside, go = threading.Event(), threading.Event()
@@ -143,15 +100,6 @@ async def test_more_reads_at_once_than_connections_stay_open(store):
         reader.join()
     assert not gate.broken
     assert len(store._idle) == 2
-
-
-async def test_many_rows_are_read_in_the_order_asked_for(either):
-    """Broken where keys that are read at once are sorted, doubled, or missing."""
-    rows = [("t", f"s{n % 3}", f"n{n}", f"text {n}") for n in range(2_000)]
-    run(either.commit(Commit(puts={"views": rows})))
-    wanted = [*rows[::-1], ("t", "s0", "none", ""), *rows[:40], ("t", "other", "n1", "")]
-    found = run(either.read([Key("views", row[:3]) for row in wanted], [])).rows
-    assert found == [*rows[::-1], None, *rows[:40], None]
 
 
 # -- what is in the way
@@ -360,10 +308,3 @@ def test_errors_say_nothing_of_the_values():
     assert isinstance(told, InvalidMessageError)
     assert told.__cause__ is None
     assert "CANARY" not in repr(told)
-
-
-async def test_what_a_text_may_hold_is_kept(either):
-    """A NUL, and characters outside the first plane, which sort by code point."""
-    names = ["", "\0", "a\0b", "a", "\uffff", "\U0001f600"]
-    run(either.commit(Commit(puts={"views": [("t", "s", name, f"{name}!") for name in names]})))
-    assert list(texts(either).items()) == [(name, f"{name}!") for name in sorted(names)]

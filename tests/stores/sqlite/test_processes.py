@@ -1,4 +1,4 @@
-"""Real processes: writers killed at random moments, several writers on one file, forks."""
+"""Real processes: writers killed at random moments, several writers on one file."""
 
 import asyncio
 import os
@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import textwrap
 
 import pytest
 from driven import adding, count, counter, run
@@ -151,78 +150,3 @@ async def test_opening_a_file_twice_in_a_process_gives_up_no_lock(tmp_path, scri
     assert count(again) == 6
     assert run(again.check()) == []
     await again.close()
-
-
-# -- forks. Each case is a process of its own, because the test run itself must not be forked.
-
-FORKING = """
-import asyncio, os, sys, threading
-from pathlib import Path
-from hiermem.stores.sqlite import SQLiteStore
-from hiermem.records.tables import Commit, Key
-path = sys.argv[1]
-counter = Key("counters", ("t", "k", "n"))
-add = Commit(adds={counter: 1})
-
-def opened(place=path):
-    async def work():
-        return await SQLiteStore.open(place)
-    return asyncio.run(work())
-
-def run(operation):
-    try:
-        operation.send(None)
-    except StopIteration as done:
-        return done.value
-
-def used(place):
-    store = opened(place)
-    run(store.commit(add))
-    run(store.close())
-
-def forked(work):
-    "Run work in a child; return what it returned, as text."
-    here, there = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            answer = str(work())
-        except BaseException as error:
-            answer = f"{type(error).__name__}: {error}"
-        os.write(there, answer.encode())
-        os._exit(0)
-    os.close(there)
-    answer = os.read(here, 10_000).decode()
-    os.waitpid(child, 0)
-    return answer
-"""
-
-
-@pytest.fixture
-def forking(scripts, tmp_path):
-    def running(script):
-        whole = FORKING + textwrap.dedent(script)
-        done = scripts.run("-c", whole, str(tmp_path / "chat.db"), cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-
-    return running
-
-
-on_posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
-
-
-@on_posix
-def test_every_use_in_a_child_says_to_open_the_store_there(forking):
-    """Its locks and connections are the parent's."""
-    forking(
-        """
-        for place in (path, ":memory:"):
-            store = opened(place)
-            for use in (lambda: store.commit(add), lambda: store.read([counter], []), store.now,
-                        store.check, store.scrub, lambda: store.backup(Path("copy")), store.close):
-                answer = forked(lambda: run(use()))
-                assert answer.startswith("ForkedProcessError"), (use, answer)
-            assert run(store.commit(add)) and run(store.check()) == []
-            run(store.close())
-        """
-    )

@@ -43,8 +43,6 @@ _SECRET: Final = 32
 _SHORTEST: Final = 0.001
 _LONGEST: Final = 2_000_000
 _EXPIRY: Final = timedelta(days=36_525)
-#: Up to so many keys of different tables are read as one row.
-_FEW: Final = 4
 #: Seconds after which the clock of the server is asked again, and ids of old commits are deleted.
 _MINUTE: Final = 60.0
 #: How often a commit begins again whose connection was lost, or that waited for another in a ring.
@@ -90,7 +88,6 @@ class PostgresStore:
         self._limits, self._turn, self._lock_timeout = limits, turn, lock_timeout
         self._read_only, self._is_confined = read_only, is_confined
         self._backups_expire = backups_expire
-        self._texts = statements.Texts(schema)
         self._clock = _Clock()
         self._tidied = time.monotonic()
         #: The reads that begin together, by how their transaction names its tenant.
@@ -158,7 +155,7 @@ class PostgresStore:
             idle_timeout=idle_timeout,
             prepare=prepare,
         )
-        server = await schemas.prepared(
+        is_confined, limits_transactions, (seconds, asked) = await schemas.prepared(
             dsn, schema, create=create and not read_only, confined=row_security, secret=secret
         )
         limits = {
@@ -166,7 +163,7 @@ class PostgresStore:
             "statement_timeout": _milliseconds(statement_timeout),
         }
         turn = ""
-        if server.limits_transactions:  # ends what a stopped process has sent a part of
+        if limits_transactions:  # ends what a stopped process has sent a part of
             limits["transaction_timeout"] = _milliseconds(statement_timeout + idle_timeout)
             turn = _milliseconds(lock_timeout + idle_timeout)
         store = cls(
@@ -177,10 +174,10 @@ class PostgresStore:
             turn=turn,
             lock_timeout=lock_timeout,
             read_only=read_only,
-            is_confined=server.is_confined,
+            is_confined=is_confined,
             backups_expire=backups_expire,
         )
-        store._clock.set(server.seconds, server.asked)
+        store._clock.set(seconds, asked)
         return store
 
     @property
@@ -293,7 +290,7 @@ class PostgresStore:
     # -- what is sent
 
     def _sent(self, statement: Statement) -> Sent:
-        return self._texts(statement.sql), statement.values
+        return statements.sent(self._schema, statement.sql), statement.values
 
     async def _commit(self, change: Commit) -> bool:
         settings = dict(self._limits)
@@ -529,12 +526,6 @@ class _Plan:
         by_table: dict[str, list[tuple[Any, ...]]] = {}
         for name, columns in keys:
             by_table.setdefault(name, []).append(columns)
-        if 1 < len(keys) <= _FEW:
-            scope = next(map(_scope_of_key, keys))
-            self.statements.append(
-                (scope, statements.get_one_of_each(keys), partial(self._take_each, keys))
-            )
-            return
         for name, several in by_table.items():
             take = partial(self._take_rows, TABLES[name])
             scope = _scope_of_key(Key(name, several[0]))
@@ -543,14 +534,6 @@ class _Plan:
     def _take_rows(self, table: Table, rows: Rows) -> None:
         for row in rows:
             self._rows[table.key_of(row)] = row
-
-    def _take_each(self, keys: Sequence[Key], rows: Rows) -> None:
-        (row,) = rows
-        start = 0
-        for key in keys:
-            stop = start + len(TABLES[key.table].columns)
-            self._rows[key] = None if row[start] is None else row[start:stop]
-            start = stop
 
     def _plan_scans(self, places: list[int], *, names_alone: bool) -> None:
         scans = [self._scans[place] for place in places]

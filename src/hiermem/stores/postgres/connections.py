@@ -331,15 +331,13 @@ class Connections:
     @asynccontextmanager
     async def lent(self) -> AsyncGenerator[tuple[Connection, bool]]:
         """Lend a connection that nobody uses, and whether it was made for this."""
-        if self._free.locked():
-            try:
-                await asyncio.wait_for(self._free.acquire(), self.patience)
-            except TimeoutError:
-                raise StoreError(
-                    f"no connection to {self.shown} was free in time; try again", retryable=True
-                ) from None
-        else:
-            await self._free.acquire()
+        try:
+            async with asyncio.timeout(self.patience):
+                await self._free.acquire()
+        except TimeoutError:
+            raise StoreError(
+                f"no connection to {self.shown} was free in time; try again", retryable=True
+            ) from None
         try:
             connection, fresh = await self._taken()
             try:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import psycopg
 from psycopg import sql
@@ -70,10 +70,6 @@ def is_shared(table: Table) -> bool:
     return any(columns[0] != "tenant" for columns in table.indexes.values())
 
 
-def _listed(table: Table, places: tuple[int, ...]) -> str:
-    return quoted(table.columns[place] for place in places)
-
-
 def script() -> Iterator[str]:
     """Yield the statements that make the tables of a new store in the schema that is searched."""
     yield "CREATE TABLE format (version bigint NOT NULL)"
@@ -89,11 +85,9 @@ def script() -> Iterator[str]:
             if letter in "bB":  # what is written there is compressed
                 yield f"ALTER TABLE {name} ALTER COLUMN {column} SET STORAGE EXTERNAL"
         for index in table.indexes:
-            places = table.orders[index]
-            held = [table.columns[at] for at in places if table.letters[at].isupper()]
-            where = " AND ".join(f'"{column}" IS NOT NULL' for column in held)
+            where = " AND ".join(f'"{column}" IS NOT NULL' for column in table.optional(index))
             yield (
-                f"CREATE INDEX {name}_{index} ON {name} ({_listed(table, places)})"
+                f"CREATE INDEX {name}_{index} ON {name} ({quoted(table.order(index))})"
                 f"{f' WHERE {where}' if where else ''}"
             )
         yield f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY"
@@ -107,23 +101,14 @@ def script() -> Iterator[str]:
         )
 
 
-class Server(NamedTuple):
-    """What is known of the server once a store in it was opened.
-
-    ``is_confined``: the policies of the schema bind this role. ``limits_transactions``: it has a
-    limit for a whole transaction. ``seconds`` is what its clock said that was asked at ``asked``.
-    """
-
-    is_confined: bool
-    limits_transactions: bool
-    seconds: float
-    asked: float
-
-
 async def prepared(
     dsn: str, name: str, *, create: bool, confined: bool, secret: bytes | None
-) -> Server:
-    """Check that the store can be used, and create it if need be."""
+) -> tuple[bool, bool, tuple[float, float]]:
+    """Check that the store can be used, and create it if need be.
+
+    Returns whether the policies of the schema bind this role, whether the server has a limit for a
+    whole transaction, and what its clock said with the time when it was asked.
+    """
     named = shown(dsn)
     async with connected(dsn) as connection:
         if connection.info.server_version < _OLDEST:
@@ -152,7 +137,7 @@ async def prepared(
         )
         ((is_confined, seconds),) = await found.fetchall()
         later = connection.info.server_version >= _LIMITS_TRANSACTIONS
-        return Server(is_confined, later, seconds, asked)
+        return is_confined, later, (seconds, asked)
 
 
 async def _exists(connection: Connection, name: str, table: str) -> bool:
@@ -183,18 +168,13 @@ async def _version(connection: Connection, name: str) -> int | None:
     return row[0]
 
 
-async def _alone(connection: Connection, name: str) -> int | None:
-    """Begin a transaction that alone changes the schema, and return the version found in it."""
-    await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-    await connection.execute("SET LOCAL client_min_messages TO warning")
-    await connection.execute("SELECT pg_advisory_xact_lock($1::bigint)", (lock_number(name),))
-    return await _version(connection, name)
-
-
 async def _created(connection: Connection, name: str, secret: bytes | None) -> int:
     """Create the store in the schema, which must be empty; another process may just do so."""
     owned = sql.Identifier(name)
-    version = await _alone(connection, name)
+    await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+    await connection.execute("SET LOCAL client_min_messages TO warning")
+    await connection.execute("SELECT pg_advisory_xact_lock($1::bigint)", (lock_number(name),))
+    version = await _version(connection, name)
     if version is None:
         found = await connection.execute("SELECT FROM pg_namespace WHERE nspname = $1", (name,))
         if not found.rowcount:  # who may create tables in a schema may not create schemas

@@ -1,6 +1,6 @@
 """Decides the SQL of the declared tables: what reads them, and what a commit does on the server.
 
-A text has ``@`` before each of our tables and ``?`` for each value; ``Texts`` makes of it what is
+A text has ``@`` before each of our tables and ``?`` for each value; ``sent`` makes of it what is
 sent. Rows travel as JSON, so that one statement writes any number of them. Names come from the
 declarations alone, values are always bound.
 """
@@ -36,22 +36,11 @@ class Statement(NamedTuple):
     values: Sequence[Any] = ()
 
 
-class Texts:
-    """Makes the bytes to send of a text, for the tables of one schema."""
-
-    def __init__(self, schema: str) -> None:
-        self._prefix = f'"{schema}".'
-        self._known: dict[str, bytes] = {}
-
-    def __call__(self, sql: str) -> bytes:
-        """Return the text with the names of the tables and the numbers of the values."""
-        known = self._known.get(sql)
-        if known is None:
-            first, *rest = sql.replace("@", self._prefix).split("?")
-            known = (first + "".join(f"${n}{part}" for n, part in enumerate(rest, 1))).encode()
-            if len(self._known) < 2_000:
-                self._known[sql] = known
-        return known
+@lru_cache(2_000)
+def sent(schema: str, sql: str) -> bytes:
+    """Return the text with the names of the schema's tables and the numbers of the values."""
+    first, *rest = sql.replace("@", f'"{schema}".').split("?")
+    return (first + "".join(f"${n}{part}" for n, part in enumerate(rest, 1))).encode()
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -79,26 +68,20 @@ def _arrays(letters: Iterable[str]) -> str:
 
 
 @cache
-def _matched(name: str, columns: tuple[str, ...], *, many: bool) -> tuple[str, str]:
-    """Return what finds rows by these columns, for FROM or USING and for WHERE."""
-    if not many:
-        return "", _equal(columns)
+def _matched(name: str, columns: tuple[str, ...]) -> tuple[str, str]:
+    """Return what finds several rows by these columns, for FROM or USING and for WHERE."""
     table = TABLES[name]
     arrays = _arrays(table.letters[table.columns.index(column)] for column in columns)
     where = _equal(columns, "q.")
     return f"unnest({arrays}) q({quoted(columns)})", where
 
 
-def _found(
-    name: str, columns: tuple[str, ...], keys: Sequence[tuple[Value, ...]], *, guard: str = ""
-) -> Statement:
+def _found(name: str, columns: tuple[str, ...], keys: Sequence[tuple[Value, ...]]) -> Statement:
     """Return FROM and WHERE for the rows with one of these values in these columns."""
     if len(keys) == 1:
-        return Statement(
-            f"FROM @{name} t WHERE {_matched(name, columns, many=False)[1]}{guard}", keys[0]
-        )
-    using, where = _matched(name, columns, many=True)
-    return Statement(f"FROM @{name} t, {using} WHERE {where}{guard}", _turned(keys))
+        return Statement(f"FROM @{name} t WHERE {_equal(columns)}", keys[0])
+    using, where = _matched(name, columns)
+    return Statement(f"FROM @{name} t, {using} WHERE {where}", _turned(keys))
 
 
 def _turned(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
@@ -118,20 +101,6 @@ def get(name: str, keys: Sequence[tuple[Value, ...]]) -> Statement:
     table = TABLES[name]
     found = _found(name, table.key, keys)
     return Statement(f"SELECT {_columns(table)} {found.sql}", found.values)
-
-
-def get_one_of_each(keys: Sequence[Key]) -> Statement:
-    """Return the statement that reads the rows of a few keys as one row, all NULL where none is."""
-    columns: list[str] = []
-    joins: list[str] = []
-    values: list[Value] = []
-    for place, (name, key) in enumerate(keys):
-        table = TABLES[name]
-        columns.append(quoted(table.columns, f"t{place}"))
-        where = _equal(table.key, alias=f"t{place}")
-        joins.append(f"LEFT JOIN @{name} t{place} ON {where}")
-        values += key
-    return Statement(f"SELECT {_listed(columns)} FROM (SELECT) o {' '.join(joins)}", values)
 
 
 def shape(scan: Scan) -> Scan:
@@ -437,9 +406,9 @@ def _add(name: str, adds: Iterable[tuple[tuple[Value, ...], int]]) -> _Part:
 def _delete(name: str, count: int, keys: Sequence[tuple[Value, ...]]) -> _Part:
     columns = TABLES[name].key[:count]
     if len(keys) == 1:
-        where = _matched(name, columns, many=False)[1]
+        where = _equal(columns)
         return lambda ok: Statement(f"DELETE FROM @{name} t WHERE {where} AND {ok}", keys[0])
-    using, where = _matched(name, columns, many=True)
+    using, where = _matched(name, columns)
     text = f"DELETE FROM @{name} t USING {using} WHERE {where} AND "
     return lambda ok: Statement(text + ok, _turned(keys))
 

@@ -191,8 +191,9 @@ class SQLiteStore:
         self._writing()
         with self._my_turn():
             self._check()
-            # In memory, no bytes outlive their row, and there are no backups.
-            return self._scrub() if self._connect else Scrubbed(done=True)
+            if self._connect is None:  # no bytes outlive their row, and there are no backups
+                return Scrubbed(done=True)
+            return files.scrub(self._file, busy_timeout=self._busy_timeout)
 
     async def close(self) -> None:
         """End the reads and commits under way and close the file. A second call is harmless.
@@ -289,10 +290,6 @@ class SQLiteStore:
         queue = self._queue
         while queue and queue[0].answer is not None:
             queue.popleft().wake()
-
-    @finish_before_fork
-    def _scrub(self) -> Scrubbed:
-        return files.scrub(self._file, busy_timeout=self._busy_timeout)
 
     @finish_before_fork
     def _close(self) -> None:

@@ -23,6 +23,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from hiermem import process
+from hiermem.atfork import finish_before_fork
 from hiermem.errors import (
     HiermemError,
     NotFoundError,
@@ -49,6 +50,13 @@ _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 #: second. For a larger file, only the schema is checked; other damage is found when the damaged
 #: part is read, or by ``check``.
 QUICK_CHECK_LIMIT = 32 << 20
+#: A file may hold triggers and views from another source; their code must not run. On macOS a plain
+#: sync may leave data in the disk's cache; elsewhere a full one is no other.
+_SETTINGS = (
+    "trusted_schema = OFF", "cell_size_check = ON", "synchronous = FULL", "fullfsync = ON",
+    "checkpoint_fullfsync = ON", "secure_delete = ON",
+    f"journal_size_limit = {connections.MOST_LOG}",
+)  # fmt: skip
 
 
 def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlite3.Connection:
@@ -74,15 +82,8 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
     try:
         if path != MEMORY:
             connections.register(connection, Path(path).absolute())
-        # A file may hold triggers and views from another source; their code must not run.
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA cell_size_check = ON")
-        connection.execute("PRAGMA synchronous = FULL")
-        # On macOS a plain sync may leave data in the disk's cache; elsewhere this does nothing.
-        connection.execute("PRAGMA fullfsync = ON")
-        connection.execute("PRAGMA checkpoint_fullfsync = ON")
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute(f"PRAGMA journal_size_limit = {connections.MOST_LOG}")
+        for setting in _SETTINGS:
+            connection.execute(f"PRAGMA {setting}")
     except BaseException:
         connection.close()
         raise
@@ -393,6 +394,7 @@ def _sibling(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
+@finish_before_fork
 def scrub(path: Path, *, busy_timeout: float) -> Scrubbed:
     """Rewrite the file and empty its log.
 

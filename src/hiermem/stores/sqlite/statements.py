@@ -29,16 +29,6 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-def _order(table: Table, index: str) -> tuple[str, ...]:
-    """Return the names of the columns that an index sorts by; "" is the key."""
-    return tuple(table.columns[place] for place in table.orders[index])
-
-
-def _nullable(table: Table, index: str) -> list[str]:
-    """Return the columns of an index that may be None: rows with such a value are not in it."""
-    return [table.columns[place] for place in table.orders[index] if table.letters[place].isupper()]
-
-
 def _present(names: Iterable[str]) -> list[str]:
     return [f"{name} IS NOT NULL" for name in names]
 
@@ -65,8 +55,8 @@ def _create(table: Table) -> Iterator[str]:
         yield f"CREATE UNIQUE INDEX {table.name}_key ON {table.name} ({_listed(table.key)})"
     for index in table.indexes:
         yield (
-            f"CREATE INDEX {table.name}_{index} ON {table.name} ({_listed(_order(table, index))})"
-            f"{_where(_present(_nullable(table, index)))}"
+            f"CREATE INDEX {table.name}_{index} ON {table.name} ({_listed(table.order(index))})"
+            f"{_where(_present(table.optional(index)))}"
         )
 
 
@@ -80,15 +70,6 @@ def get(name: str) -> str:
     """Return the statement that reads the row of a key."""
     table = TABLES[name]
     return f"SELECT {_listed(table.columns)} FROM {name}{_where(_all_equal(table.key))}"
-
-
-@cache
-def get_any(name: str, count: int) -> str:
-    """Return the statement that reads the rows of ``count`` keys which end differently."""
-    table = TABLES[name]
-    last = f"{table.key[-1]} IN ({_listed('?' * count)})"
-    conditions = [*_all_equal(table.key[:-1]), last]
-    return f"SELECT {_listed(table.columns)} FROM {name}{_where(conditions)}"
 
 
 @cache
@@ -106,14 +87,14 @@ def ranged(
     """Return the statement of a range; ``counts`` are the columns that each bound states."""
     prefix, after, below = counts
     table = TABLES[name]
-    order = _order(table, index)
+    order = table.order(index)
     equal, rest = order[:prefix], order[prefix:]
     conditions = _all_equal(equal)
     for count, sign in ((after, ">"), (below, "<")):
         if count:
             marks = _listed("?" * count)
             conditions.append(f"({_listed(rest[:count])}) {sign} ({marks})")
-    conditions += _present(one for one in _nullable(table, index) if one not in equal)
+    conditions += _present(one for one in table.optional(index) if one not in equal)
     if index:
         hint = f" INDEXED BY {name}_{index}"
     else:

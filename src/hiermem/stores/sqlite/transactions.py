@@ -14,14 +14,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from hiermem.atfork import finish_before_fork
-from hiermem.records.tables import Commit, Found, Key, Row, Scan, Value
+from hiermem.records.tables import Commit, Found, Key, Row, Scan
 from hiermem.stores.sqlite import connections, statements
 from hiermem.stores.sqlite.connections import FAILURES, MOST_LOG, translate
-
-#: From so many keys of one table on, one statement for all of them is faster than one for each.
-_MANY = 8
-#: The most keys of one statement; every SQLite takes so many values.
-_MOST = 512
 
 
 @finish_before_fork
@@ -40,12 +35,7 @@ def read(connection: sqlite3.Connection, gets: Sequence[Key], scans: Sequence[Sc
 
 def _read(connection: sqlite3.Connection, gets: Sequence[Key], scans: Sequence[Scan]) -> Found:
     run = connection.execute
-    if len(gets) < _MANY:
-        rows: list[Row | None] = [
-            run(statements.get(name), columns).fetchone() for name, columns in gets
-        ]
-    else:
-        rows = _gathered(connection, gets)
+    rows = [run(statements.get(name), columns).fetchone() for name, columns in gets]
     ranges: list[list[Row]] = []
     for name, prefix, after, below, index, limit, reverse in scans:
         counts = len(prefix), len(after), len(below)
@@ -54,24 +44,6 @@ def _read(connection: sqlite3.Connection, gets: Sequence[Key], scans: Sequence[S
         values = (*prefix, *after, *below)
         ranges.append(run(sql, (*values, limit) if limited else values).fetchall())
     return Found(rows, ranges)
-
-
-def _gathered(connection: sqlite3.Connection, gets: Sequence[Key]) -> list[Row | None]:
-    """Return the rows of many keys; those that differ in the last column alone are read at once."""
-    groups: dict[tuple[str, tuple[Value, ...]], list[Value]] = {}
-    for name, columns in gets:
-        groups.setdefault((name, columns[:-1]), []).append(columns[-1])
-    found: dict[Key, Row] = {}
-    for (name, first), last in groups.items():
-        count = len(first) + 1
-        for start in range(0, len(last), _MOST):
-            some = last[start : start + _MOST]
-            # Few lengths, so that few statements are prepared.
-            some += some[-1:] * ((1 << (len(some) - 1).bit_length()) - len(some))
-            sql = statements.get_any(name, len(some))
-            for row in connection.execute(sql, (*first, *some)):
-                found[Key(name, row[:count])] = row
-    return [found.get(key) for key in gets]
 
 
 class Job:
