@@ -12,7 +12,6 @@ from hiermem.calls.failures import (
     back_off,
     of_answer,
     of_transport,
-    patience,
     refused_field,
     retry_after,
     to_error,
@@ -226,7 +225,3 @@ def test_a_field_is_left_out_only_where_the_server_does_not_take_it(param, messa
 @pytest.mark.parametrize(("failures", "seconds"), [(0, 15), (1, 15), (2, 30), (3, 60), (500, 3600)])
 def test_a_failure_is_left_alone_for_longer_each_time(failures, seconds):
     assert back_off(failures, TEXT) == seconds
-
-
-def test_a_call_that_was_late_is_given_more_time():
-    assert [patience(timeouts) for timeouts in range(3)] == [1.0, 2.0, 2.0]

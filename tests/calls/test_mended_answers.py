@@ -1,13 +1,19 @@
 """What can mean one thing only is mended; anything else is left for the schema to refuse."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from hiermem.calls.answers import ParsedAnswer, blank, parse
+from hiermem.calls.answers import blank, parse
 from hiermem.calls.failures import InvalidAnswerError
-from hiermem.types.trivector import MOST_ENTITIES, MOST_IN_LINE, MOST_IN_NAME, MOST_MENTIONS
+from hiermem.types.trivector import (
+    MOST_ENTITIES,
+    MOST_IN_LINE,
+    MOST_IN_NAME,
+    MOST_MENTIONS,
+    Answer,
+)
 
 ENTITY = {"type": "person", "name": "Ana", "aliases": ["A."], "description": "chose it",
           "tags": ["dev"], "confidence": 0.9, "messages": [1, 2]}  # fmt: skip
@@ -19,8 +25,13 @@ DELTA = {"kind": "task", "text": "Write it down", "open": True, "messages": [3]}
 STRATEGY = {"kind": "decision", "text": "SQLite it is", "messages": [2]}
 
 
-def read(**fields: Any) -> ParsedAnswer:
-    return parse(json.dumps({"summary": "s"} | fields))
+class Read(NamedTuple):
+    answer: Answer
+    dropped: int
+
+
+def read(**fields: Any) -> Read:
+    return Read(*parse(json.dumps({"summary": "s"} | fields)))
 
 
 def entity(**fields: Any) -> Any:

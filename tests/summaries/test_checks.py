@@ -51,7 +51,7 @@ def kinds(answer: str | LLMResponse, *, asked: LLMRequest | None = None, **given
     asked = asked or request()
     values = {"input_tokens": 600, "record": record_of(asked)} | given
     answer_ = Answer(response, asked, COUNTER.count(response.text), **values)
-    return [problem.kind for problem in check(answer_)]
+    return [*check(answer_)]
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,9 @@ def test_no_complaint_tells_what_was_said_and_nothing_crashes(said, answered):
     asked = request("canarycanary 4711 " + said)
     answer = LLMResponse("canaryanswer 4712 " + answered)
     found = Source([asked.inputs[0].text], limit=9).fidelity(answered)
-    for problem in check(Answer(answer, asked, 4_000, 5, record_of(asked), found)):
-        assert "canary" not in problem.says
-        assert "471" not in problem.says
+    for complaint in check(Answer(answer, asked, 4_000, 5, record_of(asked), found)).values():
+        assert "canary" not in complaint
+        assert "471" not in complaint
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ def test_a_language_is_named_only_where_it_is_clear(text, code):
 def test_time_grows_linearly_with_hostile_text(family):
     def work(text: str) -> None:
         asked = request(text, target=50, limit=10**9)
-        for one in (*ALWAYS, *WRITTEN):
-            one.applies(Answer(LLMResponse(text), asked, 10, 9, record=(text,)))
+        for _, _, applies in (*ALWAYS, *WRITTEN):
+            applies(Answer(LLMResponse(text), asked, 10, 9, record=(text,)))
         repair(LLMResponse(text, finish_reason="length"), request=asked)
         repair(LLMResponse(text), request=asked)
 

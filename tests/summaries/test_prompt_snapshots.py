@@ -20,7 +20,6 @@ from hiermem.extraction import prompt as extraction
 from hiermem.prompts import load_named
 from hiermem.prompts.template import Facts, Length, render, second_request
 from hiermem.protocols import SourceText
-from hiermem.summaries.checks import Problem
 from hiermem.tokens import FunctionCounter
 from hiermem.types.bank import BankText, Note
 
@@ -62,11 +61,8 @@ BANK = BankText(
     ),
 )
 PROBLEMS = (
-    Problem(
-        "too_long",
-        "It was too long: 190 words, where at most 150 are allowed. Leave out whole lines.",
-    ),
-    Problem("invented", "It had names, figures or dates that are not in the record."),
+    "It was too long: 190 words, where at most 150 are allowed. Leave out whole lines.",
+    "It had names, figures or dates that are not in the record.",
 )
 
 

@@ -70,7 +70,7 @@ _log = logging.getLogger("hiermem.extract")
 
 
 @dataclass(kw_only=True, eq=False)
-class ExtractionRun(Run[WorkItem]):
+class ExtractionRun(Run):
     """The dependencies and the state of one extraction.
 
     ``map_template`` is that of a chunk's request, ``join_template`` that of the summaries'
@@ -138,7 +138,7 @@ class ExtractionRun(Run[WorkItem]):
         await self.note_cut_off()
         return True
 
-    async def begin_call(self, item: WorkItem, calls: Sequence[Attempt]) -> bool:
+    async def begin_call(self, calls: Sequence[Attempt]) -> bool:
         """Journal these calls while the claim is held; return whether."""
         return await self.journal.write_with(
             calls, lambda: self.record_claim.commit((), attempts=calls)
@@ -155,7 +155,7 @@ class ExtractionRun(Run[WorkItem]):
         finally:
             await self.record_claim.release()
 
-    async def fail(self, failure: Failure, state: CallState[WorkItem]) -> None:
+    async def fail(self, failure: Failure, state: CallState) -> None:
         """Journal a failure at once, so that it is known whatever else fails."""
         self.failures.append(failure)
         await self.put()
@@ -295,7 +295,7 @@ async def split(run: ExtractionRun) -> None:
 
 
 @dataclass(slots=True)
-class ChunkResult(CallState[WorkItem]):
+class ChunkResult(CallState):
     """The calls for one chunk, and what came of them: a stored answer or a failure."""
 
     stored: StoredAnswer | None = None
@@ -318,7 +318,7 @@ async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
     extraction over, and what the store raises.
     """
     begun = time.monotonic()
-    result = ChunkResult(chunk, chunk.tokens)
+    result = ChunkResult(chunk.id, chunk.tokens)
     await _answer_chunk(run, chunk, result)
     result.seconds = time.monotonic() - begun
     return result
@@ -326,7 +326,7 @@ async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
 
 async def ask_for(
     run: ExtractionRun,
-    state: CallState[WorkItem],
+    state: CallState,
     request: LLMRequest,
     judge: Judge[T],
     *,
@@ -366,7 +366,7 @@ async def _answer_chunk(run: ExtractionRun, chunk: Chunk, result: ChunkResult) -
             await run.fail(failure, result)
             result.failure = failure
             return
-        answer, dropped, model = verdict.value.answer, verdict.value.dropped, verdict.model
+        (answer, dropped), model = verdict.value, verdict.model
     stored = StoredAnswer(
         answer.model_dump_json(),
         run.strategy,

@@ -41,7 +41,6 @@ from hiermem.extraction.chunk import (
     JOIN,
     ChunkResult,
     ExtractionRun,
-    WorkItem,
     ask_for,
 )
 from hiermem.extraction.chunks import Chunk, chunk_number
@@ -250,7 +249,7 @@ class SummaryReduction:
         request = await asyncio.to_thread(build)
         size = request_tokens(request.messages, run.counter.count)
         self.asked += size
-        state: CallState[WorkItem] = CallState(self, sum(map(run.counter.count, texts)))
+        state = CallState(self.id, sum(map(run.counter.count, texts)))
         if (answer := await run.joined(self.key)) is not None:
             return answer.answer
         try:
@@ -260,7 +259,7 @@ class SummaryReduction:
         finally:
             self.spent += state.spent
 
-    async def _ask(self, state: CallState[WorkItem], request: LLMRequest, size: int) -> str:
+    async def _ask(self, state: CallState, request: LLMRequest, size: int) -> str:
         """Ask for the summary and commit it, or note the failure; ``size`` is its tokens.
 
         Raises ClaimLostError and SpendLimitError.
@@ -278,13 +277,13 @@ class SummaryReduction:
         if isinstance(verdict, Rejected):
             self.unfit = self.unfit or bool(verdict.reason)
             calls, detail = state.spent.calls, verdict.detail
-            failure = Failure(state.node.id, "reduce", verdict.cause, calls, detail)
+            failure = Failure(self.id, "reduce", verdict.cause, calls, detail)
             self.failure, run.halted = failure, True
             await run.fail(failure, state)
             return ""
         stored = StoredAnswer(verdict.value, run.strategy, verdict.model or run.llm.name)
         # Shielded: what is paid for is not lost to a cancellation.
-        return (await shielded(run.commit(state.node, stored, tuple(state.ended)))).answer
+        return (await shielded(run.commit(self, stored, tuple(state.ended)))).answer
 
 
 def _selected(texts: Sequence[str], target: int, count: Count) -> str:
@@ -383,9 +382,9 @@ class _Extraction(ExtractionRun):
         failed = {failure.id: failure for failure in fail}
         for chunk in self.chunks:
             if (stored := reuse.get(chunk.id)) is not None:
-                self.results[chunk.id] = ChunkResult(chunk, 0, stored=stored, reused=True)
+                self.results[chunk.id] = ChunkResult(chunk.id, 0, stored=stored, reused=True)
             elif chunk.id in failed:
-                self.results[chunk.id] = ChunkResult(chunk, 0, failure=failed[chunk.id])
+                self.results[chunk.id] = ChunkResult(chunk.id, 0, failure=failed[chunk.id])
         if fail:
             self.failed_chunks += fail
             self.failures += fail
@@ -420,7 +419,7 @@ class _Extraction(ExtractionRun):
         error = None if task.cancelled() else task.exception()
         if error is None and not task.cancelled():
             result = task.result()
-            self.results[result.node.id] = result
+            self.results[result.item_id] = result
             self.failed_chunks += [result.failure] if result.failure is not None else []
         if isinstance(error, ClaimLostError):
             self.budget.stop("claim")
@@ -536,7 +535,7 @@ class _Extraction(ExtractionRun):
         ) + replace(took, cost=self.budget.spent.cost)
 
     def _chunk_report(self, chunk: Chunk) -> plan.ChunkReport:
-        result = self.results.get(chunk.id) or ChunkResult(chunk, 0)
+        result = self.results.get(chunk.id) or ChunkResult(chunk.id, 0)
         failure = result.failure
         return plan.ChunkReport(
             id=chunk.id,

@@ -337,7 +337,7 @@ async def commit(run: UpdateRun, outcomes: Sequence[Outcome]) -> set[str]:
         )
         if applied is None:
             assert claim is not None
-            claim.lose()
+            claim.held = None
             continue
         attempts = []
         rejected = [id_ for id_, done in zip(left, applied, strict=False) if not done]
