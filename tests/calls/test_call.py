@@ -60,22 +60,6 @@ async def test_a_run_ends_early_where_the_provider_is_down_and_the_next_one_fini
     assert all(node.status == "active" for node in await fixture.nodes())
 
 
-async def test_what_was_made_before_it_went_down_is_kept():
-    fixture, llm = SessionFixture(policy=POLICY), Weather()
-    await fixture.say(messages(300))
-    inner = llm.complete
-
-    async def complete(request):
-        llm.up = llm.calls < 8
-        return await inner(request)
-
-    llm.complete = complete
-    report = await fixture.update(llm)
-    assert report.stopped == "model_down"
-    assert report.made >= 8
-    assert sum(node.status == "active" for node in await fixture.nodes()) == report.made
-
-
 async def test_another_run_over_the_same_model_leaves_it_alone_too():
     fixture, llm = SessionFixture(policy=POLICY), Weather()
     for name in "abc":

@@ -103,21 +103,6 @@ def test_p7_an_answer_that_is_the_same_for_any_input_is_refused(text, kind):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("They will rent.", TALK),
-        ("A flat, paid by the bank.", TALK),
-        ("两人决定租公寓。", "我们决定在波尔图租下这间公寓。" * 30),
-        ("Они снимут квартиру.", "Мы решили снять квартиру в Порту. " * 30),
-        ("회의는 세 시에 있다.", "오늘 회의는 오후 세 시에 시작하고 자료를 준비해 주세요. " * 30),
-        ("הם שוכרים דירה", "החלטנו לשכור את הדירה בפורטו. " * 30),
-    ],
-)
-def test_p7_a_short_summary_that_tells_of_its_inputs_is_fit(text, told):
-    assert kinds(text, asked=request(told)) == []
-
-
-@pytest.mark.parametrize(
     ("reason", "kind"), [("length", "truncated"), ("refusal", "refused"), ("error", "error_text")]
 )
 def test_an_unclean_finish_is_refused_whatever_the_text(reason, kind):
@@ -138,28 +123,10 @@ def test_a_summary_of_more_than_200_tokens_is_smaller_and_of_less_never_larger(t
     assert kinds(sized(4 * (fit + 1)), input_tokens=tokens) == ["not_smaller"]
 
 
-def test_an_echo_of_the_input_or_the_prompt_is_refused():
-    assert "echo" in kinds(TALK[:400])
-    assert "echo" in kinds("  " + TALK[:400].replace(" ", "\n"))
-    assert "echo" in kinds("You write the memory of a conversation. " * 8)
-
-
 def test_a_short_quotation_and_an_extracted_text_are_no_echo():
     assert kinds(TALK[:120]) == []
     unit = Unit(0, 0, "user", "Ann", "", TALK[:400])
     assert kinds(LLMResponse(TALK[:400], units=(unit,))) == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Wir haben uns mit der Bank und dem Makler auf die Wohnung geeinigt, die sie zeigten.",
-        "Они решили снять квартиру в Порту за 900 и попросить деньги у банка до конца мая.",  # noqa: RUF001
-        "他们决定以九百的价格租下波尔图的公寓并在五月底之前向银行申请贷款双方都同意了这个计划。",
-    ],
-)
-def test_an_answer_in_another_language_is_refused(text):
-    assert kinds(text) == ["wrong_language"]
 
 
 def test_a_conversation_in_two_languages_may_be_told_in_either():

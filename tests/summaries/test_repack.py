@@ -95,7 +95,9 @@ def test_a_re_packed_session_is_the_one_that_a_fresh_start_gives(log, before, af
         fixture = await played(log, CONFIGS[before])
         if made:
             await fixture.update()
+        state = await fixture.tenant.session("s"), await fixture.tenant.runs()
         plan = await full(fixture, CONFIGS[after], ExtractiveLLM(), dry_run=True)
+        assert (await fixture.tenant.session("s"), await fixture.tenant.runs()) == state
         report = await full(fixture, CONFIGS[after], ExtractiveLLM())
         assert report.swapped
         assert plan.calls == report.calls
@@ -124,6 +126,8 @@ async def test_the_swap_is_one_change_that_the_log_tells_of(store):
     assert await fixture.tenant.view("s", "default") is None, "what it pinned is gone"
     assert not await fixture.tenant.tree("s", before.tree).levels()
     assert [event.kind for event in await fixture.tenant.events("s")] == ["repack"]
+    run, _ = await fixture.tenant.runs(subject="s")
+    assert (run.id, run.outcome) == (report.run_id, "ok")
     assert not await fixture.tenant.put_view(ViewRecord("s", "v", "old"), epoch=before.epoch)
     await store.close()
 
@@ -143,18 +147,6 @@ async def test_equal_windows_cost_nothing_again():
     report = await full(fixture, regrouped, llm)
     assert report.by_level[1] == 15
     assert (report.reused, llm.calls) == (15, report.made), "only the groups are new"
-
-
-async def test_a_dry_run_of_a_full_re_pack_writes_nothing():
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
-    before = await fixture.tenant.session("s")
-    llm = ScriptedLLM()
-    plan = await full(fixture, SIXES, llm, dry_run=True)
-    assert plan.calls == 12
-    assert llm.calls == 0
-    assert await fixture.tenant.session("s") == before
-    assert await fixture.tenant.runs() == []
 
 
 # -- while the conversation goes on
@@ -400,23 +392,6 @@ async def test_the_deadline_ends_a_re_pack_between_two_pages():
     report = await full(fixture, SIXES, limits=Limits(deadline=0))
     assert (report.swapped, report.stopped) == (False, "deadline")
     assert (await full(fixture, SIXES)).swapped
-
-
-async def test_progress_counts_the_new_tree():
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
-    seen = []
-    await full(fixture, SIXES, on_progress=seen.append)
-    assert (seen[0].done, seen[0].total) == (0, 12)
-    assert (seen[-1].done, seen[-1].total) == (12, 12)
-
-
-async def test_a_re_pack_is_one_run_in_the_journal():
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
-    report = await full(fixture, SIXES)
-    (run,) = await fixture.tenant.runs(subject="s")
-    assert (run.id, run.outcome) == (report.run_id, "ok")
 
 
 # -- its record

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -70,14 +70,6 @@ class Office:
     async def begun(self):
         """Give the (session, node) of every model call, in the order in which they were begun."""
         return [(each.session_id, each.node_id) for each in await self.tenant.attempts()]
-
-
-def ordinal(node_id):
-    return int(node_id.split(".")[1])
-
-
-def level_of(node_id):
-    return int(node_id[1 : node_id.index(".")])
 
 
 async def test_what_kills_a_turn_ends_the_worker_and_is_raised_by_drain():
@@ -185,59 +177,7 @@ async def test_what_another_model_made_is_followed_in_the_background():
         assert worker.status.made == 19 + 6 + 2
 
 
-async def test_a_worker_that_is_not_to_follow_looks_for_nothing_made_otherwise():
-    office = Office()
-    await office.say("a", 50)
-    async with office.worker(ScriptedLLM(name="old")) as worker:
-        assert await worker.drain(120)
-    async with office.worker(ScriptedLLM(name="new")) as worker:
-        assert await worker.drain(120)
-        assert worker.status.made == 0
-
-
 # -- order
-
-
-@pytest.mark.thorough
-async def test_first_in_first_out_within_a_session_and_children_first():
-    office = Office(concurrency=3)
-    for n in range(4):
-        await office.say(f"s{n}", 150)
-    async with office.worker(ScriptedLLM(remote=True)) as worker:
-        assert await worker.drain(120)
-    begun = defaultdict(list)
-    for session, node_id in await office.begun():
-        begun[session].append(node_id)
-    for nodes in begun.values():
-        for level in (1, 2, 3):
-            order = [ordinal(node_id) for node_id in nodes if level_of(node_id) == level]
-            assert order == sorted(order)
-    for n in range(4):
-        await children_first(office.tenant, f"s{n}")
-
-
-async def children_first(tenant, session):
-    """Assert that no call for a parent was begun before the last call for its children ended."""
-    ended, begun = {}, {}
-    for each in await tenant.attempts(session_id=session):
-        ended[each.node_id] = each.ended_at
-        begun.setdefault(each.node_id, each.started_at)
-    for level in await tenant.tree(session).levels():
-        for node in await tenant.tree(session).level(level, 0):
-            for child in node.children:
-                if node.id in begun and child in ended:
-                    assert ended[child] <= begun[node.id]
-
-
-@pytest.mark.parametrize("concurrency", params([4, 1], 1))
-async def test_never_more_calls_in_flight_than_allowed(concurrency):
-    office = Office(concurrency=concurrency)
-    for n in range(7):
-        await office.say(f"s{n}", 50)
-    llm = ScriptedLLM(remote=True, latency=0.005)
-    async with office.worker(llm) as worker:
-        assert await worker.drain(120)
-    assert llm.peak == concurrency
 
 
 # -- several workers
@@ -482,24 +422,6 @@ async def test_a_parent_of_a_failing_child_writes_no_endless_runs():
         await worker.drain(10)
         await asyncio.sleep(0.5)
     assert len(await office.tenant.runs(subject="s")) <= 2
-
-
-async def test_a_store_that_fails_for_a_while_is_outlived():
-    office = Office()
-    await office.say("s", 50)
-    fails = iter([True, True])
-    real = office.store.claim_due
-
-    async def claim_due(*args, **how):
-        if next(fails, False):
-            raise StoreError("busy", retryable=True)
-        return await real(*args, **how)
-
-    office.store.claim_due = claim_due
-    async with office.worker() as worker:
-        assert await worker.drain(20)
-        assert worker.status.last_error == "StoreError"
-    assert worker.status.made == 6
 
 
 @pytest.mark.parametrize("seed", params(range(6), 1))

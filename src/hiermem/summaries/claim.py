@@ -46,7 +46,7 @@ class SessionClaim:
 
     def __init__(self, handle: Handle, session_id: str, held: DueSession | None = None) -> None:
         self.session_id, self.held = session_id, held
-        self._handle, self._lease = handle, handle.update_policy.lease
+        self._handle, self._store, self._lease = handle, handle.store, handle.update_policy.lease
         self._renewal: asyncio.Task[None] | None = None
 
     async def take(self) -> bool:
@@ -87,10 +87,6 @@ class SessionClaim:
             await retry_store(
                 lambda: self._store.settle_due(claimed, at=due_at), sleep=asyncio.sleep
             )
-
-    @property
-    def _store(self) -> TenantStore:
-        return self._handle.store
 
     async def _take(self) -> bool:
         self.held = await self._ask()
