@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -85,6 +86,23 @@ async def bare(fixture):
     }
 
 
+class Meddling(ScriptedLLM):
+    """Lets something happen to the session before some of its answers, by their numbers."""
+
+    def __init__(self, deeds):
+        super().__init__()
+        self.deeds, self.asked = deeds, itertools.count(1)
+
+    async def complete(self, request):
+        if deed := self.deeds.get(next(self.asked)):
+            await deed()
+        return await super().complete(request)
+
+
+def reconfiguring(fixture, config):
+    return Meddling({3: partial(reconfigure, fixture.handle, "s", config)})
+
+
 # -- what comes out
 
 
@@ -162,16 +180,11 @@ async def test_equal_windows_cost_nothing_again():
 async def test_messages_that_arrive_meanwhile_are_in_the_new_tree():
     """Broken, what was appended during a re-pack is in no window of the tree that serves."""
     fixture = await begun()
-    said = iter(range(60, 90))
-
-    class Busy(ScriptedLLM):
-        async def complete(self, request):
-            for n in (next(said, None), next(said, None)):
-                if n is not None:
-                    await fixture.say(messages(1, start=n))
-            return await super().complete(request)
-
-    report = await full(fixture, SIXES, Busy())
+    said = {
+        number: partial(fixture.say, list(messages(2, start=58 + 2 * number)))
+        for number in range(1, 16)
+    }
+    report = await full(fixture, SIXES, Meddling(said))
     assert report.swapped
     await is_fresh_under(fixture, SIXES, 90)
 
@@ -244,20 +257,6 @@ async def test_two_re_packs_at_once_share_the_work_and_swap_once():
 @pytest.fixture
 def fixture(store):
     return SessionFixture(store)
-
-
-def reconfiguring(fixture, config):
-    """Give a model that has the session reconfigured while its third answer is waited for."""
-    asked = []
-
-    class Changing(ScriptedLLM):
-        async def complete(self, request):
-            asked.append(request)
-            if len(asked) == 3:
-                await reconfigure(fixture.handle, "s", config)
-            return await super().complete(request)
-
-    return Changing()
 
 
 async def is_fresh_under(fixture, config, count):
@@ -390,31 +389,15 @@ async def test_the_deadline_ends_a_re_pack_between_two_pages():
 # -- what is changed or taken back meanwhile
 
 
-class Meddling(ExtractiveLLM):
-    """Lets something happen to the session before each of its answers, in turn."""
-
-    def __init__(self, deeds):
-        super().__init__()
-        self.deeds = list(deeds)
-
-    async def complete(self, request):
-        if self.deeds:
-            await self.deeds.pop(0)()
-        return await super().complete(request)
-
-
-async def nothing():
-    pass
-
-
 async def test_an_erasure_during_a_re_pack_leaves_nothing_in_the_tree_that_is_built():
     """Broken, a word that was erased is in a text made before, which serves after the swap."""
     fixture = await begun()
     canary = "case-3-1"
     assert canary in (await fixture.tenant.messages("s", 3, 4))[0].content
-    deeds = [nothing] * 9 + [partial(changing.erase, fixture.handle, "s", [3])]
-    report = await full(fixture, SIXES, Meddling(deeds))
+    erase = partial(changing.erase, fixture.handle, "s", [3])
+    report = await full(fixture, SIXES, Meddling({9: erase}))
     assert report.swapped
+    assert (await fixture.tenant.messages("s", 3, 4))[0].state == "erased"
     for _, revision in (await fixture.tree()).values():
         assert canary not in revision.text
         assert canary not in revision.anchors
