@@ -92,12 +92,9 @@ def test_types_and_kinds_are_known_in_any_case() -> None:
     assert (answer.deltas[0].kind, answer.strategy[0].kind) == ("promise", "milestone")
 
 
-def test_one_where_a_list_is_due_is_a_list_of_one() -> None:
+def test_one_where_a_list_is_due_is_a_list_of_one_and_numbers_are_read_as_shown() -> None:
     found = entity(aliases="Annie", tags="dev", messages=4)
     assert (found.aliases, found.tags, found.messages) == (("Annie",), ("dev",), (4,))
-
-
-def test_numbers_are_read_as_the_record_shows_them() -> None:
     assert entity(messages=["#12", "7", 3]).messages == (12, 7, 3)
 
 
