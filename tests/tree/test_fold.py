@@ -667,6 +667,16 @@ def spans(session, level):
     return [(n.span.start, n.span.stop) for n in session.nodes.values() if n.level == level]
 
 
+def test_an_edit_changes_sizes_only_and_the_next_arrival_looks_at_them():
+    session = Session(TOKENS).run(chat(3))
+    state = session.state.with_size("main", 1, size=2_500, tokens=2_500)
+    assert state.with_size("other", 1, size=5, tokens=5) == state
+    assert state.open_windows()[0].size == 2_560
+    folded = arrive(state, chat(1, start=3), TOKENS)
+    assert [n.span for n in folded.nodes] == [Span(0, 2)]
+    assert folded.nodes[0].input_size == 2_540
+
+
 def test_a_gap_in_the_indices_is_refused():
     with pytest.raises(UsageError, match="0 is next"):
         arrive(SessionState(), chat(1, start=1), TOKENS)

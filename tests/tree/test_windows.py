@@ -1,5 +1,6 @@
 """The thresholds of a window and its state. ``test_fold`` holds the five rules."""
 
+import json
 from datetime import UTC, datetime
 
 from hypothesis import given
@@ -37,6 +38,13 @@ def test_rule_4_thresholds_mean_what_the_tolerance_says():
     assert thread.say("user", 2) == [("overgrown", 0, 1)]
 
 
+def test_rule_5_rounds_half_a_message_up():
+    thread = Thread(max_messages=5)
+    for _ in range(7):
+        assert thread.say("tool") == []
+    assert thread.say("tool") == [("limit", 0, 8)]
+
+
 # the bookkeeping
 
 
@@ -65,3 +73,23 @@ def test_joining_segments_is_associative_and_the_empty_one_changes_nothing(parts
 @given(st.datetimes(timezones=st.timezones()))
 def test_times_survive_as_microseconds_whatever_their_zone(at):
     assert moment(micros(at)) == at.astimezone(UTC)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), st.integers(1, 900))))
+def test_what_json_gives_back_is_the_same_window(said):
+    thread = Thread()
+    for role, size in said:
+        thread.say(role, size, calls=["a"] if role == "assistant" and size % 2 else ())
+        assert Window.unpack(json.loads(json.dumps(thread.window))) == thread.window
+        assert len(thread.window.segments) <= 4, "a window's state grows with its messages"
+
+
+def test_an_edit_reaches_the_segment_that_holds_the_message():
+    thread = Thread().fill(10).fill(10, role="assistant").fill(10)
+    thread.say("assistant", calls=["a"])
+    for index, sizes in enumerate([(27, 47), (27, 47), (20, 47), (20, 47)]):
+        window = thread.window.resized(index, size=7, tokens=3)
+        assert (window.safe.size, window.size) == sizes
+        assert window.content.tokens == 43
+    assert thread.window.resized(4, size=7, tokens=7) == thread.window
+    assert thread.window.resized(0, size=-99, tokens=-99).safe.size == 0
