@@ -103,6 +103,21 @@ def test_p7_an_answer_that_is_the_same_for_any_input_is_refused(text, kind):
 
 
 @pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("They will rent.", TALK),
+        ("A flat, paid by the bank.", TALK),
+        ("两人决定租公寓。", "我们决定在波尔图租下这间公寓。" * 30),
+        ("Они снимут квартиру.", "Мы решили снять квартиру в Порту. " * 30),
+        ("회의는 세 시에 있다.", "오늘 회의는 오후 세 시에 시작하고 자료를 준비해 주세요. " * 30),
+        ("הם שוכרים דירה", "החלטנו לשכור את הדירה בפורטו. " * 30),
+    ],
+)
+def test_p7_a_short_summary_that_tells_of_its_inputs_is_fit(text, told):
+    assert kinds(text, asked=request(told)) == []
+
+
+@pytest.mark.parametrize(
     ("reason", "kind"), [("length", "truncated"), ("refusal", "refused"), ("error", "error_text")]
 )
 def test_an_unclean_finish_is_refused_whatever_the_text(reason, kind):

@@ -421,6 +421,24 @@ async def test_a_parent_of_a_failing_child_writes_no_endless_runs():
     assert len(await office.tenant.runs(subject="s")) <= 2
 
 
+async def test_a_store_that_fails_for_a_while_is_outlived():
+    office = Office()
+    await office.say("s", 50)
+    fails = iter([True, True])
+    real = office.store.claim_due
+
+    async def claim_due(*args, **how):
+        if next(fails, False):
+            raise StoreError("busy", retryable=True)
+        return await real(*args, **how)
+
+    office.store.claim_due = claim_due
+    async with office.worker() as worker:
+        assert await worker.drain(20)
+        assert worker.status.last_error == "StoreError"
+    assert worker.status.made == 6
+
+
 @pytest.mark.parametrize("seed", params(range(6), 1))
 async def test_faults_of_the_store_cost_time_and_nothing_else(seed):
     """Everything is made once; only a call whose end could not be written is made again."""
