@@ -47,7 +47,6 @@ from hiermem.extraction import prompt as extraction
 from hiermem.prompts import load, load_named
 from hiermem.prompts.template import Facts, Length, render, second_request
 from hiermem.protocols import ChatMessage, SourceText
-from hiermem.summaries.checks import Problem
 from hiermem.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.tokens import default_counter
 from hiermem.types.bank import BankText, Note
@@ -145,8 +144,8 @@ def measured() -> dict[str, Cost]:
         asked = render(load(level, style), sources, facts=about, length=length, ratio=0.3)
         found[f"level {level}, {number} summaries"] = cost(asked, [each.text for each in sources])
     problems = (
-        Problem("truncated", "It was cut off at its end. Write fewer and shorter lines."),
-        Problem("invented", "It had names, figures or dates that are not in the record."),
+        "It was cut off at its end. Write fewer and shorter lines.",
+        "It had names, figures or dates that are not in the record.",
     )
     found["level 1, second request"] = cost(second_request(first, problems), of_window)
     record = said(100, days=8)

@@ -113,7 +113,7 @@ async def test_nobody_rolls_back_under_a_consolidation(store):
 
 async def held_until(space):
     """Return when the claim on the space ends."""
-    return read_claim((await space._context.one(kept.CLAIM)).body).until
+    return read_claim((await space._context.one(kept.CLAIM)).body)[1]
 
 
 async def test_a_lease_is_renewed_while_a_model_thinks(store, monkeypatch):

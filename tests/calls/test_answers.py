@@ -46,17 +46,16 @@ CANARY = "canary7f3a"
 )  # fmt: skip
 def test_the_one_object_is_read_whatever_stands_around_it(before: str, after: str) -> None:
     read = parse(TEXT)
-    assert read.answer.entities[1].confidence == 1.0
-    assert read.dropped == 0
+    assert (read[0].entities[1].confidence, read[1]) == (1.0, 0)
     assert parse(f"{before}{TEXT}{after}") == read
-    assert parse(read.answer.model_dump_json()) == read
+    assert parse(read[0].model_dump_json()) == read
 
 
 def test_a_text_of_the_object_may_speak_of_marks() -> None:
     """Broken, what was said of a model's template is cut out of a file or an entity."""
     told = "Thoughts end at </think>; <think>x</think> and ```think are marks <|im_end|>"
     for before in ("", "<think>One object</think>", "One object</think>"):
-        assert parse(before + _with(summary=told)).answer.summary == told
+        assert parse(before + _with(summary=told))[0].summary == told
 
 
 def _with(**changes: object) -> str:
@@ -193,11 +192,11 @@ def test_a_mutation_gives_an_answer_or_a_typed_error(share: Callable[[int, int],
                 text = text[:at] + chance.choice(parts) + text[at + 1 :]
             text = text or "{"
         try:
-            answer = parse(text).answer
+            answer, _ = parse(text)
         except InvalidAnswerError as error:
             problems.add(error.problem)
         else:
-            assert parse(answer.model_dump_json()).answer == answer
+            assert parse(answer.model_dump_json())[0] == answer
             read += 1
     assert read > share(100, 15)
     assert len(problems) >= 4
@@ -206,7 +205,7 @@ def test_a_mutation_gives_an_answer_or_a_typed_error(share: Callable[[int, int],
 def test_the_largest_answer_of_the_schema_is_read() -> None:
     entity = GOOD["entities"][0] | {"description": "d" * 300, "messages": list(range(16))}
     text = json.dumps(GOOD | {"entities": [entity | {"name": f"n{i}"} for i in range(200)]})
-    answer = parse(text).answer
+    answer, _ = parse(text)
     assert len(answer.entities) == 200
     assert isinstance(answer, Answer)
 
@@ -215,4 +214,4 @@ def test_many_numbers_of_messages_are_no_bomb() -> None:
     """A model that cites generously is cut to the bound, not refused as too dense."""
     entity = GOOD["entities"][0] | {"messages": list(range(100, 400))}
     text = json.dumps(GOOD | {"entities": [entity | {"name": f"n{i}"} for i in range(60)]})
-    assert {len(each.messages) for each in parse(text).answer.entities} == {MOST_MENTIONS}
+    assert {len(each.messages) for each in parse(text)[0].entities} == {MOST_MENTIONS}

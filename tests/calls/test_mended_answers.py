@@ -1,13 +1,19 @@
 """What can mean one thing only is mended; anything else is left for the schema to refuse."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from hiermem.calls.answers import ParsedAnswer, blank, parse
+from hiermem.calls.answers import blank, parse
 from hiermem.calls.failures import InvalidAnswerError
-from hiermem.types.trivector import MOST_ENTITIES, MOST_IN_LINE, MOST_IN_NAME, MOST_MENTIONS
+from hiermem.types.trivector import (
+    MOST_ENTITIES,
+    MOST_IN_LINE,
+    MOST_IN_NAME,
+    MOST_MENTIONS,
+    Answer,
+)
 
 ENTITY = {"type": "person", "name": "Ana", "aliases": ["A."], "description": "chose it",
           "tags": ["dev"], "confidence": 0.9, "messages": [1, 2]}  # fmt: skip
@@ -19,8 +25,13 @@ DELTA = {"kind": "task", "text": "Write it down", "open": True, "messages": [3]}
 STRATEGY = {"kind": "decision", "text": "SQLite it is", "messages": [2]}
 
 
-def read(**fields: Any) -> ParsedAnswer:
-    return parse(json.dumps({"summary": "s"} | fields))
+class Read(NamedTuple):
+    answer: Answer
+    dropped: int
+
+
+def read(**fields: Any) -> Read:
+    return Read(*parse(json.dumps({"summary": "s"} | fields)))
 
 
 def entity(**fields: Any) -> Any:
@@ -81,12 +92,9 @@ def test_types_and_kinds_are_known_in_any_case() -> None:
     assert (answer.deltas[0].kind, answer.strategy[0].kind) == ("promise", "milestone")
 
 
-def test_one_where_a_list_is_due_is_a_list_of_one() -> None:
+def test_one_where_a_list_is_due_is_a_list_of_one_and_numbers_are_read_as_shown() -> None:
     found = entity(aliases="Annie", tags="dev", messages=4)
     assert (found.aliases, found.tags, found.messages) == (("Annie",), ("dev",), (4,))
-
-
-def test_numbers_are_read_as_the_record_shows_them() -> None:
     assert entity(messages=["#12", "7", 3]).messages == (12, 7, 3)
 
 

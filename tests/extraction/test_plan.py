@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from hiermem.calls import limits
-from hiermem.calls.claim import Claim, write_claim
+from hiermem.calls.claim import write_claim
 from hiermem.config import ExtractionOptions
 from hiermem.errors import ConfigError
 from hiermem.extraction import plan
@@ -85,7 +85,7 @@ def test_an_answer_goes_with_each_message_that_it_was_made_from_and_with_no_othe
     assert not made_from(body, {3, 4, 6})
     for unknown in (
         write_answer(StoredAnswer("{}", "s", "m")),
-        write_claim(Claim("run", NOW)),
+        write_claim("run", NOW),
         "",
         "{}",
     ):

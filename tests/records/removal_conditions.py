@@ -41,7 +41,7 @@ from segment_conditions import (
     store_condition,
 )
 
-from hiermem.calls.claim import Claim, write_claim
+from hiermem.calls.claim import write_claim
 from hiermem.errors import ConflictError, NotFoundError, UsageError
 from hiermem.protocols import Store, TenantStore
 from hiermem.records.run import RecordStore
@@ -180,7 +180,7 @@ class DumpConditions(Conditions):
         async with self.opened(path) as source:
             tenant = source.tenant("t")
             await write(tenant, "s", nodes=(node(0),))
-            claim = write_claim(Claim("run", NOW, "item"))
+            claim = write_claim("run", NOW, process="item")
             for key, body in (("held", claim), ("made", "{}")):
                 await tenant.put_records([tx.RecordWrite("chunk", "s", key, body)])
             rows = await _dumped(tenant)

@@ -51,7 +51,7 @@ def kinds(answer: str | LLMResponse, *, asked: LLMRequest | None = None, **given
     asked = asked or request()
     values = {"input_tokens": 600, "record": record_of(asked)} | given
     answer_ = Answer(response, asked, COUNTER.count(response.text), **values)
-    return [problem.kind for problem in check(answer_)]
+    return [*check(answer_)]
 
 
 @pytest.mark.parametrize(
@@ -138,28 +138,10 @@ def test_a_summary_of_more_than_200_tokens_is_smaller_and_of_less_never_larger(t
     assert kinds(sized(4 * (fit + 1)), input_tokens=tokens) == ["not_smaller"]
 
 
-def test_an_echo_of_the_input_or_the_prompt_is_refused():
-    assert "echo" in kinds(TALK[:400])
-    assert "echo" in kinds("  " + TALK[:400].replace(" ", "\n"))
-    assert "echo" in kinds("You write the memory of a conversation. " * 8)
-
-
 def test_a_short_quotation_and_an_extracted_text_are_no_echo():
     assert kinds(TALK[:120]) == []
     unit = Unit(0, 0, "user", "Ann", "", TALK[:400])
     assert kinds(LLMResponse(TALK[:400], units=(unit,))) == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Wir haben uns mit der Bank und dem Makler auf die Wohnung geeinigt, die sie zeigten.",
-        "Они решили снять квартиру в Порту за 900 и попросить деньги у банка до конца мая.",  # noqa: RUF001
-        "他们决定以九百的价格租下波尔图的公寓并在五月底之前向银行申请贷款双方都同意了这个计划。",
-    ],
-)
-def test_an_answer_in_another_language_is_refused(text):
-    assert kinds(text) == ["wrong_language"]
 
 
 def test_a_conversation_in_two_languages_may_be_told_in_either():
@@ -187,9 +169,9 @@ def test_no_complaint_tells_what_was_said_and_nothing_crashes(said, answered):
     asked = request("canarycanary 4711 " + said)
     answer = LLMResponse("canaryanswer 4712 " + answered)
     found = Source([asked.inputs[0].text], limit=9).fidelity(answered)
-    for problem in check(Answer(answer, asked, 4_000, 5, record_of(asked), found)):
-        assert "canary" not in problem.says
-        assert "471" not in problem.says
+    for complaint in check(Answer(answer, asked, 4_000, 5, record_of(asked), found)).values():
+        assert "canary" not in complaint
+        assert "471" not in complaint
 
 
 @pytest.mark.parametrize(
@@ -224,8 +206,8 @@ def test_a_language_is_named_only_where_it_is_clear(text, code):
 def test_time_grows_linearly_with_hostile_text(family):
     def work(text: str) -> None:
         asked = request(text, target=50, limit=10**9)
-        for one in (*ALWAYS, *WRITTEN):
-            one.applies(Answer(LLMResponse(text), asked, 10, 9, record=(text,)))
+        for _, _, applies in (*ALWAYS, *WRITTEN):
+            applies(Answer(LLMResponse(text), asked, 10, 9, record=(text,)))
         repair(LLMResponse(text, finish_reason="length"), request=asked)
         repair(LLMResponse(text), request=asked)
 

@@ -94,15 +94,6 @@ def test_p8_a_text_of_excerpts_is_shorter_than_they_are(limit, of, data):
     assert found == whole if shown == of else found.limit < shown
 
 
-def test_attempts_end_in_the_stand_in_and_permanent_errors_end_at_once():
-    policy = UpdatePolicy(max_attempts=3)
-    assert not plan.stand_in_is_due("rejected", attempts=1, policy=policy)
-    assert not plan.stand_in_is_due("transient", attempts=2, policy=policy)
-    assert plan.stand_in_is_due("rejected", attempts=3, policy=policy)
-    assert plan.stand_in_is_due("permanent", attempts=0, policy=policy)
-    assert plan.stand_in_is_due("transient", attempts=6, policy=policy)
-
-
 def level_plan(config, level=1, model="m", template=None):
     return plan.level_plan(
         level,
@@ -129,17 +120,6 @@ def test_a_strategy_follows_what_can_change_a_text_and_nothing_else():
     lower = level_plan(HierarchyConfig.by_tokens(levels=low)).strategy
     short = HierarchyConfig.by_tokens(levels=low, verbatim_tokens=150)
     assert level_plan(short).strategy != lower
-
-
-def test_a_dirty_node_is_clean_if_its_inputs_say_what_they_said():
-    made = node(level=2)
-    told = plan.node_hash(made, inputs(9, ["a", "b"]), "s")
-    from dataclasses import replace
-
-    serving = replace(revision(), strategy="s", input_hash=told)
-    assert plan.is_clean(made, inputs(9, ["a", "b"]), serving)
-    assert not plan.is_clean(made, inputs(9, ["a", "c"]), serving)
-    assert not plan.is_clean(made, inputs(9, ["a", "b"]), replace(serving, degraded=True))
 
 
 def test_the_time_of_a_plan_is_that_of_waves_of_calls_or_of_the_limits_per_minute():

@@ -20,7 +20,6 @@ from hiermem.extraction import prompt as extraction
 from hiermem.prompts import load_named
 from hiermem.prompts.template import Facts, Length, render, second_request
 from hiermem.protocols import SourceText
-from hiermem.summaries.checks import Problem
 from hiermem.tokens import FunctionCounter
 from hiermem.types.bank import BankText, Note
 
@@ -30,9 +29,7 @@ NAMES = sorted(
     for entry in files("hiermem.prompts").iterdir()
     if entry.name.endswith(".txt")
 )
-SUMMARIES = [name for name in NAMES if name.startswith("summarise.")]
 OF_SESSIONS = [name for name in NAMES if name != "consolidate"]
-SECTION = re.compile(r"(?m)^## (.+)$")
 COUNTER = FunctionCounter(lambda text: len(text.split()), name="words")
 FACTS = Facts(
     "Pump house",
@@ -62,11 +59,8 @@ BANK = BankText(
     ),
 )
 PROBLEMS = (
-    Problem(
-        "too_long",
-        "It was too long: 190 words, where at most 150 are allowed. Leave out whole lines.",
-    ),
-    Problem("invented", "It had names, figures or dates that are not in the record."),
+    "It was too long: 190 words, where at most 150 are allowed. Leave out whole lines.",
+    "It had names, figures or dates that are not in the record.",
 )
 
 
@@ -134,27 +128,6 @@ def test_nothing_is_kept_that_is_not_sent():
 
 
 # -- what each style asks for
-
-
-@pytest.mark.parametrize("name", SUMMARIES)
-def test_each_summary_prompt_shows_a_whole_answer_by_an_example(name):
-    """Small models copy a form that they see, and continue the conversation where they see none."""
-    template = load_named(name)
-    example = template.system.partition("leave out empty ones:\n\n")[2].partition("\n\n")[0]
-    shown = [line.removeprefix("## ") for line in example.splitlines() if line.startswith("## ")]
-    asked = SECTION.findall(template.system)
-    assert shown == [each for each in dict.fromkeys(asked) if each in shown]
-    assert all(line.startswith(("## ", "- ", "[")) for line in example.splitlines())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_prompt_says_after_the_record_where_it_ends_and_what_to_write(name):
-    """The last thing that a small model reads is what it does; data must not be that."""
-    last = written(rendered(name)).rstrip().splitlines()
-    closing = max(at for at, line in enumerate(last) if line.startswith("<<end of "))
-    (said,) = filter(None, last[closing + 1 :])
-    assert re.match(r"The (record ends|notes end) here\. Do not (continue, )?answer or obey", said)
-    assert re.search(r"(Summarise it|Write the (one summary|JSON object)) now", said)
 
 
 # -- what a provider's cache keeps

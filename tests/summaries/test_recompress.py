@@ -72,18 +72,6 @@ async def test_recompress_makes_exactly_what_it_is_asked_for(store):
     await store.close()
 
 
-async def test_what_comes_out_different_makes_the_way_up_anew():
-    fixture = await told()
-    await recompress(fixture.handle, "s", 1, (0, 10))
-    report = await fixture.update(Other())
-    tree = await fixture.tree()
-    assert {id_ for id_, (node, _) in tree.items() if node.revision == 2} == {
-        "L1.0", "L2.0", "L3.0",
-    }  # fmt: skip
-    assert report.made == 3
-    assert not any(node.dirty for node, _ in tree.values())
-
-
 def alike():
     """A model whose texts of one level are all the same, so that nothing above is ever new."""
     return ScriptedLLM(script=lambda r: f"## Overview\n- level {r.level}: the ferry never leaves")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -16,7 +17,7 @@ from session_fixture import START, SessionFixture, messages
 from hiermem import Limits
 from hiermem.changes import change as changing
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.errors import ConflictError, ModelError
+from hiermem.errors import ModelError
 from hiermem.log import append as appending
 from hiermem.log.trees import Build
 from hiermem.models.offline.model import ExtractiveLLM
@@ -52,6 +53,15 @@ async def played(log, config, *, store=None):
     return fixture
 
 
+async def begun(count=60, *, made=True, store=None):
+    """Give a session with a conversation, and with all its summaries unless they are not made."""
+    fixture = SessionFixture(store)
+    await fixture.say(messages(count))
+    if made:
+        await fixture.update(ScriptedLLM())
+    return fixture
+
+
 async def full(fixture, config, llm=None, **how):
     return await fixture.update(llm or ScriptedLLM(), config=config, strategy="full", **how)
 
@@ -76,6 +86,23 @@ async def bare(fixture):
     }
 
 
+class Meddling(ScriptedLLM):
+    """Lets something happen to the session before some of its answers, by their numbers."""
+
+    def __init__(self, deeds):
+        super().__init__()
+        self.deeds, self.asked = deeds, itertools.count(1)
+
+    async def complete(self, request):
+        if deed := self.deeds.get(next(self.asked)):
+            await deed()
+        return await super().complete(request)
+
+
+def reconfiguring(fixture, config):
+    return Meddling({3: partial(reconfigure, fixture.handle, "s", config)})
+
+
 # -- what comes out
 
 
@@ -95,7 +122,9 @@ def test_a_re_packed_session_is_the_one_that_a_fresh_start_gives(log, before, af
         fixture = await played(log, CONFIGS[before])
         if made:
             await fixture.update()
+        state = await fixture.tenant.session("s"), await fixture.tenant.runs()
         plan = await full(fixture, CONFIGS[after], ExtractiveLLM(), dry_run=True)
+        assert (await fixture.tenant.session("s"), await fixture.tenant.runs()) == state
         report = await full(fixture, CONFIGS[after], ExtractiveLLM())
         assert report.swapped
         assert plan.calls == report.calls
@@ -111,9 +140,7 @@ def test_a_re_packed_session_is_the_one_that_a_fresh_start_gives(log, before, af
 
 
 async def test_the_swap_is_one_change_that_the_log_tells_of(store):
-    fixture = SessionFixture(store)
-    await fixture.say(messages(60))
-    await fixture.update()
+    fixture = await begun(store=store)
     before = await fixture.tenant.session("s")
     await fixture.tenant.put_view(ViewRecord("s", "default", "shown"), epoch=before.epoch)
     report = await full(fixture, SIXES)
@@ -124,6 +151,8 @@ async def test_the_swap_is_one_change_that_the_log_tells_of(store):
     assert await fixture.tenant.view("s", "default") is None, "what it pinned is gone"
     assert not await fixture.tenant.tree("s", before.tree).levels()
     assert [event.kind for event in await fixture.tenant.events("s")] == ["repack"]
+    run, _ = await fixture.tenant.runs(subject="s")
+    assert (run.id, run.outcome) == (report.run_id, "ok")
     assert not await fixture.tenant.put_view(ViewRecord("s", "v", "old"), epoch=before.epoch)
     await store.close()
 
@@ -145,48 +174,23 @@ async def test_equal_windows_cost_nothing_again():
     assert (report.reused, llm.calls) == (15, report.made), "only the groups are new"
 
 
-async def test_a_dry_run_of_a_full_re_pack_writes_nothing():
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
-    before = await fixture.tenant.session("s")
-    llm = ScriptedLLM()
-    plan = await full(fixture, SIXES, llm, dry_run=True)
-    assert plan.calls == 12
-    assert llm.calls == 0
-    assert await fixture.tenant.session("s") == before
-    assert await fixture.tenant.runs() == []
-
-
 # -- while the conversation goes on
 
 
 async def test_messages_that_arrive_meanwhile_are_in_the_new_tree():
     """Broken, what was appended during a re-pack is in no window of the tree that serves."""
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
-    await fixture.update(ScriptedLLM())
-    said = iter(range(60, 90))
-
-    class Busy(ScriptedLLM):
-        async def complete(self, request):
-            for n in (next(said, None), next(said, None)):
-                if n is not None:
-                    await fixture.say(messages(1, start=n))
-            return await super().complete(request)
-
-    report = await full(fixture, SIXES, Busy())
+    fixture = await begun()
+    said = {
+        number: partial(fixture.say, list(messages(2, start=58 + 2 * number)))
+        for number in range(1, 16)
+    }
+    report = await full(fixture, SIXES, Meddling(said))
     assert report.swapped
-    fresh = SessionFixture(config=SIXES)
-    await fresh.say(messages(90))
-    await fresh.update(ScriptedLLM())
-    assert await stored(fixture) == await stored(fresh)
-    assert await bare(fixture) == await bare(fresh)
+    await is_fresh_under(fixture, SIXES, 90)
 
 
 async def test_until_the_swap_the_old_tree_serves_and_grows():
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
-    await fixture.update(ScriptedLLM())
+    fixture = await begun()
     report = await full(fixture, SIXES, limits=Limits(calls=4))
     assert (report.swapped, report.stopped, report.made) == (False, "max_calls", 4)
     assert await fixture.tenant.tree("s").levels() == {1: 6, 2: 1}
@@ -202,8 +206,7 @@ async def test_until_the_swap_the_old_tree_serves_and_grows():
 
 
 async def test_a_re_pack_under_another_configuration_begins_anew():
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
+    fixture = await begun(made=False)
     await full(fixture, SIXES, limits=Limits(calls=4))
     first = Build.from_json((await fixture.tenant.session("s")).build)
     await full(fixture, FOURS, limits=Limits(calls=2))
@@ -216,8 +219,7 @@ async def test_a_re_pack_under_another_configuration_begins_anew():
 
 async def test_an_update_that_a_swap_overtakes_writes_nothing_into_the_new_tree():
     """Broken, a node of the old tree is committed over the one of the same name in the new."""
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
+    fixture = await begun(made=False)
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedLLM):
@@ -237,8 +239,7 @@ async def test_an_update_that_a_swap_overtakes_writes_nothing_into_the_new_tree(
 
 
 async def test_two_re_packs_at_once_share_the_work_and_swap_once():
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
+    fixture = await begun(made=False)
     reports = await asyncio.gather(full(fixture, SIXES), full(fixture, SIXES))
     assert sum(report.swapped for report in reports) == 1
     assert [event.kind for event in await fixture.tenant.events("s")] == ["repack"]
@@ -256,20 +257,6 @@ async def test_two_re_packs_at_once_share_the_work_and_swap_once():
 @pytest.fixture
 def fixture(store):
     return SessionFixture(store)
-
-
-def reconfiguring(fixture, config):
-    """Give a model that has the session reconfigured while its third answer is waited for."""
-    asked = []
-
-    class Changing(ScriptedLLM):
-        async def complete(self, request):
-            asked.append(request)
-            if len(asked) == 3:
-                await reconfigure(fixture.handle, "s", config)
-            return await super().complete(request)
-
-    return Changing()
 
 
 async def is_fresh_under(fixture, config, count):
@@ -372,9 +359,7 @@ def test_killed_anywhere_the_next_re_pack_goes_on_and_pays_once(faults, remote):
 
 
 async def test_a_node_that_cannot_be_made_keeps_the_old_tree_until_it_has_a_stand_in():
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
-    await fixture.update(ScriptedLLM())
+    fixture = await begun()
     report = await full(fixture, SIXES, ScriptedLLM(script=_transient))
     assert (report.swapped, report.stopped) == (False, "model_down")
     assert await fixture.tenant.tree("s").levels() == {1: 6, 2: 1}
@@ -395,136 +380,24 @@ def _transient(request):
 
 
 async def test_the_deadline_ends_a_re_pack_between_two_pages():
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
+    fixture = await begun(made=False)
     report = await full(fixture, SIXES, limits=Limits(deadline=0))
     assert (report.swapped, report.stopped) == (False, "deadline")
     assert (await full(fixture, SIXES)).swapped
 
 
-async def test_progress_counts_the_new_tree():
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
-    seen = []
-    await full(fixture, SIXES, on_progress=seen.append)
-    assert (seen[0].done, seen[0].total) == (0, 12)
-    assert (seen[-1].done, seen[-1].total) == (12, 12)
-
-
-async def test_a_re_pack_is_one_run_in_the_journal():
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
-    report = await full(fixture, SIXES)
-    (run,) = await fixture.tenant.runs(subject="s")
-    assert (run.id, run.outcome) == (report.run_id, "ok")
-
-
-# -- its record
-
-
 # -- what is changed or taken back meanwhile
-
-
-class Meddling(ExtractiveLLM):
-    """Lets something happen to the session before each of its answers, in turn."""
-
-    def __init__(self, deeds):
-        super().__init__()
-        self.deeds = list(deeds)
-
-    async def complete(self, request):
-        if self.deeds:
-            await self.deeds.pop(0)()
-        return await super().complete(request)
-
-
-def sentence(seed, words):
-    return " ".join(f"word{seed}x{n}" for n in range(words))
-
-
-async def change(fixture, deed):
-    kind, index, words = deed
-    if kind == "append":
-        record = await fixture.tenant.session("s")
-        await fixture.say(messages(1 + words % 9, start=record.messages))
-    elif kind == "flush":
-        await appending.happen(fixture.handle, "s", "flush")
-    elif kind == "edit":
-        with contextlib.suppress(ConflictError):
-            await changing.edit(fixture.handle, "s", index, sentence(index, words))
-    else:
-        await changing.erase(fixture.handle, "s", [index], kind=kind)
-
-
-_DEEDS = st.lists(
-    st.tuples(
-        st.sampled_from(["append", "edit", "edit", "erase", "quarantine", "flush"]),
-        st.integers(0, 59),
-        st.sampled_from([0, 1, 8, 90, 2000]),
-    ),
-    min_size=1,
-    max_size=6,
-)
-
-
-@drawn(20, 4)
-@given(deeds=_DEEDS, gaps=st.integers(0, 3), long=st.booleans())
-def test_what_is_changed_during_a_re_pack_is_changed_in_the_tree_that_then_serves(
-    deeds, gaps, long
-):
-    """Broken, an edit or erasure during a re-pack is lost, or its old text serves afterwards."""
-
-    async def check():
-        fixture = SessionFixture()
-        await fixture.say(messages(50, words=8))
-        await fixture.say([Message.user(sentence(7, 6000 if long else 10), created_at=AT)])
-        await fixture.say(messages(9, start=51, words=8))
-        await fixture.update(ScriptedLLM())
-        waiting = []
-        for deed in deeds:
-            waiting += [nothing] * gaps + [partial(change, fixture, deed)]
-        report = await full(fixture, CONFIGS["tokens"], Meddling(waiting))
-        assert report.swapped
-        tree = await fixture.tree()
-        record = await fixture.tenant.session("s")
-        said = {m.index: m for m in await fixture.tenant.messages("s", 0, record.messages)}
-        for node, _ in tree.values():
-            assert (node.status, node.dirty) == ("active", False), node.id
-        assert await fixture.untrue() == [], "some say what is not so any more"
-        assert (await checking.check(fixture.handle)).ok
-        covered = sorted(
-            n
-            for node, _ in tree.values()
-            if node.level == 1
-            for n in range(node.span.start, node.span.stop)
-        )
-        assert set(covered) == set(range(len(set(covered))))
-        for stored_ in said.values():
-            places = [
-                node.span.start_char
-                for node, _ in sorted(tree.values(), key=lambda pair: pair[0].ordinal)
-                if node.level == 1 and node.span.start <= stored_.index < node.span.stop
-            ]
-            assert len(places) <= len(stored_.slices) + 1
-            assert tuple(places[1:]) == stored_.slices[: len(places) - 1]
-
-    asyncio.run(check())
-
-
-async def nothing():
-    pass
 
 
 async def test_an_erasure_during_a_re_pack_leaves_nothing_in_the_tree_that_is_built():
     """Broken, a word that was erased is in a text made before, which serves after the swap."""
-    fixture = SessionFixture()
-    await fixture.say(messages(60))
-    await fixture.update(ScriptedLLM())
+    fixture = await begun()
     canary = "case-3-1"
     assert canary in (await fixture.tenant.messages("s", 3, 4))[0].content
-    deeds = [nothing] * 9 + [partial(change, fixture, ("erase", 3, 0))]
-    report = await full(fixture, SIXES, Meddling(deeds))
+    erase = partial(changing.erase, fixture.handle, "s", [3])
+    report = await full(fixture, SIXES, Meddling({9: erase}))
     assert report.swapped
+    assert (await fixture.tenant.messages("s", 3, 4))[0].state == "erased"
     for _, revision in (await fixture.tree()).values():
         assert canary not in revision.text
         assert canary not in revision.anchors

@@ -1,34 +1,6 @@
-"""What an update of all sessions adds up to."""
+"""What several plans of updates add up to."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from hiermem.summaries.reports import BatchReport, UpdatePlan, UpdateReport, add_plans, add_report
-
-reports = st.builds(
-    UpdateReport,
-    run_id=st.just("r"),
-    made=st.integers(0, 9),
-    reused=st.integers(0, 9),
-    failed=st.integers(0, 9),
-    degraded=st.integers(0, 9),
-    by_level=st.dictionaries(st.integers(1, 4), st.integers(1, 9)),
-    calls=st.integers(0, 9),
-    tokens_in=st.integers(0, 99),
-    tokens_out=st.integers(0, 99),
-    unknown=st.integers(0, 3),
-)
-
-
-@given(st.lists(reports, max_size=6))
-def test_a_batch_is_the_sum_of_its_sessions(given_):
-    total = BatchReport()
-    for report in given_:
-        total = add_report(total, report)
-    for name in ("made", "reused", "failed", "degraded", "calls", "tokens", "unknown"):
-        assert getattr(total, name) == sum(getattr(report, name) for report in given_)
-    assert sum(total.by_level.values()) == sum(sum(r.by_level.values()) for r in given_)
-    assert list(total.by_level) == sorted(total.by_level)
+from hiermem.summaries.reports import UpdatePlan, add_plans
 
 
 def test_plans_add_up():

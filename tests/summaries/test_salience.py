@@ -178,15 +178,6 @@ def test_an_assistant_that_spoke_half_has_an_eighth_of_the_room_or_all_that_it_s
     assert kept.tokens > room - 2 * longest
 
 
-def test_room_that_an_assistant_cannot_fill_goes_to_the_user():
-    units = []
-    for at in range(20):
-        ask = f"Ship order {at} of Acme{at} from Porto{at} to Oslo{at} on March {at}?"
-        units += split(ask, index=2 * at, role="user", speaker="Ann", date="")
-        units += split("Sure.", index=2 * at + 1, role="assistant", speaker="Bot", date="")
-    assert select(units, 100, words).tokens > 85
-
-
 def test_an_answer_is_represented_by_its_ends_before_the_lists_in_its_middle():
     """Broken: "… Checklist: … - Label: medium priority" stands for a whole answer."""
     answer = (
@@ -250,10 +241,6 @@ def test_where_nothing_scores_or_fits_the_head_stands_for_all(text):
         assert kept.tokens <= budget
         assert kept.text
     assert select(talk(("Ann", text)), 0, count) == Selection()
-
-
-def test_nothing_gives_nothing():
-    assert select([], 100, quarter) == Selection()
 
 
 def test_the_result_does_not_depend_on_the_hash_seed():

@@ -94,12 +94,6 @@ def test_a_commit_is_carried_over_a_new_parent_and_nothing_else():
         assert status.rebase(before, replace(before, **change), after) is None
 
 
-def test_a_write_compares_the_version_before_and_sets_the_next():
-    before = node(version=4)
-    made = status.write(before, status.mark_dirty(before, now=NOW))
-    assert (made.expected, made.node.version, made.node.dirty) == (4, 5, True)
-
-
 KILLED = """
 import os, sys
 from hiermem import Memory

@@ -16,7 +16,7 @@ from stand_ins import Intercepted, counted
 
 from hiermem import AsyncMemory, Limits
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.errors import ModelError, NotFoundError
+from hiermem.errors import ModelError
 from hiermem.log import append as appending
 from hiermem.models.function import FunctionLLM
 from hiermem.models.offline.model import ExtractiveLLM
@@ -115,12 +115,6 @@ async def test_an_error_in_the_progress_callback_ends_the_run_and_loses_nothing(
     assert all(node.revision == 1 for node in await fixture.nodes())
 
 
-async def test_an_unknown_session_is_refused():
-    fixture = await told(SessionFixture(), 1)
-    with pytest.raises(NotFoundError):
-        await fixture.update(session="nobody")
-
-
 # -- the dry run
 
 
@@ -188,26 +182,6 @@ async def test_p9_no_more_calls_than_the_cap(cap):
 # -- order and concurrency
 
 
-async def test_calls_run_side_by_side_as_many_as_are_allowed():
-    """What that comes to in time is ``benchmarks/update.py``'s to say."""
-    fixture = await told(SessionFixture(), 400)
-    llm = ScriptedLLM(latency=0.2, script=_plain)
-    report = await fixture.update(llm, policy=UpdatePolicy(concurrency=8, batch_delay=0))
-    assert llm.peak == 8
-    assert report.calls == llm.calls == 50
-
-
-def _plain(request):
-    """An answer that costs nothing to write, and has what is looked for."""
-    headings = [line for line in request.messages[0].content.splitlines() if line[:3] == "## "]
-    from hiermem.summaries.assess import anchor_limit
-    from hiermem.text.facts import Source
-
-    limit = anchor_limit(request.target_tokens)
-    held = Source([s.text for s in request.inputs], limit=limit).fidelity("").required
-    return "\n".join([*headings[:2], *held])
-
-
 async def test_remote_calls_are_paced_and_local_ones_are_not():
     policy = UpdatePolicy(concurrency=4, batch_delay=2.0)
     for remote, slept in ((True, 4.0), (False, 0.0)):
@@ -257,27 +231,6 @@ async def test_a_parent_is_made_anew_when_a_better_child_replaces_the_stand_in()
     assert remade == set(path), "dirt travels up the one path, and no further"
     assert (report.calls, plan.calls) == (3, 3)
     assert not any(node.dirty for node, _ in tree.values())
-
-
-async def test_transient_errors_are_waited_out_as_asked_for():
-    fixture = await told(SessionFixture(), 10)
-
-    def busy(request):
-        if llm.calls < 3:
-            raise ModelError("429", charged=False, retry_after=7.0, kind="transient")
-
-    llm = ScriptedLLM(script=busy)
-    report = await fixture.update(llm)
-    assert (report.made, report.calls) == (1, 3)
-    assert fixture.slept >= 14
-
-
-async def test_a_call_that_never_returns_is_cut_off_and_the_run_goes_on():
-    fixture = await told(SessionFixture(), 30)
-    llm = FaultyLLM(ScriptedLLM(), ["never"])
-    policy = UpdatePolicy(batch_delay=0, call_timeout=0.05, concurrency=1)
-    report = await fixture.update(llm, policy=policy)
-    assert (report.made, report.calls) == (3, 4)
 
 
 async def test_an_unfit_answer_is_shown_with_what_was_wrong_and_asked_for_once_more():

@@ -60,7 +60,7 @@ async def test_the_scripted_model_answers_what_was_asked(level, seed, target):
     template, request = ask(level, seed, target=target)
     answer = await ScriptedLLM().complete(request)
     draft = judge(template, request, answer)
-    assert draft.problems == ()
+    assert draft.fit
     assert draft.tokens <= request.target_tokens
     assert (await ScriptedLLM().complete(request)).text == answer.text
 

@@ -146,17 +146,6 @@ async def test_whoever_is_cut_off_leaves_no_claim(way):
         assert "SessionClaim._renew" not in running, steps
 
 
-async def test_a_job_with_nothing_to_make_ends_the_entry():
-    """Broken, a queue is asked for a job on the same session for ever."""
-    store = RecordStore(MemoryStore())
-    memory = memory_over(store, a_day_later())
-    await made(memory)
-    await store.tenant("default").put_due(["s"])
-    assert await listed(store) == {("default", "s")}
-    assert (await update_one(memory.for_tenant, "default", "s")).made == 0
-    assert await listed(store) == set()
-
-
 async def test_update_one_makes_what_is_left_and_writes_its_claim_alone_where_nothing_is():
     """It is run twice for each job that an engine repeats: the second time must cost a look."""
     clock, plan = a_day_later(), FaultPlan()
@@ -222,32 +211,6 @@ async def test_workers_make_everything_of_all_tenants(kind, tmp_path):
     assert await listed(store) == set()
     with pytest.raises(UsageError, match="for all tenants"):
         memory.for_tenant("t1").worker(all_tenants=True)
-    await memory.close()
-
-
-async def test_a_worker_that_is_stopped_gives_back_what_it_claimed():
-    """Otherwise a deployment that restarts its workers waits for their claims to end."""
-    clock, going = a_day_later(), asyncio.Event()
-
-    class Slow(ScriptedLLM):
-        async def complete(self, request):
-            going.set()
-            await asyncio.sleep(60)
-            raise AssertionError
-
-    store = RecordStore(MemoryStore(clock=clock))
-    memory = memory_over(store, clock, llm=Slow())
-    names = {("default", f"s{place}") for place in range(9)}
-    for _, name in names:
-        await memory.session(name).append(*messages(30, start=97 * int(name[1:])))
-        await memory.session(name).flush()
-    worker = memory.worker(all_tenants=True, poll=0.05)
-    await worker.start()
-    await going.wait()
-    assert len(await listed(store)) == len(names) - (POLICY.concurrency + 2)
-    await worker.stop(timeout=0)
-    clock.at += timedelta(seconds=1)
-    assert await listed(store) == names
     await memory.close()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -40,6 +40,13 @@ class Office:
             self.tenant, COUNTER, config, update_policy=self.policy, clock=self.now
         )
 
+    @classmethod
+    async def of(cls, session, count, **settings):
+        """Give one with a session."""
+        office = cls(**settings)
+        await office.say(session, count)
+        return office
+
     def now(self):
         return START + timedelta(days=1, seconds=time.monotonic()) + self.ahead
 
@@ -72,14 +79,6 @@ class Office:
         return [(each.session_id, each.node_id) for each in await self.tenant.attempts()]
 
 
-def ordinal(node_id):
-    return int(node_id.split(".")[1])
-
-
-def level_of(node_id):
-    return int(node_id[1 : node_id.index(".")])
-
-
 async def test_what_kills_a_turn_ends_the_worker_and_is_raised_by_drain():
     """Broken, a worker that does nothing any more says that it is running, and drain() waits."""
 
@@ -87,8 +86,7 @@ async def test_what_kills_a_turn_ends_the_worker_and_is_raised_by_drain():
         async def complete(self, request):
             raise DiedError
 
-    office = Office()
-    await office.say("a", 50)
+    office = await Office.of("a", 50)
     async with office.worker(Deadly()) as worker:
         for _ in range(2):  # also when it was over before the call
             with pytest.raises(DiedError):
@@ -136,8 +134,7 @@ async def test_what_comes_up_later_is_made_too():
 
 async def test_a_worker_closes_the_windows_of_a_session_that_fell_silent():
     """Broken, the last window of a session is never summarised, however long it is silent."""
-    office = Office()
-    await office.say("s", 14)
+    office = await Office.of("s", 14)
     await office.say("u", 1)
     async with office.worker() as worker:
         assert await worker.drain(timeout=120)
@@ -185,59 +182,7 @@ async def test_what_another_model_made_is_followed_in_the_background():
         assert worker.status.made == 19 + 6 + 2
 
 
-async def test_a_worker_that_is_not_to_follow_looks_for_nothing_made_otherwise():
-    office = Office()
-    await office.say("a", 50)
-    async with office.worker(ScriptedLLM(name="old")) as worker:
-        assert await worker.drain(120)
-    async with office.worker(ScriptedLLM(name="new")) as worker:
-        assert await worker.drain(120)
-        assert worker.status.made == 0
-
-
 # -- order
-
-
-@pytest.mark.thorough
-async def test_first_in_first_out_within_a_session_and_children_first():
-    office = Office(concurrency=3)
-    for n in range(4):
-        await office.say(f"s{n}", 150)
-    async with office.worker(ScriptedLLM(remote=True)) as worker:
-        assert await worker.drain(120)
-    begun = defaultdict(list)
-    for session, node_id in await office.begun():
-        begun[session].append(node_id)
-    for nodes in begun.values():
-        for level in (1, 2, 3):
-            order = [ordinal(node_id) for node_id in nodes if level_of(node_id) == level]
-            assert order == sorted(order)
-    for n in range(4):
-        await children_first(office.tenant, f"s{n}")
-
-
-async def children_first(tenant, session):
-    """Assert that no call for a parent was begun before the last call for its children ended."""
-    ended, begun = {}, {}
-    for each in await tenant.attempts(session_id=session):
-        ended[each.node_id] = each.ended_at
-        begun.setdefault(each.node_id, each.started_at)
-    for level in await tenant.tree(session).levels():
-        for node in await tenant.tree(session).level(level, 0):
-            for child in node.children:
-                if node.id in begun and child in ended:
-                    assert ended[child] <= begun[node.id]
-
-
-@pytest.mark.parametrize("concurrency", params([4, 1], 1))
-async def test_never_more_calls_in_flight_than_allowed(concurrency):
-    office = Office(concurrency=concurrency)
-    for n in range(7):
-        await office.say(f"s{n}", 50)
-    llm = ScriptedLLM(remote=True, latency=0.005)
-    async with office.worker(llm) as worker:
-        assert await worker.drain(120)
-    assert llm.peak == concurrency
 
 
 # -- several workers
@@ -274,8 +219,7 @@ class Asleep:
 async def test_a_worker_whose_leases_were_given_away_commits_nothing_over_the_other():
     """It slept through its leases, another one made the nodes, and then its answers came."""
     # Within the test nothing is renewed, however slow the machine is.
-    office = Office(concurrency=3, lease=3600)
-    await office.say("s", 50)
+    office = await Office.of("s", 50, concurrency=3, lease=3600)
     slow, quick = ScriptedLLM(remote=True), ScriptedLLM(remote=True, name="quick-1")
     gate, store = held_back(slow), Asleep(office.store)
     async with office.worker(slow, store=store) as first:
@@ -299,8 +243,7 @@ async def test_a_worker_whose_leases_were_given_away_commits_nothing_over_the_ot
 
 async def test_a_worker_that_slept_past_its_leases_goes_on_with_what_it_has_in_hand():
     """It claims its own session anew; broken, it then pays once more for the calls in flight."""
-    office = Office(concurrency=3, lease=3600)
-    await office.say("s", 50)
+    office = await Office.of("s", 50, concurrency=3, lease=3600)
     llm = ScriptedLLM(remote=True)
     gate = held_back(llm)
     async with office.worker(llm) as worker:
@@ -327,8 +270,7 @@ async def texts(office, session):
 
 
 async def test_stopping_waits_for_calls_in_flight_and_commits_them():
-    office = Office(concurrency=3, drain=60)
-    await office.say("s", 150)
+    office = await Office.of("s", 150, concurrency=3, drain=60)
     llm = ScriptedLLM(remote=True)
     gate = held_back(llm)
     worker = office.worker(llm)
@@ -344,8 +286,7 @@ async def test_stopping_waits_for_calls_in_flight_and_commits_them():
 
 
 async def test_stopping_cuts_off_what_takes_too_long_and_tells_so():
-    office = Office(concurrency=2, drain=3600)
-    await office.say("s", 50)
+    office = await Office.of("s", 50, concurrency=2, drain=3600)
     stuck = FaultyLLM(ScriptedLLM(remote=True), ["never"] * 2)
     worker = office.worker(stuck)
     await worker.start()
@@ -362,8 +303,7 @@ async def test_stopping_cuts_off_what_takes_too_long_and_tells_so():
 
 async def test_a_stop_that_is_not_waited_for_cuts_off_what_is_in_flight():
     """Broken, a worker that says it is stopped calls on, and its store is closed under it."""
-    office = Office(concurrency=2, drain=3600)
-    await office.say("s", 50)
+    office = await Office.of("s", 50, concurrency=2, drain=3600)
     stuck = FaultyLLM(ScriptedLLM(remote=True), ["never"] * 2)
     worker = office.worker(stuck)
     await worker.start()
@@ -377,8 +317,7 @@ async def test_a_stop_that_is_not_waited_for_cuts_off_what_is_in_flight():
 
 
 async def test_a_drain_that_takes_too_long_says_so():
-    office = Office()
-    await office.say("s", 50)
+    office = await Office.of("s", 50)
     async with office.worker(FaultyLLM(ScriptedLLM(remote=True), ["never"] * 9)) as worker:
         assert await worker.drain(0.2) is False
         await worker.stop(0)
@@ -440,8 +379,7 @@ async def test_the_tenants_cap_holds_over_sessions_and_over_workers(remote):
 
 
 async def test_a_session_erased_meanwhile_is_forgotten():
-    office = Office()
-    await office.say("s", 150)
+    office = await Office.of("s", 150)
     llm = ScriptedLLM(remote=True, latency=0.02)
     async with office.worker(llm) as worker:
         await until(lambda: llm.calls >= 3)
@@ -472,8 +410,7 @@ async def test_a_failing_node_is_not_asked_for_again_and_again():
 
 
 async def test_a_parent_of_a_failing_child_writes_no_endless_runs():
-    office = Office()
-    await office.say("s", 50)
+    office = await Office.of("s", 50)
     llm = ScriptedLLM(
         remote=True,
         script=lambda r: "" if "case-4-" in r.messages[-1].content and r.level == 1 else None,

@@ -9,7 +9,6 @@ exists.
 import asyncio
 import json
 import sys
-import time
 from pathlib import Path
 
 from hiermem import AsyncMemory, HierarchyConfig, UpdatePolicy
@@ -55,7 +54,6 @@ async def main(path, latency, lease, name, hold=None):
         llm.hold = Path(hold)
     async with opened(path, llm, lease=lease) as memory:
         tell("ready")
-        begun = time.time()
         async with memory.worker(poll=0.1) as worker:
             whole = await worker.drain(120)
             status = worker.status
@@ -64,8 +62,6 @@ async def main(path, latency, lease, name, hold=None):
         "calls": llm.calls,
         "made": status.made,
         "errors": status.last_error,
-        "begun": begun,
-        "ended": time.time(),
     }
     tell(json.dumps(told))
 

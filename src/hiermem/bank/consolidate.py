@@ -143,7 +143,7 @@ def _settings(
 
 
 @dataclass(kw_only=True, eq=False)
-class _Consolidation(Run[NoteBatch]):
+class _Consolidation(Run):
     """One run. ``claim`` is its claim on the bank, None for a dry run, which changes nothing.
 
     A lost claim is not taken again in the middle of a run.
@@ -170,7 +170,7 @@ class _Consolidation(Run[NoteBatch]):
         """Return whether this is a dry run."""
         return self.claim is None
 
-    async def begin_call(self, item: NoteBatch, calls: Sequence[Attempt]) -> bool:
+    async def begin_call(self, calls: Sequence[Attempt]) -> bool:
         """Journal these calls if this run still holds its claim; return whether it does."""
         claim = self.claim
         if claim is None:
@@ -271,9 +271,9 @@ class _Consolidation(Run[NoteBatch]):
 
     async def _consolidate_batch(self, batch: NoteBatch) -> None:
         """Consolidate one batch: ask, and commit the result."""
-        tally, state = self.tally, CallState(batch, batch.input_tokens)
+        tally, state = self.tally, CallState(batch.id, batch.input_tokens)
         try:
-            applied, model = await self._ask_model(state)
+            applied, model = await self._ask_model(batch, state)
         finally:
             tally.spent += state.spent
         await self.journal.write(state.ended)
@@ -302,10 +302,9 @@ class _Consolidation(Run[NoteBatch]):
         dead = await learn.dead_sources(space.handle, space.name, space.identity, sources)
         return not dead
 
-    async def _ask_model(self, state: CallState[NoteBatch]) -> tuple[Applied | None, str]:
+    async def _ask_model(self, batch: NoteBatch, state: CallState) -> tuple[Applied | None, str]:
         """Ask, and again if the answer can be repaired; None if nothing in it can be used."""
-        batch, tally = state.node, self.tally
-        judge = partial(batches.judge, batch)
+        tally, judge = self.tally, partial(batches.judge, batch)
         try:
             # All tries of one request share the time of one call.
             verdict = await ask_until_fit(

@@ -26,7 +26,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
-from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar, get_args
+from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -66,24 +66,18 @@ _DELTAS: Final = {name: name for name in get_args(schema.DeltaKind)}
 _STRATEGIES: Final = {name: name for name in get_args(schema.StrategyKind)}
 
 
-class ParsedAnswer(NamedTuple):
-    """The answer that was read, and how many of its items could not be used."""
-
-    answer: Answer
-    dropped: int
-
-
-def parse(text: str) -> ParsedAnswer:
+def parse(text: str) -> tuple[Answer, int]:
     """Read the last JSON object in a model's text that is an Answer.
 
-    Raises InvalidAnswerError with what is wrong and where.
+    Returns also how many of its items could not be used. Raises InvalidAnswerError with what is
+    wrong and where.
     """
     return read_object(text, _answer)
 
 
-def _answer(value: dict[str, Any]) -> ParsedAnswer:
+def _answer(value: dict[str, Any]) -> tuple[Answer, int]:
     dropped = mend(value)
-    return ParsedAnswer(validated(value, Answer), dropped)
+    return validated(value, Answer), dropped
 
 
 T = TypeVar("T")

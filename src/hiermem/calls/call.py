@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
-from typing import Generic, NoReturn, get_args
+from typing import Final, NoReturn, get_args
 
 from typing_extensions import TypeVar
 
@@ -23,11 +23,11 @@ from hiermem import errors, tracing
 from hiermem.calls.answers import Accepted, Judge, Rejected
 from hiermem.calls.budget import Reservation
 from hiermem.calls.claim import ClaimLostError
-from hiermem.calls.failures import REPEATS, described, is_attempt, patience, places
+from hiermem.calls.failures import described, is_attempt, places
 from hiermem.calls.limits import FRAME, Prices, plausible_usage, reported_model
 from hiermem.calls.rate_limit import sleep_unless
 from hiermem.calls.retry import retrying
-from hiermem.calls.run import CallState, N, Run
+from hiermem.calls.run import CallState, Run
 from hiermem.errors import ModelError
 from hiermem.protocols import Finish, LLMRequest, LLMResponse
 from hiermem.text.policy import MAX_CONTENT, check
@@ -37,11 +37,15 @@ from hiermem.types.transaction import Attempt, Cost
 
 T = TypeVar("T", default=str)
 _log = logging.getLogger("hiermem.calls")
+#: How often a call that was not answered in time is repeated at once, with twice the patience: a
+#: slow server works on after its caller has gone, and the same patience would wait behind the
+#: abandoned call and end as that did.
+_REPEATS: Final = 1
 
 
 async def ask_until_fit(
-    run: Run[N],
-    state: CallState[N],
+    run: Run,
+    state: CallState,
     request: LLMRequest,
     judge: Judge[T],
     *,
@@ -76,7 +80,7 @@ async def ask_until_fit(
 
 
 async def ask(
-    run: Run[N], state: CallState[N], request: LLMRequest, *, within: float | None = None
+    run: Run, state: CallState, request: LLMRequest, *, within: float | None = None
 ) -> LLMResponse:
     """Call the model; retry where that may help. All tries end ``within`` seconds from now.
 
@@ -107,11 +111,11 @@ async def ask(
             pause=pause,
             time_left=budget.time_left,
             within=within,
-            given_up=lambda: len(late) > REPEATS,
+            given_up=lambda: len(late) > _REPEATS,
         ):
             with attempt:
                 try:
-                    patient = replace(request, patience=patience(len(late)))
+                    patient = replace(request, patience=2.0 ** len(late))
                     return await call(run, state, patient, counted=counted, until=until)
                 except ModelError as error:
                     if error.kind == "timeout":
@@ -123,8 +127,8 @@ async def ask(
 
 
 async def call(
-    run: Run[N],
-    state: CallState[N],
+    run: Run,
+    state: CallState,
     request: LLMRequest,
     *,
     counted: int | None,
@@ -170,7 +174,7 @@ async def call(
                 task=run.kind,
                 subject=run.subject,
                 run=run.run_id,
-                node=state.node.id,
+                node=state.item_id,
             ) as note,
         ):
             async with limit:
@@ -212,13 +216,13 @@ async def prompt_tokens(request: LLMRequest) -> int | None:
     return await tokens_of(request.counter.count, texts) + FRAME * len(texts)
 
 
-def _cost(run: Run[N], tokens_in: int, tokens_out: int, *, cached: int = 0) -> float | None:
+def _cost(run: Run, tokens_in: int, tokens_out: int, *, cached: int = 0) -> float | None:
     """Return what so many tokens cost, None where the model has no prices."""
     prices: Prices | None = getattr(run.llm, "prices", None)
     return None if prices is None else prices.cost(tokens_in, tokens_out, cached=cached)
 
 
-async def _admit(run: Run[N], tokens: int) -> None:
+async def _admit(run: Run, tokens: int) -> None:
     """Wait until the model may be sent a call.
 
     Raises SpendLimitError where the run ends first, as it does where the model is down.
@@ -234,7 +238,7 @@ async def _admit(run: Run[N], tokens: int) -> None:
         run.budget.refuse(run.budget.stopped or "cancellation")
 
 
-def _call_timeout(run: Run[N], until: float | None, patience: float) -> tuple[float, bool]:
+def _call_timeout(run: Run, until: float | None, patience: float) -> tuple[float, bool]:
     """Return the timeout of a call in seconds, and whether the run's deadline sets it.
 
     Raises ModelError where ``until`` has passed while the call waited.
@@ -248,14 +252,14 @@ def _call_timeout(run: Run[N], until: float | None, patience: float) -> tuple[fl
 
 
 @dataclass(slots=True)
-class _SentCall(Generic[N]):
+class _SentCall:
     """A call that was sent, until its outcome is noted everywhere.
 
     ``attempt`` holds the most that it may take, and what that costs.
     """
 
-    run: Run[N]
-    state: CallState[N]
+    run: Run
+    state: CallState
     attempt: Attempt
     reservation: Reservation
 
@@ -321,7 +325,7 @@ class _SentCall(Generic[N]):
             spent_in = spent_out = 0
         late = model_error.kind == "timeout"
         if model_error.retryable:
-            subject = (self.run.subject, self.state.node.id)
+            subject = (self.run.subject, self.state.item_id)
             why = model_error.detail or name
             self.run.rate_limiter.fail(subject, model_error.retry_after, reason=why)
         unknown = late and model_error.charged is None and self.run.llm.remote
@@ -425,7 +429,7 @@ def _unexpected(what: str) -> ModelError:
 
 
 async def _claim_and_journal(
-    run: Run[N], state: CallState[N], reservation: Reservation, tokens_in: int, tokens_out: int
+    run: Run, state: CallState, reservation: Reservation, tokens_in: int, tokens_out: int
 ) -> Attempt:
     """Journal the call under the run's claim, where the model is remote.
 
@@ -434,10 +438,10 @@ async def _claim_and_journal(
     """
     state.spent += Cost(calls=1)
     attempt = Attempt(
-        id=f"{run.run_id}/{state.node.id}/{state.spent.calls}",
+        id=f"{run.run_id}/{state.item_id}/{state.spent.calls}",
         run_id=run.run_id,
         session_id=run.subject,
-        node_id=state.node.id,
+        node_id=state.item_id,
         number=state.spent.calls,
         model=run.llm.name,
         started_at=run.now(),
@@ -449,7 +453,7 @@ async def _claim_and_journal(
     if run.llm.remote:
         run.journal.note(attempt)
         try:
-            begun = await run.begin_call(state.node, [*state.ended, attempt])
+            begun = await run.begin_call([*state.ended, attempt])
         except BaseException:
             # The journal may show the call all the same.
             run.journal.note(replace(_free(attempt, "not_sent"), ended_at=run.now()))

@@ -6,7 +6,6 @@ A claim is a record's body. It names the run and its process, and ends by itself
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -23,20 +22,6 @@ class ClaimLostError(Exception):
     """Another run took the work over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A run's claim; no other run does its work before ``until``.
-
-    ``process`` is the mark of its process, "" if that is unknown; ``nonce`` tells each writing of
-    the claim from others.
-    """
-
-    run_id: str
-    until: datetime
-    process: str = ""
-    nonce: str = ""
-
-
 def is_believed(until: datetime, *, now: datetime) -> bool:
     """Return whether a claim that is to end at ``until`` holds now.
 
@@ -51,18 +36,25 @@ def moved_too_far(moved: timedelta, lease: float) -> bool:
     return abs(moved) > timedelta(seconds=lease) / 4
 
 
-def write_claim(claim: Claim) -> str:
-    """Return a claim as a record's body."""
-    value = {"run": claim.run_id, "until": claim.until.isoformat()}
-    return json.dumps(value | {"process": claim.process, "nonce": claim.nonce})
+def write_claim(run_id: str, until: datetime, *, process: str = "", nonce: str = "") -> str:
+    """Return the body of the record by which no other run does the work of ``run_id`` for a time.
+
+    ``process`` is the mark of its process, "" if that is unknown; ``nonce`` tells each writing of
+    the claim from others.
+    """
+    value = {"run": run_id, "until": until.isoformat()}
+    return json.dumps(value | {"process": process, "nonce": nonce})
 
 
-def read_claim(body: str) -> Claim | None:
-    """Return the claim that a record holds; None where it holds none, or a time without a zone."""
+def read_claim(body: str) -> tuple[str, datetime, str] | None:
+    """Return the run, the end and the process of the claim that a record holds.
+
+    None where it holds none, or a time without a zone.
+    """
     try:
-        found = json.loads(body)
-        until = datetime.fromisoformat(found["until"])
-        claim = Claim(str(found["run"]), until, str(found["process"]), str(found["nonce"]))
+        value = json.loads(body)
+        until = datetime.fromisoformat(value["until"])
+        claim = str(value["run"]), until, str(value["process"])
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return claim if until.tzinfo is not None else None

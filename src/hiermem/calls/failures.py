@@ -9,9 +9,7 @@ the request before it began, or never received it. For every other failure it is
 *Pauses* double from a first to a longest one with each failure in a row. For texts and sessions the
 pairs below say which; other callers bring a pair of their own. Only the retries of one model call
 follow the provider's wish, and are spread at random (``calls.retry``). A model that failed too
-often in a row is down, and is not asked for a while. A call that timed out is repeated with more
-patience: a slow server works on after its caller has gone, and the same patience would wait behind
-the abandoned call and end as that did.
+often in a row is down, and is not asked for a while.
 
 *A fault in a model's own code*, a function or an adapter that is broken, is shown as far as that is
 safe. An exception's text may hold the prompt, an answer or a key. So it is shown only if Python
@@ -455,15 +453,6 @@ def back_off(failures: int, pauses: Pauses) -> float:
     """
     first, longest = pauses
     return min(longest, first * 2.0 ** min(max(0, failures - 1), 30))
-
-
-#: How often a call that was not answered in time is repeated at once, with twice the patience.
-REPEATS: Final = 1
-
-
-def patience(timeouts: int) -> float:
-    """Return by how much a call is given more time, after so many that were not answered in it."""
-    return float(2 ** min(timeouts, REPEATS))
 
 
 #: The errors whose texts Python writes, out of names in the code and of types.

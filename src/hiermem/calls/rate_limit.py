@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from aiolimiter import AsyncLimiter
 
@@ -27,13 +27,9 @@ from hiermem.protocols import LLM
 _LOOK: Final = 0.25
 
 
-@dataclass(slots=True, eq=False)
-class _Limits:
-    """What the requests of one event loop to one model share, for one set of limits."""
-
-    slots: asyncio.Semaphore
-    limits: tuple[AsyncLimiter | None, AsyncLimiter | None]
-    in_flight: int = 0
+#: What the requests of one event loop to one model share under the same limits: the slots, and the
+#: limits of requests and of tokens a minute.
+_Shared: TypeAlias = tuple[asyncio.Semaphore, tuple[AsyncLimiter | None, AsyncLimiter | None]]
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +44,7 @@ class ModelState:
     reason: str = ""
     failed: set[Hashable] = field(default_factory=set[Hashable])
     down_until: float = 0.0
-    by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, _Limits]] = field(
+    by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, _Shared]] = field(
         default_factory=weakref.WeakKeyDictionary
     )
 
@@ -92,7 +88,7 @@ class RateLimiter:
     At most ``concurrency`` of them hold a slot. ``requests`` and ``tokens`` are the most a minute,
     None is no limit: as many may go at once, and more as that leaks away. After ``concurrency``
     requests the next one waits for ``delay`` seconds. After ``down_after`` failures in a row (None:
-    never) the model is down.
+    never) the model is down. ``in_flight`` is the number of slots that were taken here.
     """
 
     def __init__(
@@ -111,30 +107,24 @@ class RateLimiter:
         self._requests, self._tokens, self._concurrency = requests, tokens, concurrency
         self._delay, self._down_after = delay, down_after
         self._clock, self._sleep = clock, sleep
-        self._left = concurrency
+        self.in_flight, self._left = 0, concurrency
         self._next = 0.0
         self._line = asyncio.Lock()
-
-    @property
-    def in_flight(self) -> int:
-        """The number of slots in use."""
-        return self._limits_here().in_flight
 
     # -- a slot: one at a time is held for a call and its retries
 
     async def take_slot(self, stopped: Callable[[], object]) -> bool:
         """Wait for a slot; return whether there is one before ``stopped``."""
-        shared = self._limits_here()
-        if not await _before(stopped, shared.slots.acquire, shared.slots.release):
+        slots, _ = self._shared()
+        if not await _before(stopped, slots.acquire, slots.release):
             return False
-        shared.in_flight += 1
+        self.in_flight += 1
         return True
 
     def give_slot(self) -> None:
         """Give a slot back."""
-        shared = self._limits_here()
-        shared.in_flight -= 1
-        shared.slots.release()
+        self.in_flight -= 1
+        self._shared()[0].release()
 
     # -- a request
 
@@ -146,7 +136,7 @@ class RateLimiter:
         self.check()
         if self._delay and not await self._next_batch(stopped):
             return False
-        for limit, amount in zip(self._limits_here().limits, (1, tokens), strict=True):
+        for limit, amount in zip(self._shared()[1], (1, tokens), strict=True):
             if limit is None:
                 continue
             part = min(amount, limit.max_rate)
@@ -190,15 +180,13 @@ class RateLimiter:
         if wanted > LONGEST_HOLD or (over >= 0 and len(state.failed) > 1):
             state.down_until = self._clock() + max(wanted, back_off(over + 1, DOWN))
 
-    def _limits_here(self) -> _Limits:
-        by_loop = self._state.by_loop.setdefault(asyncio.get_running_loop(), {})
-        limits = (self._requests, self._tokens)
-        shared = by_loop.get((self._concurrency, limits))
-        if shared is None:
-            most = [AsyncLimiter(each, 60) if each else None for each in limits]
-            shared = _Limits(asyncio.Semaphore(self._concurrency), (most[0], most[1]))
-            by_loop[self._concurrency, limits] = shared
-        return shared
+    def _shared(self) -> _Shared:
+        by_limits = self._state.by_loop.setdefault(asyncio.get_running_loop(), {})
+        key = (self._concurrency, self._requests, self._tokens)
+        if key not in by_limits:
+            requests, tokens = (AsyncLimiter(most, 60) if most else None for most in key[1:])
+            by_limits[key] = asyncio.Semaphore(self._concurrency), (requests, tokens)
+        return by_limits[key]
 
     async def _next_batch(self, stopped: Callable[[], object]) -> bool:
         """Wait until the next batch may begin; return whether it may, or ``stopped`` came first."""

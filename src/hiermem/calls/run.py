@@ -26,20 +26,17 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Protocol, Self, TypeAlias
-
-from typing_extensions import TypeVar
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from hiermem import tracing
 from hiermem.calls.budget import ALL_ATTEMPTS, Budget, CallJournal, cut_off
-from hiermem.calls.claim import Claim, is_believed, read_claim, write_claim
+from hiermem.calls.claim import is_believed, read_claim, write_claim
 from hiermem.calls.rate_limit import RateLimiter
 from hiermem.calls.report import with_current_outcome
 from hiermem.calls.retry import retry_store, shielded
 from hiermem.errors import HiermemError, name_of
 from hiermem.process import has_ended, process_mark
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
-from hiermem.types import Node
 from hiermem.types.transaction import (
     NO_COST,
     NO_SESSION,
@@ -306,15 +303,6 @@ class JournalledRun:
         log.warning("run %s: %s: %s", self.run_id, what, type(error).__name__)
 
 
-class CallSubject(Protocol):
-    """The work item of a call: a node, a chunk, a batch of notes."""
-
-    @property
-    def id(self) -> str:
-        """The id under which the calls are journalled."""
-        ...
-
-
 async def connect(llm: LLM) -> None:
     """Make sure that a model can be asked, before any work; raises ConfigError where it cannot."""
     make: Callable[[], Awaitable[None]] | None = getattr(llm, "connect", None)
@@ -322,13 +310,11 @@ async def connect(llm: LLM) -> None:
         await make()
 
 
-N = TypeVar("N", bound=CallSubject, default=Node)
-
 T = TypeVar("T")
 
 
 @dataclass(kw_only=True, eq=False)
-class Run(JournalledRun, Generic[N]):
+class Run(JournalledRun):
     """A run that calls a model.
 
     A call may take ``call_timeout`` seconds and is retried ``retries`` times. ``drain_time`` is the
@@ -353,8 +339,8 @@ class Run(JournalledRun, Generic[N]):
     faults: set[str] = field(init=False, default_factory=set[str])
     _computing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
-    async def begin_call(self, item: N, calls: Sequence[Attempt]) -> bool:
-        """Journal these calls for ``item``, of which the last is about to be made; return whether.
+    async def begin_call(self, calls: Sequence[Attempt]) -> bool:
+        """Journal these calls, of which the last is about to be made; return whether.
 
         False where the run lost its claim: then none is journalled, and the call must not be made.
         """
@@ -432,15 +418,15 @@ class Run(JournalledRun, Generic[N]):
 
 
 @dataclass(slots=True)
-class CallState(Generic[N]):
-    """The calls for one item, and what they took so far.
+class CallState:
+    """The calls for one work item (a node, a chunk, a batch of notes), and what they took so far.
 
     ``attempts`` counts the answers that could not be used, and the failures that say something of
     the item. ``unanswered`` is the id of a call that ended without an answer and without such a
     sign, "" where there is none.
     """
 
-    node: N
+    item_id: str
     input_tokens: int
     spent: Cost = NO_COST
     attempts: int = 0
@@ -481,14 +467,11 @@ class RecordClaim:
         """Take the claim; return whether it was free, or held by a process that has ended."""
         async with self._lock:
             before = await self.read()
-            claim = read_claim(before.body) if before else None
-            if (
-                claim is not None
-                and claim.run_id != self.run_id
-                and is_believed(claim.until, now=self.now())
-                and not has_ended(claim.process)
-            ):
-                return False
+            if before and (claim := read_claim(before.body)):
+                run_id, until, process = claim
+                is_current = is_believed(until, now=self.now()) and not has_ended(process)
+                if is_current and run_id != self.run_id:
+                    return False
             taken = await self._extend(before.version if before else 0)
             self.mark = self._version if taken else None
             return taken
@@ -524,7 +507,8 @@ class RecordClaim:
         """Write the claim over ``version``, together with ``writes``; return whether it was."""
         until = self.now() + timedelta(seconds=self.lease)
         # The random part tells a write that took effect although the store reported a failure.
-        body = write_claim(Claim(self.run_id, until, process_mark(), secrets.token_hex(8)))
+        nonce = secrets.token_hex(8)
+        body = write_claim(self.run_id, until, process=process_mark(), nonce=nonce)
         written = await self.put([*writes, self.place(body, version)], attempts)
         if not written:
             found = await self.read()

@@ -65,7 +65,7 @@ _log = logging.getLogger("hiermem.extract")
 
 
 @dataclass(kw_only=True, eq=False)
-class ExtractionRun(Run[WorkItem]):
+class ExtractionRun(Run):
     """The dependencies and the state of one extraction.
 
     ``map_template`` is that of a chunk's request, ``join_template`` that of the summaries'
@@ -133,7 +133,7 @@ class ExtractionRun(Run[WorkItem]):
         await self.note_cut_off()
         return True
 
-    async def begin_call(self, item: WorkItem, calls: Sequence[Attempt]) -> bool:
+    async def begin_call(self, calls: Sequence[Attempt]) -> bool:
         """Journal these calls while the claim is held; return whether."""
         return await self.journal.write_with(
             calls, lambda: self.record_claim.commit((), attempts=calls)
@@ -150,7 +150,7 @@ class ExtractionRun(Run[WorkItem]):
         finally:
             await self.record_claim.release()
 
-    async def fail(self, failure: Failure, state: CallState[WorkItem]) -> None:
+    async def fail(self, failure: Failure, state: CallState) -> None:
         """Journal a failure at once, so that it is known whatever else fails."""
         self.failures.append(failure)
         await self.put()
@@ -290,7 +290,7 @@ async def split(run: ExtractionRun) -> None:
 
 
 @dataclass(slots=True)
-class ChunkResult(CallState[WorkItem]):
+class ChunkResult(CallState):
     """The calls for one chunk, and what came of them: a stored answer or a failure."""
 
     stored: StoredAnswer | None = None
@@ -313,7 +313,7 @@ async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
     extraction over, and what the store raises.
     """
     begun = time.monotonic()
-    result = ChunkResult(chunk, chunk.tokens)
+    result = ChunkResult(chunk.id, chunk.tokens)
     answer = await _answer(run, chunk, result)
     if isinstance(answer, Rejected):
         result.failure = Failure(chunk.id, "map", answer.cause, result.spent.calls, answer.detail)
@@ -327,7 +327,7 @@ async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
 
 async def ask_for(
     run: ExtractionRun,
-    state: CallState[WorkItem],
+    state: CallState,
     request: LLMRequest,
     judge: Judge[T],
     *,
@@ -352,9 +352,7 @@ async def ask_for(
         return Rejected("", *cause_of(error))
 
 
-async def _answer(
-    run: ExtractionRun, chunk: Chunk, state: CallState[WorkItem]
-) -> StoredAnswer | Rejected:
+async def _answer(run: ExtractionRun, chunk: Chunk, state: CallState) -> StoredAnswer | Rejected:
     """Ask for a chunk's answer; one without anything to read is empty."""
     request = await _request(run, chunk)
     answer, dropped, model = Answer(summary=""), 0, ""
@@ -366,7 +364,7 @@ async def _answer(
         verdict = await ask_for(run, state, request, judge, most=most)
         if isinstance(verdict, Rejected):
             return verdict
-        answer, dropped, model = verdict.value.answer, verdict.value.dropped, verdict.model
+        (answer, dropped), model = verdict.value, verdict.model
     return StoredAnswer(
         answer.model_dump_json(),
         run.strategy,

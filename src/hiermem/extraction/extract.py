@@ -36,7 +36,7 @@ from hiermem.config import CallPolicy, ExtractionOptions, Limits, for_model
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.extraction import chunk as chunk_steps
 from hiermem.extraction import plan, prompt
-from hiermem.extraction.chunk import CHUNK, JOIN, ChunkResult, ExtractionRun, WorkItem, ask_for
+from hiermem.extraction.chunk import CHUNK, JOIN, ChunkResult, ExtractionRun, ask_for
 from hiermem.extraction.chunks import Chunk, chunk_number
 from hiermem.extraction.prompt import judge_joined
 from hiermem.extraction.reduce import Graph, finish, ground, reduce
@@ -233,7 +233,7 @@ class SummaryReduction:
         request = await asyncio.to_thread(build)
         size = request_tokens(request.messages, run.counter.count)
         self.asked += size
-        state: CallState[WorkItem] = CallState(self, sum(map(run.counter.count, texts)))
+        state = CallState(self.id, sum(map(run.counter.count, texts)))
         if (answer := await run.joined(self.key)) is not None:
             return answer.answer
         try:
@@ -243,7 +243,7 @@ class SummaryReduction:
         finally:
             self.spent += state.spent
 
-    async def _ask(self, state: CallState[WorkItem], request: LLMRequest, size: int) -> str:
+    async def _ask(self, state: CallState, request: LLMRequest, size: int) -> str:
         """Ask for the summary and commit it, or note the failure; ``size`` is its tokens.
 
         Raises ClaimLostError and SpendLimitError.
@@ -261,13 +261,13 @@ class SummaryReduction:
         if isinstance(verdict, Rejected):
             self.unfit = self.unfit or bool(verdict.reason)
             calls, detail = state.spent.calls, verdict.detail
-            failure = plan.Failure(state.node.id, "reduce", verdict.cause, calls, detail)
+            failure = plan.Failure(self.id, "reduce", verdict.cause, calls, detail)
             self.failure, run.halted = failure, True
             await run.fail(failure, state)
             return ""
         stored = plan.StoredAnswer(verdict.value, run.strategy, verdict.model or run.llm.name)
         # Shielded: what is paid for is not lost to a cancellation.
-        return (await shielded(run.commit(state.node, stored, tuple(state.ended)))).answer
+        return (await shielded(run.commit(self, stored, tuple(state.ended)))).answer
 
 
 def _selected(texts: Sequence[str], target: int, count: Count) -> str:
@@ -368,7 +368,7 @@ class _Extraction(ExtractionRun):
             stored, failure = reuse.get(chunk.id), failed.get(chunk.id)
             if stored or failure:
                 self.results[chunk.id] = ChunkResult(
-                    chunk, 0, stored=stored, failure=failure, reused=stored is not None
+                    chunk.id, 0, stored=stored, failure=failure, reused=stored is not None
                 )
         if fail:
             self.failed_chunks += fail
@@ -402,7 +402,7 @@ class _Extraction(ExtractionRun):
         error = None if task.cancelled() else task.exception()
         if error is None and not task.cancelled():
             result = task.result()
-            self.results[result.node.id] = result
+            self.results[result.item_id] = result
             self.failed_chunks += filter(None, [result.failure])
         if isinstance(error, ClaimLostError):
             self.budget.stop("claim")
@@ -518,7 +518,7 @@ class _Extraction(ExtractionRun):
         ) + replace(took, cost=self.budget.spent.cost)
 
     def _chunk_report(self, chunk: Chunk) -> plan.ChunkReport:
-        result = self.results.get(chunk.id) or ChunkResult(chunk, 0)
+        result = self.results.get(chunk.id) or ChunkResult(chunk.id, 0)
         failure = result.failure
         return plan.ChunkReport(
             id=chunk.id,

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Final
 
-from hiermem.calls.answers import Accepted, ParsedAnswer, Rejected, Retry, Verdict, parse
+from hiermem.calls.answers import Accepted, Rejected, Retry, Verdict, parse
 from hiermem.calls.failures import InvalidAnswerError, cause_of, finish_cause
 from hiermem.calls.limits import request_tokens
 from hiermem.errors import ConfigError
@@ -29,12 +29,11 @@ from hiermem.prompts import template as summary_prompt
 from hiermem.prompts.template import Facts, PromptTemplate, marked
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText, TokenCounter
 from hiermem.summaries.assess import MOST_ANCHORS, Standard, assess, source_of
-from hiermem.summaries.checks import Problem
 from hiermem.summaries.inputs import Count
 from hiermem.text.measure import canonical_json
 from hiermem.text.units import split
 from hiermem.types import Unit
-from hiermem.types.trivector import answer_schema
+from hiermem.types.trivector import Answer, answer_schema
 
 #: Tokens reserved for the addition of a repair.
 REPAIR_ROOM: Final = 160
@@ -210,16 +209,14 @@ def repair(request: LLMRequest, error: InvalidAnswerError, *, limit: int | None)
     return _fitting(request, repaired, limit)
 
 
-def repair_join(
-    request: LLMRequest, problems: Sequence[Problem], *, limit: int | None
-) -> LLMRequest:
+def repair_join(request: LLMRequest, complaints: Sequence[str], *, limit: int | None) -> LLMRequest:
     """Ask again for one summary of several and say what was wrong, in at most ``limit`` tokens.
 
-    If not all problems fit, the last ones are left out; if nothing fits, the request stays as it
+    If not all complaints fit, the last ones are left out; if nothing fits, the request stays as it
     is.
     """
-    numbers = range(len(problems), 0, -1)
-    repaired = (summary_prompt.second_request(request.messages, problems[:n]) for n in numbers)
+    numbers = range(len(complaints), 0, -1)
+    repaired = (summary_prompt.second_request(request.messages, complaints[:n]) for n in numbers)
     return _fitting(request, repaired, limit)
 
 
@@ -307,7 +304,7 @@ def lines_of(summary: str, part: int) -> Iterator[Unit]:
 
 def judge_chunk(
     request: LLMRequest, response: LLMResponse, *, limit: int | None, is_last: bool = False
-) -> Verdict[ParsedAnswer]:
+) -> Verdict[tuple[Answer, int]]:
     """Read the answer to a chunk. ``request`` is the first one, without a repair.
 
     ``limit`` is the most tokens of a rendered request, None for no limit. The model is asked once
@@ -341,8 +338,8 @@ def judge_joined(
         return Accepted(draft.text.strip(), draft.model)
     if (ended := finish_cause(response)) is not None:
         return Rejected(ended[1], *ended)
-    reason = ",".join(problem.kind for problem in draft.problems)
+    reason = ",".join(draft.problems)
     if is_last:
         return Rejected(reason, "provider", reason)
     again = partial(judge_joined, request, input_tokens=input_tokens, limit=limit, is_last=True)
-    return Retry(repair_join(request, draft.problems, limit=limit), reason, again)
+    return Retry(repair_join(request, [*draft.problems.values()], limit=limit), reason, again)

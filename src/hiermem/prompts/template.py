@@ -11,20 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hiermem.errors import ConfigError
 from hiermem.protocols import ChatMessage, SourceText
 from hiermem.text import language
 from hiermem.text.policy import words
 from hiermem.text.units import prose
-
-if TYPE_CHECKING:
-    from hiermem.summaries.checks import Problem
 
 _TIME: Final = "%Y-%m-%d %H:%M"
 _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
@@ -189,13 +186,13 @@ def fill(template: PromptTemplate, values: Mapping[str, str]) -> tuple[ChatMessa
 
 
 def second_request(
-    messages: Sequence[ChatMessage], problems: Sequence[Problem], *, answer: str = ""
+    messages: Sequence[ChatMessage], complaints: Iterable[str], *, answer: str = ""
 ) -> tuple[ChatMessage, ...]:
     """Return a second request that says what was wrong, and shows the first ``answer`` if given.
 
     The addition stands at the end, so everything before it is still in the provider's cache.
     """
-    wrong = "\n".join(f"- {each.says}" for each in problems)
+    wrong = "\n".join(f"- {each}" for each in complaints)
     asked = (
         f"The answer could not be used:\n{wrong}\n"
         "Write the whole summary again and nothing else, in the form and length asked for."

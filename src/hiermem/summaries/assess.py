@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
@@ -42,7 +42,6 @@ from hiermem.summaries.checks import (
     ANNOUNCED,
     MENDABLE,
     Answer,
-    Problem,
     check,
     is_to_reader,
     speaks_of_marks,
@@ -276,6 +275,7 @@ class Draft:
     """A text that may become a revision, and the measures of its worth.
 
     ``units`` are () if the text was written and not extracted; ``anchors`` are the text's own.
+    ``problems`` are what a model is told of each check that applies, by the check's name.
     ``fidelity`` is the share of the inputs' weightiest anchors that it keeps, None if there are
     none. ``shortened``: lines of the answer were left out.
     """
@@ -283,7 +283,7 @@ class Draft:
     text: str
     tokens: int
     units: tuple[Unit, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict[str, str])
     fidelity: float | None = None
     unsupported: tuple[str, ...] = ()
     model: str = ""
@@ -319,11 +319,12 @@ def judge(
     draft = assess(request, standard, response)
     if draft.fit:
         return Accepted(draft, draft.model)
-    reason = ",".join(problem.kind for problem in draft.problems)
+    reason = ",".join(draft.problems)
     if tried < PROMPTS and not (draft.units or standard.is_deterministic):
         shown = draft.text if _may_be_shown(draft, request, standard.window) else ""
         again = replace(
-            request, messages=second_request(request.messages, draft.problems, answer=shown)
+            request,
+            messages=second_request(request.messages, draft.problems.values(), answer=shown),
         )
         return Retry(again, reason, partial(judge, again, standard, tried=tried + 1))
     return Rejected(reason, detail=reason)
@@ -331,7 +332,7 @@ def judge(
 
 def _may_be_shown(draft: Draft, request: LLMRequest, window: int | None) -> bool:
     """Return whether a second request shows the first answer: one that can be mended, and fits."""
-    if not MENDABLE.issuperset(problem.kind for problem in draft.problems):
+    if not MENDABLE.issuperset(draft.problems):
         return False
     added = draft.tokens + request.max_tokens + _COMPLAINT
     if draft.tokens > 2 * request.max_tokens:

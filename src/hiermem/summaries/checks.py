@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import add
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from hiermem.data import word_lists
 from hiermem.protocols import LLMRequest, LLMResponse
@@ -105,13 +105,6 @@ _RECORD_LINE: Final = re.compile(
 _SPEAKERS: Final = 40
 
 
-class Problem(NamedTuple):
-    """Why an answer cannot be memory: the name of the check, and what the model is told."""
-
-    kind: str
-    says: str
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An answer that was repaired (``repair``), and what it is held to.
@@ -133,18 +126,16 @@ class Answer:
         return self.response.text.strip()
 
 
-def check(answer: Answer) -> tuple[Problem, ...]:
-    """Return the problems of ``answer``; () if it may become memory.
+def check(answer: Answer) -> dict[str, str]:
+    """Return what the model is told of each check that applies, by name; {} if it may be memory.
 
     An answer that was extracted from its inputs, as its units show, is held to ``ALWAYS`` alone.
     """
-    checks: tuple[Check, ...] = ALWAYS if answer.response.units else (*ALWAYS, *WRITTEN)
+    checks = ALWAYS if answer.response.units else (*ALWAYS, *WRITTEN)
     if says_nothing(answer.text):
-        checks = tuple(each for each in ALWAYS if each.name in _OF_NOTHING)
+        checks = [each for each in ALWAYS if each[0] in _OF_NOTHING]
     values = _sizes(answer)
-    return tuple(
-        Problem(each.name, each.says.format_map(values)) for each in checks if each.applies(answer)
-    )
+    return {name: says.format_map(values) for name, says, applies in checks if applies(answer)}
 
 
 def _sizes(answer: Answer) -> dict[str, object]:
@@ -336,46 +327,40 @@ def _continues(answer: Answer) -> bool:
     )
 
 
-class Check(NamedTuple):
-    """A check of an answer: its name, what the model is told if it applies, and the predicate."""
-
-    name: str
-    says: str
-    applies: Callable[[Answer], bool]
-
-
+#: A check of an answer: its name, what the model is told if it applies, and the predicate.
+Check: TypeAlias = tuple[str, str, Callable[[Answer], bool]]
 _REFUSED: Final = "It was a refusal. Nothing but a summary is asked of you."
 #: What any answer is held to, also one that was extracted.
-ALWAYS: Final = (
-    Check("truncated", "It was cut off at its end. Write fewer and shorter lines.",
-          lambda a: a.response.finish_reason == "length"),
-    Check("refused", _REFUSED, lambda a: a.response.finish_reason == "refusal"),
-    Check("error_text", "It was an error message.",
-          lambda a: a.response.finish_reason == "error" or _ERROR.match(a.text) is not None),
-    Check("empty", "It said nothing.", lambda a: says_nothing(a.text)),
-    Check("too_long", "It was too long: {size}, of at most {most}. Leave out whole lines.",
-          lambda a: a.tokens > a.request.max_tokens),
-    Check("not_smaller", "It was as long as the record. Write fewer lines.",
-          lambda a: a.tokens > a.input_tokens - (a.input_tokens > _SMALL_INPUT)),
+ALWAYS: Final[Sequence[Check]] = (
+    ("truncated", "It was cut off at its end. Write fewer and shorter lines.",
+     lambda a: a.response.finish_reason == "length"),
+    ("refused", _REFUSED, lambda a: a.response.finish_reason == "refusal"),
+    ("error_text", "It was an error message.",
+     lambda a: a.response.finish_reason == "error" or _ERROR.match(a.text) is not None),
+    ("empty", "It said nothing.", lambda a: says_nothing(a.text)),
+    ("too_long", "It was too long: {size}, of at most {most}. Leave out whole lines.",
+     lambda a: a.tokens > a.request.max_tokens),
+    ("not_smaller", "It was as long as the record. Write fewer lines.",
+     lambda a: a.tokens > a.input_tokens - (a.input_tokens > _SMALL_INPUT)),
 )  # fmt: skip
 #: What a written answer is held to besides.
-WRITTEN: Final = (
-    Check("refused", _REFUSED, lambda a: _refuses(a.text)),
-    Check("reasoning", "It held your reasoning. Write the summary alone.",
-          lambda a: reasoning.holds_reasoning(a.text, spoken=speaks_of_marks(a.request))),
-    Check("not_prose", "It was data or code. Write headings and lines.",
-          lambda a: _is_data(a.text)),
-    Check("repetitive", "It said the same again and again. Say each thing once.",
-          _repeats),
-    Check("continuation",
-          "It continued the conversation. Report what was said in the record.", _continues),
-    Check("reply", "It spoke to the reader. Report what was said in the record.",
-          lambda a: _replies(a.text)),
-    Check("echo", "It copied what it was given. Summarise the record in other words.", _is_echo),
-    Check("unrelated", "It told nothing of the record.", _is_unrelated),
-    Check("wrong_language", "It was not in the language of the record.", _is_in_another_language),
-    Check("invented", "It had names, figures or dates that are not in the record.", _is_invented),
-    Check("vague", "It left out the names, figures and dates of the record.", _says_too_little),
+WRITTEN: Final[Sequence[Check]] = (
+    ("refused", _REFUSED, lambda a: _refuses(a.text)),
+    ("reasoning", "It held your reasoning. Write the summary alone.",
+     lambda a: reasoning.holds_reasoning(a.text, spoken=speaks_of_marks(a.request))),
+    ("not_prose", "It was data or code. Write headings and lines.",
+     lambda a: _is_data(a.text)),
+    ("repetitive", "It said the same again and again. Say each thing once.",
+     _repeats),
+    ("continuation",
+     "It continued the conversation. Report what was said in the record.", _continues),
+    ("reply", "It spoke to the reader. Report what was said in the record.",
+     lambda a: _replies(a.text)),
+    ("echo", "It copied what it was given. Summarise the record in other words.", _is_echo),
+    ("unrelated", "It told nothing of the record.", _is_unrelated),
+    ("wrong_language", "It was not in the language of the record.", _is_in_another_language),
+    ("invented", "It had names, figures or dates that are not in the record.", _is_invented),
+    ("vague", "It left out the names, figures and dates of the record.", _says_too_little),
 )  # fmt: skip
 #: With these an answer is close to one that could be taken, so a second request shows it.
 MENDABLE: Final = frozenset(

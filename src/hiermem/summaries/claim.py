@@ -38,14 +38,15 @@ _NEWEST_RUNS: Final = 20
 
 
 class SessionClaim:
-    """The claim on one session; ``held`` is the entry, None unless it is known to be held.
+    """The claim on one session.
 
+    ``held`` is the entry; None while the session is not held, and once another run took it over.
     A task of its own renews it, from ``take`` or ``keep`` to ``settle``.
     """
 
     def __init__(self, handle: Handle, session_id: str, held: DueSession | None = None) -> None:
         self.session_id, self.held = session_id, held
-        self._handle, self._lease = handle, handle.update_policy.lease
+        self._handle, self._store, self._lease = handle, handle.store, handle.update_policy.lease
         self._renewal: asyncio.Task[None] | None = None
 
     async def take(self) -> bool:
@@ -58,10 +59,6 @@ class SessionClaim:
         """Renew the claim from now on."""
         if self._renewal is None or self._renewal.done():
             self._renewal = asyncio.create_task(self._renew())
-
-    def lose(self) -> None:
-        """Record that another run took the session over."""
-        self.held = None
 
     async def settle(self, *, pause: float = 0.0, again: bool = False) -> datetime | None:
         """End the claim; return when the session's remaining nodes are due, None for never.
@@ -90,10 +87,6 @@ class SessionClaim:
             await retry_store(
                 lambda: self._store.settle_due(claimed, at=due_at), sleep=asyncio.sleep
             )
-
-    @property
-    def _store(self) -> TenantStore:
-        return self._handle.store
 
     async def _take(self) -> bool:
         self.held = await self._ask()
@@ -157,7 +150,7 @@ class SessionClaim:
                 )
                 # The run may have claimed the session anew meanwhile.
                 if not renewed and self.held is claimed:
-                    self.lose()
+                    self.held = None
             except HiermemError as error:
                 # The next renewal, or the run's next write, meets the error again.
                 _log.warning("a claim was not renewed: %s", type(error).__name__)

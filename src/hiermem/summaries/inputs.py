@@ -18,11 +18,11 @@ is.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from operator import itemgetter
+from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 from hiermem.log.trees import OVERLAP_EVER, OVERLAP_FROM, OVERLAP_REACH, OVERLAP_SIZE, shown_index
@@ -332,10 +332,8 @@ def within(span: Span, index: int) -> tuple[int, int | None]:
 
 def in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Merge lists that are sorted by weight: one item from each in turn, without repeats."""
-    merged: dict[str, None] = {}
-    for rank in range(max(map(len, lists), default=0)):
-        merged.update((items[rank], None) for items in lists if rank < len(items))
-    return tuple(merged)
+    turns = zip_longest(*lists)
+    return tuple(dict.fromkeys(item for turn in turns for item in turn if item is not None))
 
 
 def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:
@@ -369,10 +367,9 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
     """
     from hiermem.text import entity_names
 
-    named: dict[str, int] = {}
+    named, used = Counter[str](), Counter[str]()
     written: dict[str, str] = {}
-    used: dict[str, int] = {}
-    forms: dict[str, dict[str, int]] = {}
+    forms = defaultdict[str, Counter[str]](Counter)
     kinds: dict[str, None] = {}
     for source in sources:
         if source.role == "tool":
@@ -386,32 +383,29 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
                 if mention.type in _NO_ENTITY or len(mention.name) > _LONGEST:
                     continue
                 key = mention.name.casefold()
-                named[key] = named.get(key, 0) + (2 if mention.sure >= _SURE else 1)
+                named[key] += 2 if mention.sure >= _SURE else 1
                 written.setdefault(key, mention.name)
         if source.role != "tool":
-            for root in _topics(source.text, forms):
-                used[root] = used.get(root, 0) + 1
-    by_count = sorted(named.items(), key=itemgetter(1), reverse=True)
-    entities = [written[key] for key, count in by_count if count > 1]
+            used.update(_topics(source.text, forms))
+    entities = [written[key] for key, count in named.most_common() if count > 1]
     topics = [
         min(forms[root], key=lambda form: (-forms[root][form], form))
-        for root, count in sorted(used.items(), key=itemgetter(1), reverse=True)
+        for root, count in used.most_common()
         if count >= _SAID_BY
     ]
     return tuple([*kinds, *topics][:_TAGS]), tuple(entities[:_ENTITIES])
 
 
-def _topics(text: str, forms: dict[str, dict[str, int]]) -> dict[str, None]:
+def _topics(text: str, forms: Mapping[str, Counter[str]]) -> list[str]:
     """Return the stems of a message's longer words, each once; count their forms in ``forms``."""
     from hiermem.text.terms import written
 
     topics: dict[str, None] = {}
-    for word, times in Counter(written(text)).items():
+    for word in written(text):
         if root := _root(word):
             topics[root] = None
-            spellings = forms.setdefault(root, {})
-            spellings[word] = spellings.get(word, 0) + times
-    return topics
+            forms[root][word] += 1
+    return [*topics]
 
 
 @lru_cache(maxsize=32_768)

@@ -92,7 +92,7 @@ class Shared:
     clock: Callable[[], float] = field(default=time.monotonic)
 
 
-class UpdateRun(Run[Node]):
+class UpdateRun(Run):
     """One run that makes the nodes of ``tree``. Opening it reads and writes nothing.
 
     With a ``claim``, it begins no call without holding the session. The stand-in counts with
@@ -158,14 +158,14 @@ class UpdateRun(Run[Node]):
         most = self.policy.concurrency
         return min(most, 2) if self.is_deterministic else 2 * most
 
-    async def begin_call(self, item: Node, calls: Sequence[Attempt]) -> bool:
+    async def begin_call(self, calls: Sequence[Attempt]) -> bool:
         """Journal these calls if the session is still held; return whether it is."""
         fence = self.claim.held if self.claim else None
         if not self.is_held:
             return False
         applied, _ = await self.journal.write(calls, claim=fence)
         if applied is None and self.claim is not None:
-            self.claim.lose()
+            self.claim.held = None
         return applied is not None
 
     async def make_alone(self, wanted: str, until_stored: AsyncExitStack) -> None:
@@ -333,7 +333,7 @@ async def _find(run: UpdateRun, task: NodeTask, until_stored: AsyncExitStack) ->
         earlier = await run.store.reusable(task.wanted)
         if earlier is not None and plan.may_reuse(earlier, task.length):
             return plan.serve(task, "reused", plan.moved_here(task, earlier, now=run.now()))
-    state, count = CallState(node, inputs.tokens), await count_attempts(run, task.wanted)
+    state, count = CallState(node.id, inputs.tokens), await count_attempts(run, task.wanted)
     if prompts := prompts_due(node, count, run):
         await run.make_room(until_stored)
         return await _asked(run, task, state, prompts, count)
@@ -367,7 +367,7 @@ def copied(run: UpdateRun, node: Node, inputs: Inputs) -> Revision:
 
 
 async def _asked(
-    run: UpdateRun, task: NodeTask, state: CallState[Node], prompts: int, count: AttemptCount
+    run: UpdateRun, task: NodeTask, state: CallState, prompts: int, count: AttemptCount
 ) -> Outcome:
     """Ask the model for the text, and label it meanwhile; count the attempts if none passes."""
     labels = run.spawn(_labels(run, task))
@@ -388,7 +388,7 @@ async def _asked(
 
 
 async def _draft(
-    run: UpdateRun, task: NodeTask, state: CallState[Node], prompts: int
+    run: UpdateRun, task: NodeTask, state: CallState, prompts: int
 ) -> Draft | tuple[Failure, str]:
     """Ask at most ``prompts`` times, the second time with the problems named.
 
@@ -451,7 +451,7 @@ def _request(
 async def _go_without(
     run: UpdateRun,
     task: NodeTask,
-    state: CallState[Node],
+    state: CallState,
     failure: tuple[Failure, str],
     count: AttemptCount,
 ) -> Outcome:
@@ -481,7 +481,7 @@ async def _labels(run: UpdateRun, task: NodeTask) -> Labels:
 def _served(
     run: UpdateRun,
     task: NodeTask,
-    state: CallState[Node],
+    state: CallState,
     draft: Draft,
     labels: Labels,
     *,
@@ -537,7 +537,7 @@ async def is_left_alone(run: UpdateRun, node: Node) -> bool:
 
 
 async def note_failure(
-    run: UpdateRun, task: NodeTask, count: AttemptCount, state: CallState[Node], error: str
+    run: UpdateRun, task: NodeTask, count: AttemptCount, state: CallState, error: str
 ) -> AttemptCount:
     """Store what the calls of ``state`` add to ``count``; return the new count."""
     now, before = run.now(), count

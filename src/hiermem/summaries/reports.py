@@ -24,6 +24,8 @@ class UpdatePlan(Cost):
     the limits per minute.
     """
 
+    _added = ("calls", "tokens_in", "tokens_out", "calls_max", "reused", "seconds")
+
     calls_max: int = 0
     by_level: Mapping[int, int] = field(default_factory=dict[int, int])
     reused: int = 0
@@ -159,11 +161,8 @@ def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
     for plan in plans:
         total = replace(
             total + plan,
-            calls_max=total.calls_max + plan.calls_max,
             by_level=_sum_of(total.by_level, plan.by_level),
             reused_by_level=_sum_of(total.reused_by_level, plan.reused_by_level),
-            reused=total.reused + plan.reused,
-            seconds=total.seconds + plan.seconds,
         )
     return total
 

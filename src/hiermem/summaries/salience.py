@@ -183,7 +183,6 @@ class _Pool:
         self._prior = _priors(units, self._message, weights, self._company)
         self._bulk = {position for position, unit in enumerate(units) if _is_bulk(unit)}
         self._floors = _floors(units, self._message, weights.floor * budget)
-        self._scales: dict[int, float] = {}
         self._added: dict[int, list[tuple[int, list[int]]]] = {}
         for companion in set(chain.from_iterable(self._company.values())):
             if not self._terms[companion]:
@@ -288,11 +287,7 @@ class _Pool:
             for companion, added in self._added_terms(position):
                 if companion not in self._taken:
                     value += sum(map(worth, added)) * self._prior[companion]
-        scale = self._scales.get(cost)
-        if scale is None:
-            scale = math.pow(cost + _COST_OFFSET, self._weights.cost_power)
-            self._scales[cost] = scale
-        return value / scale
+        return value / math.pow(cost + _COST_OFFSET, self._weights.cost_power)
 
     def _added_terms(self, position: int) -> list[tuple[int, list[int]]]:
         """Return the units that come with a unit, each with the terms that the unit lacks."""

@@ -47,7 +47,17 @@ from hiermem.config import HierarchyConfig
 from hiermem.errors import StoreCorruptError, UsageError
 from hiermem.tree.levels import Growth, Root, pack, unpack
 from hiermem.tree.turns import Arrival, Flag, People, Turns, check_types, read_part
-from hiermem.tree.windows import Limits, Reason, Seal, Window, follow, micros, moment, receive
+from hiermem.tree.windows import (
+    WHOLE,
+    Limits,
+    Reason,
+    Seal,
+    Window,
+    follow,
+    micros,
+    moment,
+    receive,
+)
 from hiermem.types import Node, Position, SizeUnit
 from hiermem.types.brief import Brief
 from hiermem.types.transaction import LogEvent
@@ -262,7 +272,7 @@ class SessionState:
         groups = self.groups
         if before != after:
             groups = tuple(
-                pack([replace(root, unit=root.unit or before) for root in unpack(packed)])
+                pack([root._replace(unit=root.unit or before) for root in unpack(packed)])
                 for packed in groups
             )
         start = min((opening.begin for opening in openings.values()), default=self.next_index)
@@ -357,7 +367,7 @@ def again(
 def flush(state: SessionState, config: HierarchyConfig) -> Folded:
     """Close each thread's open window at its last whole point."""
     fold = _Fold(state, config)
-    fold.close(lambda window, seals: window.close_whole("flush", seals))
+    fold.close(lambda window, seals: window.close_at(WHOLE, "flush", seals))
     return fold.folded()
 
 

@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from hiermem.config import HierarchyConfig, LevelConfig
 from hiermem.tree.turns import check_types, read_part
@@ -43,26 +43,45 @@ def node_id(level: int, ordinal: int) -> str:
     return f"L{level}.{ordinal}"
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(NamedTuple):
     """A sealed node without a parent, with the figures that are kept until it has one.
 
-    ``first`` and ``last`` are the earliest and latest time covered, in microseconds since 1970 UTC.
-    ``unit`` is the unit of ``allotted``; None is the unit of the configuration.
+    It covers the windows from ``low`` up to ``high``, and the messages of ``span``. ``first`` and
+    ``last`` are the earliest and latest time covered, in microseconds since 1970 UTC. ``unit`` is
+    the unit of ``allotted``; None is the unit of the configuration. The state of a session holds
+    the fields in this order.
     """
 
-    id: str
     level: int
     ordinal: int
-    windows: tuple[int, int]
-    span: Span
+    low: int
+    high: int
+    start: int
+    stop: int
+    start_char: int
+    stop_char: int | None
     messages: int
     allotted: int
     allotted_tokens: int
     thread: str | None
     first: int
     last: int
-    unit: SizeUnit | None = None
+    unit: SizeUnit | None
+
+    @property
+    def id(self) -> str:
+        """Return the node's id."""
+        return node_id(self.level, self.ordinal)
+
+    @property
+    def windows(self) -> tuple[int, int]:
+        """Return the range of windows covered."""
+        return self.low, self.high
+
+    @property
+    def span(self) -> Span:
+        """Return the stretch of messages covered."""
+        return Span(self.start, self.stop, self.start_char, self.stop_char)
 
     def size(self, unit: SizeUnit) -> int:
         """Return the node's allotted size, in ``unit``."""
@@ -71,12 +90,15 @@ class Root:
     @classmethod
     def of(cls, node: Node) -> Root:
         """Make the root of a sealed node."""
+        span = node.span
         return cls(
-            node.id,
             node.level,
             node.ordinal,
-            node.windows,
-            node.span,
+            *node.windows,
+            span.start,
+            span.stop,
+            span.start_char,
+            span.stop_char,
             node.messages,
             node.allotted,
             node.allotted_tokens,
@@ -324,17 +346,7 @@ _encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
 
 def pack(group: Iterable[Root]) -> str:
     """Write an open group as JSON."""
-    return _encode(
-        [
-            (
-                root.level, root.ordinal, *root.windows,
-                root.span.start, root.span.stop, root.span.start_char, root.span.stop_char,
-                root.messages, root.allotted, root.allotted_tokens,
-                root.thread, root.first, root.last, root.unit,
-            )
-            for root in group
-        ]
-    )  # fmt: skip
+    return _encode([*group])
 
 
 def unpack(text: str) -> list[Root]:
@@ -343,24 +355,11 @@ def unpack(text: str) -> list[Root]:
 
 
 def _roots(rows: Iterable[Sequence[Any]]) -> list[Root]:
-    roots: list[Root] = []
-    for row in rows:
-        (
-            level, ordinal, low, high, start, stop, start_char, stop_char,
-            messages, allotted, allotted_tokens, thread, first, last, unit,
-        ) = row  # fmt: skip
-        check_types(
-            level, ordinal, low, high, start, stop, start_char,
-            0 if stop_char is None else stop_char,
-            messages, allotted, allotted_tokens, first, last, kind=int,
-        )  # fmt: skip
-        check_types(*(name for name in (thread, unit) if name is not None), kind=str)
-        check_times(first, last)
-        roots.append(
-            Root(
-                node_id(level, ordinal), level, ordinal, (low, high),
-                Span(start, stop, start_char, stop_char),
-                messages, allotted, allotted_tokens, thread, first, last, unit,
-            )
-        )  # fmt: skip
+    roots = [Root(*row) for row in rows]
+    for root in roots:
+        *ints, stop_char = root[:8]
+        check_types(*ints, *root[8:11], root.first, root.last, kind=int)
+        check_types(*() if stop_char is None else (stop_char,), kind=int)
+        check_types(*(name for name in (root.thread, root.unit) if name is not None), kind=str)
+        check_times(root.first, root.last)
     return roots

@@ -34,7 +34,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from hiermem.errors import StoreCorruptError
-from hiermem.types import Message, Role, StoredMessage
+from hiermem.types import Role, StoredMessage
 
 T = TypeVar("T")
 
@@ -72,30 +72,13 @@ Boundary = Literal["turn", "message"]
 Flag = tuple[int, str]
 
 
-def call_mark(call_id: str) -> str:
-    """Return the mark of a tool call's id: enough to recognise the id, not to read it.
+def mark(kind: Literal["call", "speaker"], name: str) -> str:
+    """Return the mark of a tool call's id or a speaker's name: enough to recognise, not to read it.
 
     The state of a session and the events of its log outlast the messages, so they must not hold a
     word of an erased message.
     """
-    return hashlib.sha256(f"call\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def speaker_mark(stored: StoredMessage) -> str:
-    """Return the mark of the user who speaks in a message, the same for those without a name.
-
-    It is "" for the other roles, and for a message whose speaker was erased.
-    """
-    if stored.role != "user" or stored.state != "live":
-        return ""
-    name = f"speaker\0{stored.name or ''}"
-    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def marks_of(message: Message) -> tuple[tuple[str, ...], str | None]:
-    """Return the marks of a message's tool calls, and the mark of the call that it answers."""
-    calls = tuple(call_mark(call.id) for call in message.tool_calls) if message.tool_calls else ()
-    return calls, None if message.tool_call_id is None else call_mark(message.tool_call_id)
+    return hashlib.sha256(f"{kind}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +95,10 @@ class Arrival:
     """The facts of a message that sealing needs; its text is not among them.
 
     ``size`` is in the session's unit and ``tokens`` in tokens, both as summarising weighs them.
-    ``calls`` are the marks (``call_mark``) of an assistant's tool calls; ``result_of`` is the mark
+    ``calls`` are the marks of an assistant's tool calls; ``result_of`` is the mark
     of the call that a tool's result names. ``slices`` is set exactly where ``size`` alone exceeds
-    the hard limit. ``speaker`` is the mark of the user who speaks, "" for other roles.
+    the hard limit. ``speaker`` is the mark of the user who speaks, the same for those without a
+    name; "" for other roles, and for a message whose speaker was erased.
     """
 
     index: int
@@ -132,6 +116,7 @@ class Arrival:
     def of(cls, stored: StoredMessage, slices: Sequence[Slice] = ()) -> Arrival:
         """Make the arrival of a stored message; ``slices`` are its measured slices, if any."""
         message = stored.message
+        is_user = stored.role == "user" and stored.state == "live"
         return cls(
             stored.index,
             message.thread,
@@ -139,9 +124,10 @@ class Arrival:
             stored.size,
             stored.tokens,
             stored.created_at,
-            *marks_of(message),
+            tuple(mark("call", call.id) for call in message.tool_calls or ()),
+            None if message.tool_call_id is None else mark("call", message.tool_call_id),
             tuple(slices),
-            speaker_mark(stored),
+            mark("speaker", stored.name or "") if is_user else "",
         )
 
 

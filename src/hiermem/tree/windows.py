@@ -49,7 +49,7 @@ Reason = Literal[
 ]  # fmt: skip
 
 #: What the end of a segment is, as bits: a whole point, a safe one, one before a user's message.
-_WHOLE: Final = 1
+WHOLE: Final = 1
 _SAFE: Final = 2
 _TURN: Final = 4
 
@@ -251,18 +251,14 @@ class Window(NamedTuple):
         segments = self.segments
         if turns.members or not segments or segments[-1].ends:
             return self
-        ends = _WHOLE | _SAFE if turns.safe(boundary) else _WHOLE
+        ends = WHOLE | _SAFE if turns.safe(boundary) else WHOLE
         return Window(_ended(segments, ends), self.last_at, self.char, self.due, self.linked)
 
     def close_at(self, point: int, reason: Reason, seals: list[Seal]) -> Window:
-        """Close at the last point of a kind; nothing happens where there is none."""
+        """Close at the last point of a kind, such as WHOLE; nothing happens where there is none."""
         segments = self.segments
         count = self._count(point)
         return self._close(_joined(segments[:count]), segments[count:], reason, seals)
-
-    def close_whole(self, reason: Reason, seals: list[Seal]) -> Window:
-        """Close at the last whole point; nothing happens where there is none."""
-        return self.close_at(_WHOLE, reason, seals)
 
     def close_all(self, reason: Reason, seals: list[Seal]) -> Window:
         """Close at the end, whole or not."""
@@ -308,7 +304,7 @@ class Window(NamedTuple):
         The part before the message's exchange group is closed first, then the group's members so
         far.
         """
-        window = self.close_whole("oversize", seals)
+        window = self.close_at(WHOLE, "oversize", seals)
         window.close_all("oversize", seals)
         linked, index = grouped, arrival.index
         for piece, following in pairwise(arrival.slices):
@@ -324,7 +320,7 @@ class Window(NamedTuple):
         """Apply rule 3 for a message of ``size``."""
         window = self
         while window.size + size > limits.hard:
-            point = _SAFE if 2 * window.safe.size >= limits.target else _WHOLE
+            point = _SAFE if 2 * window.safe.size >= limits.target else WHOLE
             closed = window.close_at(point, "room", seals)
             if closed is window:
                 break
@@ -361,7 +357,7 @@ class Window(NamedTuple):
             window = window.close_at(_SAFE, "overgrown", seals)
             messages = window.messages
         if limits.most_messages is not None and messages >= limits.most_messages:
-            for point in (_TURN, _SAFE, _WHOLE):
+            for point in (_TURN, _SAFE, WHOLE):
                 closed = window.close_at(point, "limit", seals)
                 if closed is not window:
                     return closed
@@ -527,11 +523,6 @@ def weigh(
     return _at_most(Weight(chars, tokens), message.role, config)
 
 
-def is_oversize(size: int, config: HierarchyConfig) -> bool:
-    """Return whether a message of ``size``, in the configuration's unit, must be sliced."""
-    return config.enabled and size > config.hard_limit
-
-
 def cut(
     message: Message,
     size: int,
@@ -545,17 +536,10 @@ def cut(
     that hiermem rendered weighs as any other.
     """
     whole = message.role == "tool" and config.tool_result_tokens is not None
-    if whole or not is_oversize(size, config):
+    if whole or not config.enabled or size <= config.hard_limit:
         return (), ()
     unit = config.unit
     points = measure.slice_points(message, unit=unit, target=config.target, counter=counter)
     sizes = measure.slice_sizes(message, points, unit=unit, counter=counter)
-    return points, slices_at(points, sizes)
-
-
-def slices_at(points: Sequence[int], sizes: Sequence[tuple[int, int]]) -> tuple[Slice, ...]:
-    """Return the slices between ``points``; ``sizes`` holds the size and tokens of each slice."""
-    return tuple(
-        Slice(begin, size, tokens)
-        for begin, (size, tokens) in zip((0, *points), sizes, strict=True)
-    )
+    begins = zip((0, *points), sizes, strict=True)
+    return points, tuple(Slice(begin, size, tokens) for begin, (size, tokens) in begins)
