@@ -463,10 +463,10 @@ async def test_a_store_is_closed_for_another_loop_and_after_a_fork(schema):
 
         with pytest.raises(UsageError, match="another event loop"):
             await asyncio.to_thread(asyncio.run, elsewhere())
-        store.store._connections._home._number = -1
+        store.store._connections._home = -1
         with pytest.raises(ForkedProcessError):
             await store.tenants()
-        store.store._connections._home._number = os.getpid()
+        store.store._connections._home = os.getpid()
     with pytest.raises(ClosedError):
         await store.tenants()
 
