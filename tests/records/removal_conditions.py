@@ -519,7 +519,7 @@ class RemovalConditions(Conditions):
         view = tx.ViewRecord("s", "v", "erased words")
 
         def drop() -> tx.Deciding[None]:
-            record: SessionRecord = yield "s", tx.NeedSession()
+            record: SessionRecord = yield "s", "session"
             return tx.Batch(None, (changed("s", record, drop_views=("v",)),))
 
         drops: dict[str, Callable[[], Awaitable[object]]] = {

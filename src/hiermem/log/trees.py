@@ -235,7 +235,7 @@ class TreeState:
         making = {n.id: n for n, _ in near if n.status != "active" or n.degraded or n.dirty}
         if not making:
             return
-        events: Sequence[LogEvent] = yield self.session_id, transaction.NeedEvents()
+        events: Sequence[LogEvent] = yield self.session_id, "events"
         named = [config for event in events for config in configs_of(event)]
         if any(config.overlap > 0 for config in (self.config, *named)):
             self.overlapping |= making
