@@ -458,20 +458,6 @@ def test_a_memory_refuses_it(memory, call, name, value):
         invoke(memory, call, name, value)
 
 
-async def test_the_asynchronous_face_refuses_the_same():
-    found = AsyncMemory(store=MemoryStore())
-    session = found.session("s")
-    await session.append(fill())
-    space = found.space("x", rules="progress.md: what works")
-    for owner, table in ((session, SESSION_CALLS), (found, MEMORY_CALLS), (space, SPACE_CALLS)):
-        for call, parameters in table.items():
-            for name, values in parameters.items():
-                for value in values:
-                    with pytest.raises(HiermemError):
-                        await answer_of(owner, call, name, value)
-    await found.close()
-
-
 @pytest.mark.parametrize(("name", "value"), parts())
 def test_no_memory_or_manager_is_made_of_it(name, value):
     with pytest.raises(UsageError):

@@ -26,7 +26,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from inspect import iscoroutinefunction
 from types import CoroutineType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast
 
 from hiermem import protocols
 from hiermem.errors import ClosedError, HiermemError, StoreError
@@ -60,8 +60,7 @@ _TENANTS: Final = ("sessions", "records", "views", "runs", "attempts")
 def records_of(store: Any) -> RecordStore:
     """Return the sessions that are kept in a store. Raises UsageError for what is none."""
     if hasattr(store, "claim_due"):  # or what stands in for them
-        kept: RecordStore = store
-        return kept
+        return cast("RecordStore", store)
     if not protocols.offers(store, Store):
         raise protocols.refused(store, Store, "store", "be a Store")
     return RecordStore(store)
