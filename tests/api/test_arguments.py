@@ -424,11 +424,6 @@ def takes(method, name):
     return name in inspect.signature(method).parameters
 
 
-async def answer_of(owner, call, name, value):
-    answer = invoke(owner, call, name, value)
-    return await answer if inspect.isawaitable(answer) else answer
-
-
 def fill():
     return [Message.user(f"remark {n}", created_at=NOON) for n in range(12)]
 
