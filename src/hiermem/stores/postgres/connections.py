@@ -255,7 +255,7 @@ class Connections:
         #: Seconds in which what is sent together must be answered.
         self._longest = statement_timeout + idle_timeout
         self._dsn, self._prepare = dsn, prepare
-        self._is_away = False
+        self._is_away = self._closed = False
         self._home = os.getpid()
         self._free = asyncio.Semaphore(most)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -264,7 +264,6 @@ class Connections:
         self._using = 0
         self._unused = asyncio.Event()
         self._unused.set()
-        self._closed = False
 
     async def close(self) -> None:
         """Wait until no connection is in use, then close all of them."""
