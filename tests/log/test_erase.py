@@ -106,6 +106,9 @@ async def test_a_quarantined_message_stays_for_the_record_and_in_nothing_made():
     assert again.already == (12,)
     assert (await change.erase(fixture.handle, "s", [12])).already == ()
     assert (await change.erase(fixture.handle, "s", [12], kind="quarantine")).already == (12,)
+    await change.edit(fixture.handle, "s", 14, text(501))
+    await quarantine(fixture.handle, "s", [14])
+    assert [old.content for old in await fixture.tenant.versions("s", 14)] == [text(14)]
 
 
 quarantine = partial(change.erase, kind="quarantine")
