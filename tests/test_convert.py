@@ -274,20 +274,35 @@ def test_any_shape_is_read_or_refused_with_a_typed_error(value):
                 assert all(isinstance(each, Message) for each in given_back)
 
 
+WRONG_OPENAI = [
+    None, 7, "text", {}, {"content": "x"}, {"role": "narrator", "content": "x"},
+    {"role": ["user"], "content": "x"}, {"role": "user", "content": 7},
+    {"role": "user", "content": "x", "tool_calls": [GOOD_CALL]},
+    {"role": "assistant", "tool_calls": "canary"}, {"role": "assistant", "tool_calls": [{}]},
+    {"role": "assistant", "tool_calls": [{**GOOD_CALL, "id": 1}]},
+    {"role": "assistant", "function_call": {"name": "canary"}}, {"role": "user", 1: 2},
+]  # fmt: skip
+WRONG_ANTHROPIC = [
+    None, 7, "text", {}, {"messages": 7}, {"messages": [], "system": 7}, [7], [{"role": "user"}],
+    [{"role": "system", "content": "x"}], [{"role": "user", "content": [7]}],
+    [{"role": "assistant", "content": [{"type": "tool_use"}]}],
+    [{"role": "assistant", "content": [{**GOOD_USE, "input": 7}]}],
+    [{"role": "assistant", "content": [{**GOOD_USE, "input": {"a": b"x"}}]}],
+    [{"role": "user", "content": [{"type": "tool_result"}]}],
+    [{"role": "user", "content": [{**GOOD_RESULT, "content": 7}]}],
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("read", "wrong"),
     [
-        None, 7, "text", {}, {"content": "x"}, {"role": "narrator", "content": "x"},
-        {"role": ["user"], "content": "x"}, {"role": "user", "content": 7},
-        {"role": "user", "content": "x", "tool_calls": [GOOD_CALL]},
-        {"role": "assistant", "tool_calls": "canary"}, {"role": "assistant", "tool_calls": [{}]},
-        {"role": "assistant", "tool_calls": [{**GOOD_CALL, "id": 1}]},
-        {"role": "assistant", "function_call": {"name": "canary"}}, {"role": "user", 1: 2},
+        *((Message.from_openai, wrong) for wrong in WRONG_OPENAI),
+        *((from_anthropic, wrong) for wrong in WRONG_ANTHROPIC),
     ],
-)  # fmt: skip
-def test_wrong_openai_shapes_are_typed_errors_without_content(wrong):
+)
+def test_wrong_shapes_are_typed_errors_without_content(read, wrong):
     with pytest.raises(InvalidMessageError) as caught:
-        Message.from_openai(wrong)
+        read(wrong)
     assert "canary" not in str(caught.value)
 
 
@@ -324,21 +339,3 @@ def test_the_time_of_a_message_is_read_in_every_shape(content):
         with pytest.raises(InvalidMessageError, match="created_at must be") as caught:
             from_any([{"role": "user", "content": content, "created_at": wrong}])
         assert "canary" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        None, 7, "text", {}, {"messages": 7}, {"messages": [], "system": 7}, [7],
-        [{"role": "user"}],
-        [{"role": "system", "content": "x"}], [{"role": "user", "content": [7]}],
-        [{"role": "assistant", "content": [{"type": "tool_use"}]}],
-        [{"role": "assistant", "content": [{**GOOD_USE, "input": 7}]}],
-        [{"role": "assistant", "content": [{**GOOD_USE, "input": {"a": b"x"}}]}],
-        [{"role": "user", "content": [{"type": "tool_result"}]}],
-        [{"role": "user", "content": [{**GOOD_RESULT, "content": 7}]}],
-    ],
-)  # fmt: skip
-def test_wrong_anthropic_shapes_are_typed_errors(wrong):
-    with pytest.raises(InvalidMessageError):
-        from_anthropic(wrong)

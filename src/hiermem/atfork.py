@@ -19,11 +19,10 @@ import os
 import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from time import monotonic, sleep
 from types import CodeType, FrameType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 __all__ = ["at_fork", "finish_before_fork", "let_fork"]
 
@@ -52,13 +51,8 @@ if sys.version_info < (3, 12):
     _finished.add(cached_property.__get__.__code__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hook:
-    before: Callable[[], object]
-    in_parent: Callable[[], object]
-    in_child: Callable[[], object]
-
-
+#: What runs before a fork, after it in the parent, and in the child.
+_Hook: TypeAlias = tuple[Callable[[], object], Callable[[], object], Callable[[], object]]
 _hooks: Final[list[_Hook]] = []
 #: The threads that are about to fork.
 _forking: Final[set[int]] = set()
@@ -77,7 +71,7 @@ def at_fork(
     ``before`` may be called more than once, each time followed by ``in_parent``, until no other
     thread is in the middle of something.
     """
-    _hooks.append(_Hook(before, in_parent, in_child))
+    _hooks.append((before, in_parent, in_child))
 
 
 def finish_before_fork(function: F) -> F:
@@ -152,8 +146,8 @@ def _before_fork() -> None:
         while not _is_alone(begun):
             pass
         ran = _ran[get_ident()] = _hooks[::-1]
-        for hook in ran:
-            hook.before()
+        for before, _, _ in ran:
+            before()
         # A hook may take a while, and a thread may wait for what it holds.
         if _is_alone(begun):
             return
@@ -161,8 +155,8 @@ def _before_fork() -> None:
 
 
 def _undo() -> None:
-    for hook in _ran.pop(get_ident(), [])[::-1]:
-        hook.in_parent()
+    for _, in_parent, _ in _ran.pop(get_ident(), [])[::-1]:
+        in_parent()
 
 
 def _in_parent() -> None:
@@ -171,8 +165,8 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    for hook in _ran.pop(get_ident(), [])[::-1]:
-        hook.in_child()
+    for _, _, in_child in _ran.pop(get_ident(), [])[::-1]:
+        in_child()
     _ran.clear()
     _forking.clear()
 

@@ -118,9 +118,14 @@ class Limits(_Policy):
         return Limits(**left)
 
 
-class CallPolicy(_Policy):
-    """How updates, extractions and consolidations alike call the model; values are not converted.
+#: What an update does: make what is missing or dirty, or re-pack everything.
+UpdateStrategy: TypeAlias = Literal["incremental", "full"]
 
+
+class UpdatePolicy(_Policy):
+    """How a model is called, and how updates use it. Not part of a session's structure.
+
+    The settings down to ``down_after`` hold for extractions and consolidations too.
     ``concurrency`` limits the calls in flight, and ``requests_per_minute`` and
     ``tokens_per_minute`` (in and out together) those of a remote model, of everything in one event
     loop that uses one model object. What a minute allows may go at once, and more at that rate; a
@@ -129,7 +134,14 @@ class CallPolicy(_Policy):
     at most ``retries`` more tries, with growing pauses. After ``down_after`` failed calls in a row
     (None: never) the model is down: runs end, and it is not called for 15 seconds; that doubles
     each time it still fails, up to ten minutes. A run's claim ends ``lease`` seconds after its last
-    sign of life.
+    sign of life. Values are not converted.
+
+    After ``max_attempts`` failed calls for one text, two at least, an extract stands in for it,
+    and the model is asked again at growing distances, four times at most.
+    ``session_calls``, ``session_tokens``, ``tenant_calls`` and ``tenant_tokens`` cap the journalled
+    totals of one session, or of the tenant. With ``follow_strategy``, summaries made with another
+    model, prompt or ratio are made again. With ``regenerate_on_edit``, updates make the summaries
+    over edited messages again; without, their texts serve, marked as dirty.
     """
 
     model_config = ConfigDict(strict=True)
@@ -141,23 +153,6 @@ class CallPolicy(_Policy):
     requests_per_minute: int | None = Field(default=None, ge=1)
     tokens_per_minute: int | None = Field(default=None, ge=1)
     down_after: int | None = Field(default=8, ge=1)
-
-
-#: What an update does: make what is missing or dirty, or re-pack everything.
-UpdateStrategy: TypeAlias = Literal["incremental", "full"]
-
-
-class UpdatePolicy(CallPolicy):
-    """How a model is called, and how updates use it. Not part of a session's structure.
-
-    After ``max_attempts`` failed calls for one text, two at least, an extract stands in for it,
-    and the model is asked again at growing distances, four times at most.
-    ``session_calls``, ``session_tokens``, ``tenant_calls`` and ``tenant_tokens`` cap the journalled
-    totals of one session, or of the tenant. With ``follow_strategy``, summaries made with another
-    model, prompt or ratio are made again. With ``regenerate_on_edit``, updates make the summaries
-    over edited messages again; without, their texts serve, marked as dirty.
-    """
-
     max_attempts: int = Field(default=2, ge=1)
     call_timeout: float = Field(default=120.0, gt=0)
     drain: float = Field(default=30.0, ge=0)

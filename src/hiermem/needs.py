@@ -77,7 +77,7 @@ def revisions(wanted: Sequence[tuple[str, int]]) -> Reading[list[Revision]]:
 
 def existing_session(session_id: str) -> Asking[SessionRecord]:
     """Read a session's record. Raises NotFoundError if the session does not exist."""
-    record: SessionRecord | None = yield session_id, transaction.NeedSession()
+    record: SessionRecord | None = yield session_id, "session"
     return existing(session_id, record)
 
 

@@ -33,18 +33,10 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class HomeProcess:
-    """The process in which an object was made, and in which alone it may be used."""
-
-    __slots__ = ("_number",)
-
-    def __init__(self) -> None:
-        self._number = os.getpid()
-
-    def check(self) -> None:
-        """Raise ForkedProcessError in any other process."""
-        if os.getpid() != self._number:
-            raise ForkedProcessError
+def check_home(number: int) -> None:
+    """Raise ForkedProcessError in any process but that in which an object was made."""
+    if os.getpid() != number:
+        raise ForkedProcessError
 
 
 class IndexCache(Generic[T]):

@@ -105,17 +105,16 @@ def settings(mapping: Mapping[str, Any]) -> Settings:
     for setting, value in given.items():
         target, _, rest = setting.partition(".")
         by_target.setdefault(target, {})[rest] = value
-    names = {each.name for each in by_target.get("config", {}).values()}
+    names = {name for name, _ in by_target.get("config", {}).values()}
     own = {name: value for name, value in mapping.items() if name in names}
     arguments: dict[str, dict[str, Any]] = {"session": {}, "update": {}, "search": {}}
     for rest, value in by_target.get("arguments", {}).items():
         call, _, name = rest.partition(".")
-        arguments[call][name] = value.value
+        arguments[call][name] = value[1]
     extract = by_target.get("extract_options", {})
     window = extract.pop("window", None)
     if window is not None and "safe_processing_tokens" not in extract:
-        safe = int(SAFE_SHARE * window.value)
-        extract["safe_processing_tokens"] = Given(window.name, safe)
+        extract["safe_processing_tokens"] = window[0], int(SAFE_SHARE * window[1])
     return Settings(
         config=HierarchyConfig.from_published(own),
         budget=_made(ContextBudget, by_target.get("budget", {})),
@@ -268,11 +267,11 @@ def metrics(found: Metrics) -> dict[str, str | int | float | None]:
 
 def _made(kind: type[P], given: Mapping[str, Given]) -> P:
     """Return a policy with what was given. Raises ConfigError, naming the keys."""
-    values = {name: _plain(each.value) for name, each in given.items()}
+    values = {name: _plain(value) for name, (_, value) in given.items()}
     try:
         return kind(**values)
     except (ConfigError, UsageError) as error:
-        names = ", ".join(each.name for each in given.values())
+        names = ", ".join(name for name, _ in given.values())
         raise ConfigError(f"{error}; given were {names}") from None
 
 
@@ -286,10 +285,10 @@ def _model(given: Mapping[str, Given]) -> dict[str, Any]:
     named = {provider: given[provider] for provider in ("openai", "litellm") if provider in given}
     if len(named) > 1:
         raise ConfigError(
-            f"{' and '.join(each.name for each in named.values())} name two models; a memory has "
+            f"{' and '.join(name for name, _ in named.values())} name two models; a memory has "
             "one: give one of them"
         )
-    found = {name: each.value for name, each in given.items() if name not in named}
-    for provider, each in named.items():
-        found["name"] = f"{provider}:{each.value}"
+    found = {name: value for name, (_, value) in given.items() if name not in named}
+    for provider, (_, model) in named.items():
+        found["name"] = f"{provider}:{model}"
     return found

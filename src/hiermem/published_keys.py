@@ -38,11 +38,8 @@ class Key(NamedTuple):
     settings: tuple[str, ...]
 
 
-class Given(NamedTuple):
-    """A value that was given: the key it was given by, and the value in the setting's unit."""
-
-    name: str
-    value: Any
+#: A value that was given: the key it was given by, and the value in the setting's unit.
+Given: TypeAlias = tuple[str, Any]
 
 
 @cache
@@ -73,11 +70,11 @@ def read(mapping: object) -> dict[str, Given]:
         key = keys().get(name) if isinstance(name, str) else None
         if key is None:
             raise ConfigError(unknown(name, keys(), what="published setting"))
-        read = Given(name, _value(name, key.unit, value))
+        read = name, _value(name, key.unit, value)
         for setting in key.settings:
             other = found.setdefault(setting, read)
-            if other.value != read.value:
-                raise ConfigError(f"{other.name} and {name} are one setting; give one of them")
+            if other[1] != read[1]:
+                raise ConfigError(f"{other[0]} and {name} are one setting; give one of them")
     return found
 
 

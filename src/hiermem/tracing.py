@@ -10,24 +10,18 @@ paid for.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
-from typing import Final, Literal, Protocol, TypeAlias
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Final, Literal, TypeAlias
 
 #: The operation of a span: a model call, a run (an update, an extraction, …), a context, a search.
 Kind: TypeAlias = Literal["call", "run", "context", "search"]
 Value: TypeAlias = str | int | float | bool | tuple[float, ...] | None
 
 
-class Note(Protocol):
-    """Adds to a span what is known only later."""
-
-    def __call__(self, **attributes: Value) -> None:
-        """Add attributes."""
-        ...
-
-
+#: Adds to a span what is known only later, as attributes by name.
+Note: TypeAlias = Callable[..., None]
 #: Begins a span; the context manager ends it, with the exception that ended it, if any.
 Tracer: TypeAlias = Callable[[Kind, Mapping[str, Value]], AbstractContextManager[Note]]
 
@@ -50,46 +44,33 @@ def set_tracer(tracer: Tracer | None) -> None:
 
 def span(kind: Kind, **attributes: Value) -> AbstractContextManager[Note]:
     """Return a context manager for what is done under it; it gives a function to note more."""
-    return _NOTHING if _tracer is None else _Span(_tracer, kind, attributes)
+    return _NOTHING if _tracer is None else _guarded(_tracer, kind, attributes)
 
 
-class _Span:
-    """A span of a tracer that may fail, and may not swallow what happens under it."""
+@contextmanager
+def _guarded(tracer: Tracer, kind: Kind, attributes: Mapping[str, Value]) -> Generator[Note]:
+    """Run a span of a tracer that may fail, and may not swallow what happens under it."""
 
-    def __init__(self, tracer: Tracer, kind: Kind, attributes: Mapping[str, Value]) -> None:
-        self._tracer, self._attributes = tracer, attributes
-        self._kind: Kind = kind
-        self._made: AbstractContextManager[Note] | None = None
-        self._pass_on: Note = _note_nothing
+    def failed(error: Exception) -> None:
+        _LOG.warning("the tracer failed in a span of a %s: %s", kind, type(error).__name__)
 
-    def __enter__(self) -> Note:
+    def guard(work: Callable[..., object], /, *args: object, **more: Value) -> None:
         try:
-            made = self._tracer(self._kind, self._attributes)
-            self._pass_on = made.__enter__()
-            self._made = made
+            work(*args, **more)
         except Exception as error:  # noqa: BLE001
-            self._failed(error)
-        return self._note
+            if error not in args:
+                failed(error)
 
-    def _note(self, **attributes: Value) -> None:
-        try:
-            self._pass_on(**attributes)
-        except Exception as error:  # noqa: BLE001
-            self._failed(error)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._made is None:
-            return
-        try:
-            self._made.__exit__(kind, error, trace)
-        except Exception as failed:  # noqa: BLE001
-            if failed is not error:
-                self._failed(failed)
-
-    def _failed(self, error: Exception) -> None:
-        _LOG.warning("the tracer failed in a span of a %s: %s", self._kind, type(error).__name__)
+    try:
+        made = tracer(kind, attributes)
+        note = made.__enter__()
+    except Exception as error:  # noqa: BLE001
+        failed(error)
+        yield _note_nothing
+        return
+    try:
+        yield partial(guard, note)
+    except BaseException as error:
+        guard(made.__exit__, type(error), error, error.__traceback__)
+        raise
+    guard(made.__exit__, None, None, None)

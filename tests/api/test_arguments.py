@@ -424,11 +424,6 @@ def takes(method, name):
     return name in inspect.signature(method).parameters
 
 
-async def answer_of(owner, call, name, value):
-    answer = invoke(owner, call, name, value)
-    return await answer if inspect.isawaitable(answer) else answer
-
-
 def fill():
     return [Message.user(f"remark {n}", created_at=NOON) for n in range(12)]
 
@@ -456,20 +451,6 @@ def test_a_space_refuses_it(memory, call, name, value):
 def test_a_memory_refuses_it(memory, call, name, value):
     with pytest.raises(HiermemError):
         invoke(memory, call, name, value)
-
-
-async def test_the_asynchronous_face_refuses_the_same():
-    found = AsyncMemory(store=MemoryStore())
-    session = found.session("s")
-    await session.append(fill())
-    space = found.space("x", rules="progress.md: what works")
-    for owner, table in ((session, SESSION_CALLS), (found, MEMORY_CALLS), (space, SPACE_CALLS)):
-        for call, parameters in table.items():
-            for name, values in parameters.items():
-                for value in values:
-                    with pytest.raises(HiermemError):
-                        await answer_of(owner, call, name, value)
-    await found.close()
 
 
 @pytest.mark.parametrize(("name", "value"), parts())

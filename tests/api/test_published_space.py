@@ -1,6 +1,6 @@
 """The published calls of a space, as written: names, arguments and results."""
 
-from hiermem import AsyncMemory, Memory
+from hiermem import Memory
 
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
 
@@ -45,15 +45,3 @@ def test_a_space_as_published(tmp_path):
         assert (again.status, again.message) == ("nothing_to_do", "No new notes to consolidate")
         assert [run.kind for run in memory.runs()] == ["consolidation"] * 3
         assert memory.spaces() == ["project-x"]
-
-
-async def test_the_asynchronous_face_has_the_same(tmp_path):
-    async with AsyncMemory.open(":memory:") as memory:
-        space = memory.space("project-x", rules=RULES)
-        assert space.name == "project-x"
-        await space.note("Chose SQLite.")
-        assert (await space.consolidate()).status == "ok"
-        assert await space.files() == ["decisions.md", "progress.md"]
-        assert (await space.meta()).notes_processed == 1
-        assert await space.rules() == RULES
-        assert (await space.export(tmp_path)).written == ("decisions.md", "progress.md")

@@ -36,14 +36,21 @@ def test_a_history_that_lacks_the_end_says_where_it_ends(held, cut, more):
         assert align(marked(kept[begin:]), session)[2] == ends_at
 
 
-def test_one_common_message_is_enough_only_at_the_beginning():
-    assert over("ab", "a") == (1, None)
-    assert over("cd", "abc") == (0, 0)
-    assert over("bcd", "abc") == (2, None)
-
-
-def test_a_new_answer_at_the_end_of_a_shortened_history_is_a_rewrite_there():
-    assert over("defX", "abcdefg") == (3, 6)
+@pytest.mark.parametrize(
+    ("history", "session", "found"),
+    [
+        # One common message is enough only at the beginning.
+        ("ab", "a", (1, None)), ("cd", "abc", (0, 0)), ("bcd", "abc", (2, None)),
+        # A new answer at the end of a shortened history is a rewrite there.
+        ("defX", "abcdefg", (3, 6)),
+        # A tail that repeats is laid where it meets no other message.
+        (["ok", "done", "new"], ["greet", "hi", "ok", "done", "ok", "done"], (2, None)),
+        ("abc", "abab", (2, None)),
+    ],
+)  # fmt: skip
+def test_a_history_is_laid_where_most_of_it_agrees(history, session, found):
+    """Broken if a new message looked like a rewrite because the talk had said the same before."""
+    assert over(history, session) == found
 
 
 @given(history=MARKS, held=MARKS, cut=st.integers(1, 12))
@@ -116,12 +123,6 @@ def test_many_equal_messages_are_aligned_at_once():
     assert over([*same, "new"], same) == (5_000, None)
     # It might begin anywhere; it is laid where it meets no other message.
     assert over(["ok"] * 4_000 + ["new"], same) == (4_000, None)
-
-
-def test_a_tail_that_repeats_is_laid_where_it_meets_no_other_message():
-    """Broken if a new message looked like a rewrite because the talk had said the same before."""
-    assert over(["ok", "done", "new"], ["greet", "hi", "ok", "done", "ok", "done"]) == (2, None)
-    assert over("abc", "abab") == (2, None)
 
 
 def said_once(*messages):

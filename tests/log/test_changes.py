@@ -1,6 +1,7 @@
 """What a changed message weighs, what the log names of a change, and which views it outdates."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,14 @@ COUNTER = FunctionCounter(lambda text: len(text.split()), name="words")
 _RUNS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), min_size=1, max_size=4).map(
     lambda found: ranges_of(n for start, count in found for n in range(start, start + count))
 )
+
+
+@given(st.lists(st.integers(0, 40), max_size=20))
+def test_numbers_are_kept_as_the_fewest_ranges(numbers):
+    """Broken, a log or a view grows by a range for each message that was changed."""
+    runs = ranges_of(numbers)
+    assert list(each_of(runs)) == sorted(set(numbers))
+    assert all(stop < start for (_, stop), (start, _) in pairwise(runs))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["edit", "erase", "quarantine"]), _RUNS), max_size=5),

@@ -12,9 +12,7 @@ from hiermem.bank import records as kept
 from hiermem.bank import space as space_engine
 from hiermem.bank.store import SpaceContext, bank_claim
 from hiermem.errors import ConflictError, NotFoundError, StoreError, UsageError
-from hiermem.records.run import RecordStore
 from hiermem.remote.object_storage import open_storage
-from hiermem.stores.memory import MemoryStore
 from hiermem.testing.llms import ScriptedLLM
 
 RULES = "- progress.md: what works"
@@ -173,19 +171,6 @@ async def test_names_that_look_alike_are_other_spaces(store):
             assert await left(store, other) == ([] if other in gone else before[other])
         runs = {run.subject for run in await memory.runs() if run.kind == "consolidation"}
         assert runs == {f"space:{other}" for other in ALIKE if other not in gone}
-
-
-async def test_another_tenants_space_stays():
-    """The same name and the same sources, in one store."""
-    store = RecordStore(MemoryStore())
-    mine, other = opened(store, tenant="a"), opened(store, tenant="b")
-    for memory in (mine, other):
-        await lived(memory, "x", "text")
-    await mine.space("x").delete()
-    assert await mine.spaces() == []
-    assert len(await other.space("x").notes()) == 1
-    assert len(await store.tenant("b").records("note-source")) == 2
-    assert len(await other.runs()) == 2
 
 
 async def test_a_space_of_the_name_starts_empty_and_may_have_other_rules(store):

@@ -18,7 +18,6 @@ from hiermem.errors import ConflictError, NotFoundError, UsageError
 from hiermem.handle import state_from
 from hiermem.log import append as ingest
 from hiermem.log.append import fork
-from hiermem.models.function import FunctionLLM
 from hiermem.summaries.update import recompress
 from hiermem.testing.llms import ScriptedLLM
 from hiermem.tree.status import is_unfinished
@@ -120,23 +119,6 @@ async def test_a_fork_goes_on_as_a_session_would_that_never_had_the_rest(log, co
         await memory.close()
 
 
-async def test_a_fork_costs_no_call_for_what_was_sealed_before_it():
-    fixture = SessionFixture()
-    await fixture.say(messages(160))
-    await fixture.update()
-    await fork(fixture.handle, "s", "f", at=153)
-    asked = []
-    await fixture.update(FunctionLLM(lambda request: asked.append(request) or "no"), session="f")
-    assert not asked
-    nodes = await tree_of(fixture.tenant, "f")
-    assert len(nodes) >= 15 + 3 + 1
-    assert not any(map(is_unfinished, nodes.values()))
-    for id_, node in nodes.items():
-        (mine,) = await fixture.tenant.tree("f").revisions([(id_, node.revision)])
-        (theirs,) = await fixture.tenant.tree("s").revisions([(id_, node.revision)])
-        assert mine == theirs
-
-
 async def test_a_fork_made_before_an_edit_and_one_after_it():
     """Broken, a fork shows what was not there when it was made, or misses what was."""
     fixture = SessionFixture()
@@ -152,20 +134,6 @@ async def test_a_fork_made_before_an_edit_and_one_after_it():
     nodes = await tree_of(fixture.tenant, "late")
     assert (nodes["L1.0"].revision, nodes["L1.0"].dirty) == (1, True)
     assert (nodes["L1.1"].revision, nodes["L1.1"].dirty) == (1, False)
-
-
-async def test_a_fork_of_a_flagged_session_costs_no_call():
-    """Broken, an edit that asks for nothing makes the fork pay for its window and all above."""
-    fixture = SessionFixture()
-    await fixture.say(messages(160))
-    await fixture.update()
-    await change.edit(fixture.handle, "s", 3, text(999))
-    await fork(fixture.handle, "s", "f")
-    assert not (await fixture.update(session="f", dry_run=True)).calls
-    theirs, mine = [await tree_of(fixture.tenant, name) for name in "sf"]
-    marked = {id_ for id_, node in theirs.items() if node.dirty}
-    assert {"L1.0", "L2.0"} <= marked
-    assert {id_ for id_, node in mine.items() if node.dirty} == marked
 
 
 async def test_a_fork_between_asking_for_a_text_anew_and_making_it():

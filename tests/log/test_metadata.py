@@ -34,8 +34,17 @@ async def test_metadata_are_kept_with_the_session_from_its_first_append():
         assert found == {"user": "bela", "app": "web"}
         found.clear()
         assert len(await session.get_metadata()) == 2
+        (before,) = await memory.sessions()
+        await session.set_metadata(dict(before.metadata))
+        assert await memory.sessions() == [before], "equal ones write nothing"
+        fork = await session.fork("f")
         await session.set_metadata({})
         assert await session.get_metadata() == {}
+        (after, _) = await memory.sessions()
+        assert (after.epoch, after.last_activity) == (before.epoch, before.last_activity)
+        assert await fork.get_metadata() == dict(before.metadata)
+        labelled = await memory.sessions(metadata={"app": "web"})
+        assert [record.id for record in labelled] == ["f"]
         report = await memory.check()
         assert report.ok
 
@@ -60,29 +69,6 @@ async def test_a_title_is_replaced_and_makes_no_summary_outdated():
         await session.append(Message.user("And pump 41?"))
         assert (await other.status()).title == "Now"
         assert (await memory.check()).ok
-
-
-async def test_equal_metadata_write_nothing():
-    async with AsyncMemory.open(":memory:") as memory:
-        session = memory.session("s", metadata={"user": "ada"})
-        await session.append(Message.user("Hello"))
-        (before,) = await memory.sessions()
-        await session.set_metadata({"user": "ada"})
-        assert await memory.sessions() == [before]
-        await session.set_metadata({"user": "ada "})
-        (after,) = await memory.sessions()
-        assert after.version == before.version + 1
-        assert after.epoch == before.epoch
-        assert after.last_activity == before.last_activity
-
-
-async def test_a_fork_begins_with_the_metadata_of_its_source():
-    async with AsyncMemory.open(":memory:") as memory:
-        session = memory.session("s", metadata={"user": "ada"})
-        await session.append(Message.user("Hello"))
-        fork = await session.fork("f")
-        await session.set_metadata({"user": "bela"})
-        assert await fork.get_metadata() == {"user": "ada"}
 
 
 async def test_an_append_is_an_activity_and_nothing_else_is():
@@ -112,19 +98,6 @@ async def test_an_append_is_an_activity_and_nothing_else_is():
         clock.at -= timedelta(hours=1)
         await first.append(Message.user("Yet again"))
         assert await latest() == ["first", "second"]
-
-
-async def test_sessions_are_listed_in_pages_and_by_metadata():
-    async with AsyncMemory.open(":memory:") as memory:
-        for number in range(120):
-            labels = {"user": f"u{number % 3}", "app": "web"}
-            await memory.session(f"s{number}", metadata=labels).append(Message.user("Hello"))
-        page = await memory.sessions()
-        assert [one.id for one in page] == [f"s{number}" for number in range(100)]
-        rest = await memory.sessions(after=page[-1].id)
-        assert [one.id for one in rest] == [f"s{number}" for number in range(100, 120)]
-        mine = await memory.sessions(metadata={"user": "u1", "app": "web"}, limit=500)
-        assert [one.id for one in mine] == [f"s{number}" for number in range(1, 120, 3)]
 
 
 async def test_every_session_comes_once_whatever_is_created_and_erased_meanwhile(monkeypatch):

@@ -6,7 +6,7 @@ import inspect
 import pytest
 from kinds import of_kind
 
-from hiermem import AsyncMemory, ClosedError, ConflictError, InvalidMessageError, Memory
+from hiermem import AsyncMemory, ClosedError, ConflictError, InvalidMessageError
 from hiermem.convert import from_openai, from_responses
 from hiermem.log import alignment
 from hiermem.log import append as syncing
@@ -228,12 +228,3 @@ async def test_a_long_session_is_not_read_for_a_short_history(memory, monkeypatc
     history = [Message.user(f"remark {n}") for n in range(2_980, 3_002)]
     assert (await session.sync(history)).appended == (3_000, 3_001)
     assert sum(read) < 400
-
-
-def test_the_blocking_face(tmp_path):
-    with Memory.open(tmp_path / "chat.db") as memory:
-        session = memory.session("s")
-        assert session.sync(turns(3)).appended == (0, 1, 2)
-        assert len(session) == session.count() == 3
-        assert bool(memory.session("empty")) is True
-        assert len(memory.session("empty")) == 0

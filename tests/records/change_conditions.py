@@ -64,7 +64,7 @@ class ChangeConditions(Conditions):
                 await write(tenant, "st"[number % 2], [str(number)])
 
         growing = asyncio.create_task(grow())
-        needs = (tx.NeedSession(), tx.NeedMessages(0, 99))
+        needs = ("session", tx.NeedMessages(0, 99))
         asked: list[tx.SessionNeed] = [(name, need) for need in needs for name in ("s", "t")]
         while not growing.done():
             one, other, messages, others = await tenant.read(asked)
@@ -88,12 +88,12 @@ class ChangeConditions(Conditions):
         views = [tx.ViewRecord("s", "v", "state"), tx.ViewRecord("s", "w", "state")]
         wanted = (("L1.0", 1), ("L1.9", 1))
         needs: list[tuple[tx.Need, Any]] = [
-            (tx.NeedSession(), await tenant.session("s")),
-            (tx.NeedForks(), await tenant.forks("s")),
+            ("session", await tenant.session("s")),
+            ("forks", await tenant.forks("s")),
             (tx.NeedMessages(1, 9), await tenant.messages("s", 1, 9)),
             (tx.NeedMessages(0, 9, "side"), []),
-            (tx.NeedEvents(), await tenant.events("s")),
-            (tx.NeedEchoes(), []),
+            ("events", await tenant.events("s")),
+            ("echoes", []),
             (tx.NeedNodes(("L1.1", "L2.0")), await tenant.tree("s").nodes(["L1.1", "L2.0"])),
             (tx.NeedNodes(("L1.7",), 1), await tenant.tree("s", 1).nodes(["L1.7"])),
             (tx.NeedLevel(1, 0, 1), await tenant.tree("s").level(1, 0, 1)),
@@ -132,8 +132,8 @@ class ChangeConditions(Conditions):
         """Of fifty at once, each decides on what the one before it left."""
 
         def counted() -> tx.Deciding[int]:
-            one = yield "s", tx.NeedSession()
-            two = yield "t", tx.NeedSession()
+            one = yield "s", "session"
+            two = yield "t", "session"
             count: int = one.messages if one else 0
             assert count == (two.messages if two else 0)
             text = [f"{count}"]
@@ -157,13 +157,13 @@ class ChangeConditions(Conditions):
             answer: Any = yield "s", need
             record: SessionRecord = answer[0] if isinstance(answer, list) else answer
             for _ in range(50):  # a store that lets others write meanwhile does so here
-                yield "other", tx.NeedSession()
+                yield "other", "session"
             found: list[StoredMessage] = yield name, tx.NeedMessages(0, 99)
             if len(found) != record.messages:
                 raise DecisionError("the run saw two states")
             return tx.Batch(len(found), (changed(name, record, [f"after {len(found)}"]),))
 
-        needs: tuple[tuple[str, tx.Need], ...] = (("s", tx.NeedSession()), ("f", tx.NeedForks()))
+        needs: tuple[tuple[str, tx.Need], ...] = (("s", "session"), ("f", "forks"))
         for name, need in needs:
             first, _, second = await asyncio.gather(
                 tenant.transact(partial(torn, name, need)),
@@ -180,7 +180,7 @@ class ChangeConditions(Conditions):
         runs: list[SessionRecord | None] = []
 
         def decide() -> tx.Deciding[int]:
-            record: SessionRecord | None = yield "s", tx.NeedSession()
+            record: SessionRecord | None = yield "s", "session"
             runs.append(record)
             return tx.Batch(len(runs), (changed("s", record, [f"run {len(runs)}"]),))
 
@@ -197,7 +197,7 @@ class ChangeConditions(Conditions):
             raise error
 
         def late() -> tx.Deciding[None]:
-            assert (yield "s", tx.NeedSession()) is not None
+            assert (yield "s", "session") is not None
             raise error
 
         for decide in (early, late):
@@ -208,7 +208,7 @@ class ChangeConditions(Conditions):
         assert await tenant.transact(deciding()) == "decided"
 
         def fine() -> tx.Deciding[str]:
-            assert (yield "s", tx.NeedSession()) is not None
+            assert (yield "s", "session") is not None
             return tx.Batch("fine")
 
         assert await tenant.transact(fine) == "fine"

@@ -69,7 +69,7 @@ class SessionConditions(Conditions):
         """Of forty first writes at once, one finds no session, and each finds the one before it."""
 
         def first() -> tx.Deciding[int]:
-            record: SessionRecord | None = yield "new", tx.NeedSession()
+            record: SessionRecord | None = yield "new", "session"
             return tx.Batch(record.version if record else 0, (changed("new", record, ["x"]),))
 
         async def one(number: int) -> int:

@@ -61,12 +61,12 @@ def _erase(t: Tenant) -> Coroutine[Any, Any, str]:
     """Erase a message, its copies in forks, and what was derived of it."""
 
     def decide() -> tx.Deciding[str]:
-        record = yield "s", tx.NeedSession()
+        record = yield "s", "session"
         if record is None:
             return tx.Batch("gone")
         (found,), views, records, forks, covering = yield (
             ("s", tx.NeedMessages(0, 1)), ("s", tx.NeedViews()), ("s", tx.NeedRecords("k")),
-            ("s", tx.NeedForks()), ("s", tx.NeedCovering("main", 0)),
+            ("s", "forks"), ("s", tx.NeedCovering("main", 0)),
         )  # fmt: skip
         word = found.content.split(" ")[0]
         steps = [
@@ -95,7 +95,7 @@ def _erase(t: Tenant) -> Coroutine[Any, Any, str]:
 
 def _fork(t: Tenant) -> Coroutine[Any, Any, str]:
     def decide() -> tx.Deciding[str]:
-        record, other = yield ("s", tx.NeedSession()), ("f", tx.NeedSession())
+        record, other = yield ("s", "session"), ("f", "session")
         if record is None or other is not None:
             return tx.Batch("not possible")
         fields = {"forked_from": "s", "messages": 2}

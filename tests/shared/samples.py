@@ -175,7 +175,7 @@ def deciding(
         sessions: list[tuple[str, tx.Changes[None]]] = []
         for session_id, step in steps:
             if session_id not in records:
-                records[session_id] = yield session_id, tx.NeedSession()
+                records[session_id] = yield session_id, "session"
             changes = step(tx.Snapshot(records[session_id], {}))
             records[session_id] = changes.session or records[session_id]
             sessions.append((session_id, replace(changes, result=None)))
@@ -250,7 +250,7 @@ def _derived(id_: str) -> tx.Deciding[list[Any]]:
     """Read, as a decision may, what no method lists by session."""
     found: list[Any] = [(yield id_, tx.NeedViews())]
     found.append((yield id_, tx.NeedRecords("k")))
-    found.append((yield id_, tx.NeedEchoes()))
+    found.append((yield id_, "echoes"))
     return tx.Batch(found)
 
 

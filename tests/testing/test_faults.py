@@ -1,7 +1,5 @@
 """The faulty store: a site before and after every operation, and faults that mean what they say."""
 
-import asyncio
-import inspect
 import os
 import signal
 import subprocess
@@ -12,8 +10,7 @@ from record_conformance import RecordConformance
 from samples import write
 
 from hiermem.errors import StoreError
-from hiermem.protocols import Store, TenantStore, TreeStore, offers
-from hiermem.records.run import RecordStore
+from hiermem.records.run import RecordStore, Tenant
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.faults import OPERATIONS, SITES, _FaultyHandle
@@ -26,15 +23,6 @@ class TestAFaultyStoreWithoutFaults(RecordConformance):
 
     async def open_store(self, path):
         return FaultyStore(RecordStore(MemoryStore()), FaultPlan())
-
-
-def test_every_operation_of_a_store_has_a_site_before_and_after_it():
-    methods = {
-        name for protocol in (TenantStore, TreeStore) for name, member in vars(protocol).items()
-        if inspect.iscoroutinefunction(member)
-    }  # fmt: skip
-    assert set(OPERATIONS) == methods
-    assert len(SITES) == 2 * len(methods)
 
 
 class _Nothing:
@@ -51,7 +39,7 @@ async def _everything(plan):
     """Call each operation once."""
     handle = _FaultyHandle(_Nothing(), plan)
     for name in OPERATIONS:
-        await getattr(handle if hasattr(TenantStore, name) else handle.tree("s"), name)()
+        await getattr(handle if hasattr(Tenant, name) else handle.tree("s"), name)()
 
 
 async def test_a_fault_can_be_put_at_every_site():
@@ -118,16 +106,6 @@ def test_kill_ends_the_process():
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False
     )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "one\n")
-
-
-def test_a_faulty_store_is_a_store():
-    async def go():
-        store = FaultyStore(RecordStore(MemoryStore()), FaultPlan())
-        assert offers(store, Store)
-        assert offers(store.tenant("t"), TenantStore)
-        assert store.tenant("t").tenant == "t"
-
-    asyncio.run(go())
 
 
 def test_the_library_does_not_import_its_testing_package():

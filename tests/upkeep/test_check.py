@@ -15,7 +15,7 @@ from hiermem.errors import StoreCorruptError
 from hiermem.records.run import RecordStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.types import Span
-from hiermem.types.transaction import KeyEntry, NeedEvents, NeedMessages, RecordWrite, RunRecord
+from hiermem.types.transaction import KeyEntry, NeedMessages, RecordWrite, RunRecord
 from hiermem.upkeep.check import CHECKED, NOT_SHOWN
 
 COUNT = 90
@@ -31,17 +31,20 @@ def conversation(count=COUNT):
 
 def lying(store, name, lie, times=10**9):
     """Return a store that tells one thing wrongly, where much is read at once too."""
-    left, kind = [times], {"messages": NeedMessages, "events": NeedEvents}.get(name)
+    left = [times]
+
+    def is_of(need):
+        return need == name or (name == "messages" and isinstance(need, NeedMessages))
 
     async def around(called, do, *args):
         answer = await do()
-        if left[0] <= 0 or not (called == name or (called == "read" and kind)):
+        if left[0] <= 0 or called not in (name, "read"):
             return answer
         left[0] -= 1
         if called == name:
             return lie(answer)
         return [
-            lie(list(each)) if isinstance(need, kind) else each
+            lie(list(each)) if is_of(need) else each
             for (_, need), each in zip(args[0], answer, strict=True)
         ]
 

@@ -37,7 +37,7 @@ from hiermem.errors import ForkedProcessError, ReadOnlyError, UsageError
 from hiermem.extraction.tenant_graph import AsyncGraph
 from hiermem.log import append as ingest
 from hiermem.log.alignment import ImportReport
-from hiermem.process import utc_now
+from hiermem.process import check_home, utc_now
 from hiermem.prompts import template as prompt
 from hiermem.records.store import StoreLike
 from hiermem.search.results import Evidence, Hit, TenantFilters
@@ -725,7 +725,7 @@ class AsyncMemory(Brief):
         process's own.
         """
         resources = self._resources
-        resources.home.check()
+        check_home(resources.home)
         if resources.closed:
             return
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from weakref import WeakSet
 from hiermem.calls.retry import shielded
 from hiermem.config import BankPolicy
 from hiermem.errors import ClosedError
-from hiermem.process import HomeProcess
+from hiermem.process import check_home
 from hiermem.work.worker import AsyncWorker
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Resources:
     bank_policy: BankPolicy = field(default_factory=BankPolicy)
     background: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
     workers: WeakSet[AsyncWorker] = field(default_factory=WeakSet["AsyncWorker"])
-    home: HomeProcess = field(default_factory=HomeProcess)
+    home: int = field(default_factory=os.getpid)
     closed: bool = False
     parent: Resources | None = None
     children: WeakSet[Resources] = field(default_factory=WeakSet["Resources"])
@@ -76,7 +77,7 @@ class Resources:
         Raises ClosedError where the memory was closed, and ForkedProcessError in a process
         that was forked since.
         """
-        self.home.check()
+        check_home(self.home)
         if self.closed:
             raise ClosedError("this memory was closed; open it again")
         return self.handle

@@ -14,8 +14,10 @@ Run coroutines for blocking code: one background thread with one event loop.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial, wraps
 from inspect import signature
@@ -31,7 +33,7 @@ from hiermem.config import HierarchyConfig
 from hiermem.errors import ClosedError, ForkedProcessError, StoreError, UsageError
 from hiermem.extraction.tenant_graph import AsyncGraph
 from hiermem.log import append as ingest
-from hiermem.process import HomeProcess, new_event_loop
+from hiermem.process import check_home, new_event_loop
 from hiermem.records.store import StoreLike
 from hiermem.types.brief import Brief
 from hiermem.types.tree import ALL, Scope
@@ -43,42 +45,13 @@ T = TypeVar("T")
 _CLEAN_UP: Final = 30.0
 
 
-class _Call(Generic[T]):
-    """One coroutine that the loop runs while another thread waits for its outcome."""
-
-    __slots__ = ("done", "error", "over", "result", "task", "work")
-
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        self.work = work
-        self.done = threading.Lock()
-        self.done.acquire()
-        self.over = False
-        self.task: asyncio.Task[None] | None = None
-        self.result: T
-        self.error: BaseException | None = None
-
-    def start(self) -> None:
-        """Start the task; runs in the loop."""
-        self.task = asyncio.get_running_loop().create_task(self._run())
-
-    def cancel(self) -> None:
-        """Cancel the task after its first step; runs in the loop.
-
-        A task that is cancelled before its first step would never release the waiting thread.
-        """
-        if self.task is not None:
-            asyncio.get_running_loop().call_soon(self.task.cancel)
-
-    async def _run(self) -> None:
-        # The task itself releases the waiting thread. A done callback would cost one more turn of
-        # the loop, and so would asyncio.run_coroutine_threadsafe.
-        try:
-            self.result = await self.work
-        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it again
-            self.error = error
-        finally:
-            self.over = True
-            self.done.release()
+async def _settle(outcome: Future[T], work: Coroutine[Any, Any, T]) -> None:
+    """Run ``work``, and release the thread that waits for its outcome."""
+    # Here, not in a done callback: that would cost one more turn of the loop.
+    try:
+        outcome.set_result(await work)
+    except BaseException as error:  # noqa: BLE001 - the waiting thread raises it again
+        outcome.set_exception(error)
 
 
 class LoopThread:
@@ -88,7 +61,7 @@ class LoopThread:
     """
 
     def __init__(self) -> None:
-        self._home = HomeProcess()
+        self._home = os.getpid()
         self._guard = threading.Lock()
         self._closed = False
         try:
@@ -118,7 +91,7 @@ class LoopThread:
 
         Raises UsageError, in a forked process ForkedProcessError.
         """
-        self._home.check()
+        check_home(self._home)
         if threading.get_ident() == self._thread.ident:
             raise UsageError(
                 "a callback such as on_progress called its own memory and would deadlock; "
@@ -139,28 +112,27 @@ class LoopThread:
         except UsageError:
             work.close()
             raise
-        call = _Call(work)
+        outcome: Future[T] = Future()
+        tasks: list[asyncio.Task[None]] = []
         with self._guard:
             if self._closed:
                 work.close()
                 raise ClosedError("this memory was closed; open it again")
-            self._loop.call_soon_threadsafe(call.start)
+            settled = _settle(outcome, work)
+            self._loop.call_soon_threadsafe(lambda: tasks.append(self._loop.create_task(settled)))
         try:
-            call.done.acquire()
-        except BaseException:
-            self._loop.call_soon_threadsafe(call.cancel)
-            if not call.over:
-                call.done.acquire(timeout=_CLEAN_UP)
+            return outcome.result()
+        except BaseException as error:
+            if not outcome.done():
+                # After the first step: a task that is cancelled before it settles nothing.
+                self._loop.call_soon_threadsafe(lambda: self._loop.call_soon(tasks[0].cancel))
+                wait([outcome], timeout=_CLEAN_UP)
+            elif self._closed and isinstance(error, asyncio.CancelledError):
+                raise ClosedError("this memory was closed; open it again") from None
             raise
-        if call.error is None:
-            return call.result
-        if self._closed and isinstance(call.error, asyncio.CancelledError):
-            raise ClosedError("this memory was closed; open it again")
-        try:
-            raise call.error
         finally:
             # The error's traceback holds this frame; without it the two would be a cycle.
-            del call
+            del outcome
 
     def close(self) -> None:
         """Stop the loop and end its thread; a second close does nothing."""

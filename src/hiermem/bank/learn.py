@@ -11,7 +11,7 @@ from hiermem.bank.records import kind_of
 from hiermem.handle import Handle, every_session
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.bank import Note, Origins, Source
-from hiermem.types.transaction import NeedMessages, NeedRecords, NeedSession, SessionNeed
+from hiermem.types.transaction import NeedMessages, NeedRecords, SessionNeed
 from hiermem.types.tree import SessionFilter, member_of
 
 _PAGE: Final = 256
@@ -85,7 +85,7 @@ async def dead_sources(
     """
     asked = list(dict.fromkeys(sources))
     sessions = list(dict.fromkeys(session_id for session_id, _, _ in asked))
-    needs: list[SessionNeed] = [(session_id, NeedSession()) for session_id in sessions]
+    needs: list[SessionNeed] = [(session_id, "session") for session_id in sessions]
     needs += [(session_id, NeedMessages(index, index + 1)) for session_id, index, _ in asked]
     answers = await handle.store.read(needs) if needs else []
     members = {

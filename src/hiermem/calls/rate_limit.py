@@ -19,7 +19,7 @@ from aiolimiter import AsyncLimiter
 
 from hiermem.atfork import at_fork
 from hiermem.calls.failures import DOWN, LONGEST_BELIEVED, LONGEST_HOLD, back_off
-from hiermem.config import CallPolicy
+from hiermem.config import UpdatePolicy
 from hiermem.errors import SpendLimitError
 from hiermem.protocols import LLM
 
@@ -240,7 +240,7 @@ async def _before(
 
 def rate_limiter(
     llm: LLM,
-    policy: CallPolicy,
+    policy: UpdatePolicy,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

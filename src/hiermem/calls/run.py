@@ -44,7 +44,6 @@ from hiermem.types.transaction import (
     Batch,
     Cost,
     Deciding,
-    NeedSession,
     Record,
     RecordWrite,
     RunRecord,
@@ -79,7 +78,7 @@ def _journal(entry: RunRecord, *, nameless: bool = False) -> Deciding[bool]:
     With ``nameless`` the figures of such a run are journalled, and what the run wrote under the
     session's name since goes.
     """
-    if (yield entry.subject, NeedSession()) is not None:
+    if (yield entry.subject, "session") is not None:
         return Batch(result=True, runs=(entry,))
     if not nameless:
         return Batch(result=False)

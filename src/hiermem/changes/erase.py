@@ -242,8 +242,8 @@ def _family(
     for one in waiting:
         here = records[one]
         above = here.forked_from if upwards else None
-        asked: list[transaction.SessionNeed] = [(one, transaction.NeedForks())]
-        asked += [(above, transaction.NeedSession())] if above is not None else []
+        asked: list[transaction.SessionNeed] = [(one, "forks")]
+        asked.extend((source, "session") for source in [above] if source is not None)
         forks, *sources = yield tuple(asked)
         kin: list[tuple[SessionRecord, int]] = [(fork, fork.forked_at) for fork in forks]
         kin += [(source, here.forked_at) for source in sources if source is not None]
@@ -416,7 +416,7 @@ class Withdrawal:
 
     def count(self, record: SessionRecord) -> Asking[None]:
         """Count what is stored of a session that is erased whole; summaries without a text too."""
-        events: Sequence[transaction.LogEvent] = yield record.id, transaction.NeedEvents()
+        events: Sequence[transaction.LogEvent] = yield record.id, "events"
         gone = clipped(taken_back(events, "erase"), 0, record.messages)
         edits, views, sources, records = yield from _session_data(record, edits_of(events))
         counts = {"sessions": 1, "views": len(views), "records": len(records) + len(sources)}
@@ -434,10 +434,10 @@ class Withdrawal:
         """
         found: list[str] = []
         looked_at = [one for one, runs in reach.items() if runs]
-        echoing = yield tuple((one, transaction.NeedEchoes()) for one in looked_at)
+        echoing = yield tuple((one, "echoes") for one in looked_at)
         echoes: dict[str, Sequence[int]] = dict(zip(looked_at, echoing, strict=True))
         echoes = {one: indices for one, indices in echoes.items() if indices}
-        logs = yield tuple((one, transaction.NeedEvents()) for one in echoes)
+        logs = yield tuple((one, "events") for one in echoes)
         for (one, indices), log in zip(echoes.items(), logs, strict=True):
             first, edited, gone = reach[one][0][0], edits_of(log), self.done.get(one, ())
             found += [
@@ -480,7 +480,7 @@ def _session_data(
     views; the records of sources; and those of the DERIVED kinds.
     """
     if edits is None:
-        edits = edits_of((yield record.id, transaction.NeedEvents()))
+        edits = edits_of((yield record.id, "events"))
     needs: list[Need] = [transaction.NeedViews()]
     needs += [transaction.NeedRecords(kind) for kind in (SOURCE, *DERIVED)]
     views, sources, *derived = yield tuple((record.id, need) for need in needs)

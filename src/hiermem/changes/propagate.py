@@ -58,7 +58,7 @@ def edit(
     """
     found: tuple[SessionRecord | None, Sequence[StoredMessage], Sequence[ViewRecord]]
     found = yield (
-        (session_id, transaction.NeedSession()),
+        (session_id, "session"),
         (session_id, transaction.NeedMessages(index, index + 1)),
         (session_id, transaction.NeedViews()),
     )
@@ -109,7 +109,7 @@ def set_pin(session_id: str, indices: Sequence[int], *, pinned: bool) -> Decidin
     Raises NotFoundError, and ConflictError for an erased or quarantined message.
     """
     record, views, *pages = yield (
-        (session_id, transaction.NeedSession()),
+        (session_id, "session"),
         (session_id, transaction.NeedViews()),
         *((session_id, transaction.NeedMessages(index, index + 1)) for index in indices),
     )
@@ -414,7 +414,7 @@ def forget_shown(session_id: str, other: str) -> Deciding[None]:
     record: SessionRecord | None
     views: Sequence[ViewRecord]
     record, views = yield (
-        (session_id, transaction.NeedSession()),
+        (session_id, "session"),
         (session_id, transaction.NeedViews()),
     )
     gone = naming_views({view.name: view.state for view in views}, other)

@@ -52,7 +52,7 @@ class Tree(Brief):
         while left:
             for each in left:
                 one, span = each.summary, each.summary.span
-                bar = Bar(span.start - first, span.stop - first, one.level, one.id)
+                bar = span.start - first, span.stop - first, one.level, one.id
                 rows.setdefault(f"L{one.level}", []).append(bar)
             left = [child for each in left for child in each.children]
         return self.summary.span.stop - first, rows

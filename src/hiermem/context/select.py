@@ -502,7 +502,7 @@ async def _known(
     own = sorted(request.profile.pins) if request.profile else []
     has_pins = bool(handle.context_policy.pins)
     needs: list[transaction.Need] = [
-        transaction.NeedSession(),
+        "session",
         transaction.NeedMessages(0, cut.MOST_LEADING),
     ]
     if has_pins:

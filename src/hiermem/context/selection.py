@@ -201,7 +201,7 @@ class ContextSelection(Brief):
         if self.recall:
             rows["recalled"] = [(Span(each.index, each.index + 1), 0, "") for each in self.recall]
         return self.messages, {
-            name: [Bar(span.start, span.stop, level, label) for span, level, label in parts]
+            name: [(span.start, span.stop, level, label) for span, level, label in parts]
             for name, parts in rows.items()
         }
 

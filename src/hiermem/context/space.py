@@ -26,7 +26,6 @@ from hiermem.types.transaction import (
     NeedNodes,
     NeedRecords,
     NeedRevisions,
-    NeedSession,
     Record,
     SessionNeed,
 )
@@ -252,7 +251,7 @@ def _needs_of(origin: Origin) -> list[SessionNeed]:
         if origin.node
         else NeedMessages(origin.index, origin.index + 1)
     )
-    return [(origin.name, NeedSession()), (origin.name, text)]
+    return [(origin.name, "session"), (origin.name, text)]
 
 
 def _line_again(

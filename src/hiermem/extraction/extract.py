@@ -32,7 +32,7 @@ from hiermem.calls.limits import answer_tokens, request_tokens, threshold
 from hiermem.calls.rate_limit import rate_limiter
 from hiermem.calls.retry import retry_store, shielded
 from hiermem.calls.run import CallState, RunOutcome
-from hiermem.config import CallPolicy, ExtractionOptions, Limits, for_model
+from hiermem.config import ExtractionOptions, Limits, for_model
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.extraction import chunk as chunk_steps
 from hiermem.extraction import plan, prompt
@@ -88,7 +88,7 @@ async def extract(
     room = None
     if limit is not None:
         room = prompt.room(template, limit=limit, reserve=answer, count=count)
-    calls: CallPolicy = handle.update_policy
+    calls = handle.update_policy
     if not llm.remote:
         # One call at a time for a local model, which only computes.
         calls = calls.model_copy(update={"concurrency": 1})

@@ -62,9 +62,9 @@ def fork(
     """
     answers: tuple[SessionRecord | None, SessionRecord | None, Sequence[LogEvent]]
     answers = yield (
-        (new_id, transaction.NeedSession()),
-        (source_id, transaction.NeedSession()),
-        (source_id, transaction.NeedEvents()),
+        (new_id, "session"),
+        (source_id, "session"),
+        (source_id, "events"),
     )
     source, events = existing(source_id, answers[1]), answers[2]
     stop = source.messages if at is None else at

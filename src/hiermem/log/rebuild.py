@@ -176,7 +176,7 @@ def reconfigure(
     )
     if before == after:
         # The event says that the session has a configuration of its own.
-        events: Sequence[LogEvent] = yield session_id, transaction.NeedEvents()
+        events: Sequence[LogEvent] = yield session_id, "events"
         chosen = any(event.kind == "reconfigure" for event in events)
         if chosen and overtaken is None:
             return Batch(result=False)
@@ -216,7 +216,7 @@ def begin(session_id: str, *, config: str, build_id: str) -> Deciding[Build | No
 
     A build for another configuration is given up and its tree is dropped.
     """
-    record: SessionRecord | None = yield session_id, transaction.NeedSession()
+    record: SessionRecord | None = yield session_id, "session"
     if record is None:
         return Batch(None)
     before = Build.from_json(record.build)
@@ -248,7 +248,7 @@ def advance(
     None, with nothing changed, if it is not the next page now.
     """
     arrivals, marks = page
-    record: SessionRecord | None = yield session_id, transaction.NeedSession()
+    record: SessionRecord | None = yield session_id, "session"
     if record is None or record.epoch != epoch or record.build != build.to_json():
         return Batch(None)
     refold = Refold(config_from(build.config), SessionState.from_json(build.state))
@@ -277,9 +277,12 @@ def swap(
 
     ``sizes`` are the weights of the messages of ``build.marks`` in the build's unit.
     """
-    needs = transaction.NeedSession(), transaction.NeedEvents(), transaction.NeedViews()
     answers: tuple[SessionRecord | None, list[LogEvent], list[ViewRecord]]
-    answers = yield tuple((session_id, need) for need in needs)
+    answers = yield (
+        (session_id, "session"),
+        (session_id, "events"),
+        (session_id, transaction.NeedViews()),
+    )
     record, events, views = answers
     if record is None or record.epoch != epoch or record.build != build.to_json():
         return Batch(result=False)

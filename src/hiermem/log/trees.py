@@ -15,7 +15,10 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any, Final, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
 
 from hiermem.config import HierarchyConfig
 from hiermem.errors import StoreCorruptError
@@ -37,10 +40,6 @@ OVERLAP_FROM, OVERLAP_EVER = "overlap_from", "overlap_ever"
 #: Messages of a thread that are at most so far apart are looked for together, at most so many.
 _NEAR: Final = 64
 _LONGEST: Final = 512
-_KINDS: Final = {
-    "id": str, "tree": int, "config": str, "state": str, "at": int, "events": int,
-    "marks": list, "sliced": list,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +73,15 @@ class Build:
         if not text:
             return None
         try:
-            data = json.loads(text)
-            if data.keys() == _KINDS.keys() and all(
-                type(data[name]) is kind for name, kind in _KINDS.items()
-            ):
-                marks = tuple((int(start), int(stop)) for start, stop in data.pop("marks"))
-                sliced = tuple(map(int, data.pop("sliced")))
-                return cls(**data, marks=marks, sliced=sliced)
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            pass
-        raise StoreCorruptError("a session's re-pack is unreadable; the store is damaged")
+            return _reader().validate_json(text, strict=True)
+        except ValidationError:
+            what = "a session's re-pack is unreadable; the store is damaged"
+            raise StoreCorruptError(what) from None
+
+
+@cache
+def _reader() -> TypeAdapter[Build]:
+    return TypeAdapter(Build)
 
 
 class Location(NamedTuple):
@@ -168,12 +166,6 @@ class TreeState:
     build: Build | None = None
     changes: list[MessageChange] = field(default_factory=list[MessageChange])
     overlapping: dict[str, Node] = field(default_factory=dict[str, Node])
-    _windows: dict[str, Window] = field(default_factory=dict[str, Window])
-
-    def _open_window(self, thread: str) -> Window:
-        if thread not in self._windows:
-            self._windows[thread] = self.state.strand(thread).window
-        return self._windows[thread]
 
     def locate_all(
         self, messages: Sequence[StoredMessage], *, ever: bool = False
@@ -187,7 +179,7 @@ class TreeState:
         locations: dict[int, Location] = {}
         for stretch in _stretches(messages):
             thread, last = stretch[0].thread, stretch[-1].index + OVERLAP_REACH
-            opening = self._open_window(thread)
+            opening = self.state.strand(thread).window
             windows: Sequence[Node]
             need = NeedCovering(thread, stretch[0].index, self.tree, last)
             windows = yield self.session_id, need
@@ -235,7 +227,7 @@ class TreeState:
         making = {n.id: n for n, _ in near if n.status != "active" or n.degraded or n.dirty}
         if not making:
             return
-        events: Sequence[LogEvent] = yield self.session_id, transaction.NeedEvents()
+        events: Sequence[LogEvent] = yield self.session_id, "events"
         named = [config for event in events for config in configs_of(event)]
         if any(config.overlap > 0 for config in (self.config, *named)):
             self.overlapping |= making

@@ -25,7 +25,15 @@ async def mutate(
     *,
     keys: Sequence[str] = (),
 ) -> T:
-    """Read the snapshot, decide and apply the changes."""
+    """Read the snapshot, call ``decide`` with it and commit its changes, atomically.
+
+    ``decide`` is synchronous and pure. If the snapshot may have changed since it was read, the
+    store reads it again and calls ``decide`` again. Only the last call counts: its changes are
+    written and its result returned, or its error is raised unchanged and nothing is written. No
+    other write to this session happens between its snapshot and the commit, also where the
+    session does not exist yet. Several mutations may share one commit if each is atomic by
+    itself.
+    """
     t.guess(sessions.head_key(t, session_id), sessions.place_key(t, session_id))
     found = await sessions.find(t, session_id)
     entries = await log.keys(t, found, keys)
@@ -35,7 +43,15 @@ async def mutate(
 
 
 async def transact(t: Transaction, decide: Callable[[], tx.Deciding[T]]) -> T:
-    """Run a decision that reads as it goes, and apply what it decides."""
+    """Run a decision that reads as it goes and commit what it decides, atomically.
+
+    The generator yields a (session id, need) and is sent the answer, or a tuple of such pairs
+    and is sent the tuple of their answers, in the same order. It is pure, it does not wait, and
+    it may be run again, like the decision of ``mutate``; a run that is given up is closed. Only
+    the last run counts, and only if every answer that it was given still holds when its changes
+    are committed, or when it raises. Sessions that do not exist count as answers too. Other
+    writes may be committed meanwhile.
+    """
     deciding = decide()
     reply: Any = None
     try:
@@ -68,26 +84,30 @@ async def transact(t: Transaction, decide: Callable[[], tx.Deciding[T]]) -> T:
 
 
 async def read(t: Transaction, needs: Sequence[tx.SessionNeed]) -> list[Any]:
-    """Return the answers to these needs, all of one state."""
+    """Return the answers to these needs, in their order, all from one state of the store.
+
+    Each is answered as in a decision of ``transact``; nothing is locked. A store on a server
+    answers all of them in one round trip.
+    """
     return await gather(answer(t, *need) for need in needs)
 
 
 async def answer(t: Transaction, session_id: str, need: tx.Need) -> Any:  # noqa: PLR0911, PLR0912 - one a need
     """Return the answer to a need."""
     match need:
-        case tx.NeedSession():
+        case "session":
             return await sessions.session(t, session_id)
-        case tx.NeedForks():
+        case "forks":
             return await sessions.forks(t, session_id)
         case tx.NeedMessages(start, stop, thread):
             return await log.messages(t, session_id, start, stop, thread=thread)
-        case tx.NeedEchoes():
+        case "echoes":
             return await log.echoing(t, session_id)
         case tx.NeedFlagged(flag, limit, None):
             return await log.flagged(t, session_id, flag, limit=limit)
         case tx.NeedFlagged(flag, limit, str(space)):
             return await log.flagged_in(t, space, flag, limit=limit)
-        case tx.NeedEvents():
+        case "events":
             return await log.events(t, session_id)
         case tx.NeedNodes(ids, tree):
             return await nodes.nodes(t, (session_id, tree), ids)
@@ -113,7 +133,12 @@ async def write_nodes(
     attempts: Sequence[tx.Attempt] = (),
     claim: tx.DueSession | None = None,
 ) -> list[bool] | None:
-    """Apply the writes of nodes that hold, under a claim if given; record the calls."""
+    """Apply each write whose expectations hold; return for each, in order, whether it did.
+
+    ``attempts`` are recorded (inserted, or replaced by id) in the same transaction in any case.
+    With ``claim``, all of this is done only while that is the session's claim, whether or not
+    its time is over; otherwise nothing is written and None is returned.
+    """
     session_id = of[0]
     t.guess(sessions.place_key(t, session_id))
     if claim is not None:

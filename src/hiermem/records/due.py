@@ -63,7 +63,7 @@ def _put(t: Transaction, session_id: str, due_at: int, generation: int, claimed:
 
 async def become_due(t: Transaction, session_id: str, due: Due) -> None:
     """Enter when a session is due, unless it is by then; note it on a claim."""
-    at = to_micros(due.at or await t.now() + timedelta(seconds=due.delay))
+    at = to_micros(await t.now() + due if isinstance(due, timedelta) else due)
     t.guess(key_of(t, session_id))
     entry = await find(t, session_id)
     if entry is None:
@@ -75,7 +75,7 @@ async def become_due(t: Transaction, session_id: str, due: Due) -> None:
 
 
 async def put_due(t: Transaction, session_ids: Sequence[str]) -> None:
-    """Make those of these sessions due now that have no entry."""
+    """Make those of these sessions due now that have no entry; others stay as they are."""
     await t.want(key for id_ in session_ids for key in (sessions.place_key(t, id_), key_of(t, id_)))
     for id_ in session_ids:
         if await sessions.place_of(t, id_) and await find(t, id_) is None:
@@ -85,7 +85,12 @@ async def put_due(t: Transaction, session_ids: Sequence[str]) -> None:
 async def take_due(
     t: Transaction, session_id: str, *, lease: float, held: DueSession | None = None
 ) -> DueSession | None:
-    """Claim the session, or renew the claim ``held``; return None where another claim holds."""
+    """Claim the session for ``lease`` seconds, due or not, unless another claim holds.
+
+    Where the session has no entry in the list of what is due, it gets one. With ``held``, that
+    claim is renewed for ``lease`` seconds from now, if nobody took the session over. Returns
+    None, changing nothing, where another claim holds, and where the session does not exist.
+    """
     keys = sessions.place_key(t, session_id), key_of(t, session_id)
     t.guess(*keys)
     await t.want(keys)
@@ -107,7 +112,11 @@ async def take_due(
 
 
 async def settle_due(t: Transaction, claimed: DueSession, *, at: datetime | None = None) -> bool:
-    """End a claim, where it holds; remove the entry or set its next time."""
+    """End a claim: remove the session's entry, or set its next time; return whether.
+
+    If something became due under the claim, the session is due at once. The entry stays as it
+    is, and False is returned, if that is no longer the session's claim.
+    """
     session_id = claimed.session_id
     t.guess(key_of(t, session_id))  # who deletes a session deletes its entry
     entry = await find(t, session_id)

@@ -93,7 +93,10 @@ async def every_block(t: Transaction, number: int) -> list[tx.Block]:
 async def put_blocks(
     t: Transaction, session_id: str, blocks: Sequence[tx.Block], *, epoch: int
 ) -> bool:
-    """Insert the blocks, or replace those of the same kind and start; return whether it did."""
+    """Insert the blocks, or replace those of the same kind and start; return whether.
+
+    Rewriting a message drops, in the same transaction, the blocks that hold its index.
+    """
     t.guess(sessions.place_key(t, session_id))
     place = await sessions.place_of(t, session_id)
     if place is None or place.epoch != epoch:
@@ -252,7 +255,13 @@ async def _live(t: Transaction, members: Sequence[_Member]) -> list[bool]:
 async def index_state(
     t: Transaction, pages: Sequence[int] = (), *, limit: int | None = 100
 ) -> tx.IndexState:
-    """Return the segments with these pages, the loose blocks, and what has no block of terms."""
+    """Return the segments with these pages, the loose blocks, and what has no block of terms.
+
+    All of it is of one state of the store. Segments come by number, all of them; loose blocks
+    by the creation of their session, then by start, up to ``limit``; unindexed sessions by
+    creation, up to ``limit`` too. The cost is proportional to the result, not to the number of
+    sessions.
+    """
     most = None if limit is None else max(limit, 0)
     every = Scan("segments", (t.tenant,))
     dead = Scan("dead", (t.tenant,))
@@ -309,7 +318,19 @@ async def put_segment(
     *,
     replaces: Sequence[int] = (),
 ) -> bool:
-    """Dissolve the segments ``replaces`` and put one made of ``blocks``; return whether."""
+    """Dissolve the segments ``replaces``, and put a segment made of ``blocks``; all or nothing.
+
+    The blocks get the places 0, 1, 2, ... in it. Pages are numbered from 0 to 65,535. Without
+    blocks, nothing is put. A segment's number is never used again.
+
+    Returns False, writing nothing, if one of ``replaces`` is gone, or if one of the blocks does
+    not stand as given: it has another end or is gone, it is in another segment, or the epoch of
+    its session is another.
+
+    A block of terms that is replaced stays in its segment, as a dead one. Rewriting a message,
+    or deleting a session, deletes in the same transaction every segment with a block, dead or
+    not, that covers it: nothing of what is erased may stay in a page.
+    """
     owners = list(dict.fromkeys(each.session.id for each in blocks))
     await t.want([
         *(_segment_key(t, segment) for segment in replaces),
@@ -352,7 +373,7 @@ async def put_segment(
 
 
 async def segment_blocks(t: Transaction, places: Sequence[tuple[int, int]]) -> list[tx.PlacedBlock]:
-    """Return the blocks at these (segment, place) that are not dead."""
+    """Return the blocks at these (segment, place) that are not dead, in the order given."""
     await t.rely(_index_guard(t))
     segments = await _members(t, dict.fromkeys(number for number, _ in places))
     wanted = [

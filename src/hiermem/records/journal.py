@@ -71,7 +71,7 @@ async def attempts(
     session_id: str | None = None,
     limit: int = 1000,
 ) -> list[tx.Attempt]:
-    """Return the journalled calls in the order they started, filtered if asked."""
+    """Return the journalled attempts in the order they started, filtered if requested."""
     if limit <= 0:
         return []
     most = None if run_id is not None and session_id is not None else min(limit, _ALL)
@@ -111,7 +111,7 @@ def without_session(attempt: tx.Attempt) -> tx.Attempt:
 
 
 async def spent(t: Transaction, session_id: str | None = None) -> tx.Spent:
-    """Add up the journalled calls of one session, or of the tenant."""
+    """Add up the journalled attempts of one session, or of the tenant."""
     tried = await attempts(t, session_id=session_id, limit=_ALL)
     total = tx.Spent(
         unknown=sum(each.outcome in ("started", "unknown") for each in tried),
@@ -199,7 +199,11 @@ async def records(
     key: str | None = None,
     limit: int = 10_000,
 ) -> list[tx.Record]:
-    """Return up to ``limit`` records of ``kind``, filtered if asked, by scope, then key."""
+    """Return up to ``limit`` records of ``kind``, of one scope or one key if given.
+
+    They come by scope, then key, each compared code point by code point. The cost of a query
+    that names the scope or the key is proportional to the result, not to the tenant's data.
+    """
     if limit <= 0:
         return []
     if scope is not None and key is not None:
@@ -244,7 +248,13 @@ async def put_records(
     standing: Sequence[tx.Record] = (),
     attempts: Sequence[tx.Attempt] = (),
 ) -> bool:
-    """Apply all of the writes, or none if an expectation fails; return which."""
+    """Apply all writes, or none if an expectation fails; return whether they were applied.
+
+    Every expectation refers to the state before the call. The records of ``standing`` must be
+    stored exactly as given, body and version. ``attempts`` are recorded in the same transaction
+    if the writes are applied. Raises UsageError, writing nothing, if two writes
+    are of one record or an expected version is below 0.
+    """
     check_record_writes(writes)
     await t.want([
         *(sessions.place_key(t, id_) for id_ in epochs or ()),

@@ -43,7 +43,10 @@ async def messages(
 
 
 async def versions(t: Transaction, session_id: str, index: int) -> list[StoredMessage]:
-    """Return what the message was before its edits, oldest first."""
+    """Return the versions of the message before its edits, oldest first; [] if never edited.
+
+    An erased message has no versions.
+    """
     place = await sessions.place_of(t, session_id)
     if place is None:
         return []
@@ -58,7 +61,10 @@ def read_versions(found: Sequence[Row]) -> list[StoredMessage]:
 
 
 async def flagged(t: Transaction, session_id: str, flag: str, *, limit: int) -> list[StoredMessage]:
-    """Return up to ``limit`` messages that have ``flag``, the newest first."""
+    """Return up to ``limit`` messages that have ``flag``, the newest first.
+
+    The cost is proportional to the messages that have any flag, not to the session.
+    """
     place = await sessions.place_of(t, session_id) if limit > 0 else None
     if place is None:
         return []

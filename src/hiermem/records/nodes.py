@@ -101,7 +101,11 @@ async def levels(t: Transaction, of: tuple[str, int | None]) -> dict[int, int]:
 async def covering(
     t: Transaction, of: tuple[str, int | None], thread: str, index: int
 ) -> list[Node]:
-    """Return the windows of ``thread`` that hold the message, by ordinal."""
+    """Return the level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+
+    The cost is proportional to the result, not to the session. The spans of a thread's windows
+    follow one another; none lies within an earlier one.
+    """
     return await spanning(t, of, thread, index, index)
 
 
@@ -126,7 +130,11 @@ async def spanning(
 async def unfinished(
     t: Transaction, of: tuple[str, int | None], level: int, after: int, limit: int
 ) -> list[Node]:
-    """Return up to ``limit`` nodes of ``level`` after ``after`` that an update may have to make."""
+    """Return up to ``limit`` nodes of ``level`` that an update may have to make, by ordinal.
+
+    These are those with ``ordinal > after`` that are not active, or are degraded or
+    dirty. The cost is proportional to the result, not to the session.
+    """
     at = await find_tree(t, of) if limit > 0 else None
     if at is None:
         return []
@@ -141,7 +149,12 @@ async def outdated(  # noqa: PLR0917 - as it is called
     after: int,
     limit: int,
 ) -> list[Node]:
-    """Return up to ``limit`` nodes of ``level`` that were made in none of these ways."""
+    """Return up to ``limit`` nodes of ``level`` made in none of these ways, by ordinal.
+
+    These are the nodes with ``ordinal > after`` whose serving revision's ``strategy`` is not
+    among ``strategies``. A node without a text is not outdated. The cost may be proportional to
+    the level.
+    """
     at = await find_tree(t, of) if limit > 0 else None
     if at is None:
         return []

@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from inspect import iscoroutinefunction
 from types import CoroutineType
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from hiermem import protocols
 from hiermem.errors import ClosedError, HiermemError, StoreError
@@ -54,10 +54,10 @@ _NUMBERS: Final = Key("store", ("numbers",))
 _RESERVED: Final = 32
 
 
-def records_of(store: Any) -> protocols.Store:
+def records_of(store: Any) -> RecordStore:
     """Return the sessions that are kept in a store. Raises UsageError for what is none."""
-    if protocols.offers(store, protocols.Store):
-        return store
+    if hasattr(store, "claim_due"):  # or what stands in for them
+        return cast("RecordStore", store)
     if not protocols.offers(store, Store):
         raise protocols.refused(store, Store, "store", "be a Store")
     return RecordStore(store)
@@ -108,7 +108,12 @@ class RecordStore:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Return the optional abilities of the store."""
+        """Name the optional abilities.
+
+        "durable": data survives the process. "shared": several processes may open the store at
+        once. "concurrent": while a decision about some sessions runs, writes to other sessions of
+        the tenant are committed.
+        """
         return self.store.capabilities - {"on_thread"}
 
     def tenant(self, name: str) -> Tenant:
@@ -116,7 +121,12 @@ class RecordStore:
         return Tenant(self, name)
 
     async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
-        """Return up to ``limit`` names of tenants that have anything stored, by name."""
+        """Return up to ``limit`` names of tenants that have anything stored, by name.
+
+        Names are compared code point by code point. The list begins after the name ``after``, which
+        need not exist. This is for the application that holds the store; nothing that is bound to a
+        tenant can reach it.
+        """
 
         async def work() -> list[str]:
             names: list[str] = []
@@ -136,7 +146,25 @@ class RecordStore:
     async def claim_due(
         self, limit: int, *, lease: float, tenant: str | None = None, ahead: float | None = 0.0
     ) -> list[DueSession]:
-        """Claim up to ``limit`` sessions that are due now, or list them, the longest due first."""
+        """Claim up to ``limit`` sessions that are due now, the longest due first.
+
+        They are of any tenant, or of ``tenant``. With ``lease`` 0 they are listed and not claimed,
+        with those that are due ``ahead`` seconds from now; with those that are due at any time if
+        it is None. A session that is claimed is due when its claim ends.
+
+        Every transaction that leaves a session something to make writes its entry, as
+        ``hiermem.summaries.due`` decides: by ``due_by_change`` where it changes the record, by
+        ``due_by_nodes`` where ``write_nodes`` writes to the tree in use, and at once where the
+        session is restored. An entry that is there gets the earlier of both times; a claimed one
+        keeps the end of its claim, and ``settle_due`` makes it due. A write under the claim enters
+        nothing: its holder settles what is left. An entry goes with its session.
+
+        Every claim gets the next generation; a new entry has one that no earlier entry of the
+        session had, also where the session was erased between. No two callers get the same
+        session, and none waits for another. The cost is proportional to the result, whatever the
+        number of tenants; with ``tenant``, to its entries. Where nothing is due, nothing is
+        written. This is for the application that holds the store.
+        """
 
         async def work() -> list[DueSession]:
             now = await self.store.now()
@@ -425,7 +453,21 @@ _writing = partial(_method, decides=True)
 
 
 class Tenant:
-    """One tenant's part of a store; nothing here can reach another tenant's rows."""
+    """One tenant's part of a store. Nothing here can reach another tenant's rows.
+
+    Every write is one atomic, durable transaction: when the call returns, it survives a crash;
+    when it raises, nothing of it is visible (unless the error's ``committed`` is None). Reads see
+    all that was committed before they began. Lists come in the order stated. Returned values are
+    frozen or fresh: changing them changes nothing stored. Two names are equal only if they are the
+    same string, code point by code point.
+
+    A session has one tree of summaries in use, whose number its record names, and sometimes another
+    that is being built; ``tree`` returns a handle of one of them.
+
+    Every operation that removes content raises the session's ``epoch``. A write computed from reads
+    of an earlier epoch must not take effect: methods that take ``epoch`` (or ``epochs``, by session
+    id) write nothing and return False if it is no longer the session's, or the session is gone.
+    """
 
     def __init__(self, records: RecordStore, name: str) -> None:
         self._records = records
@@ -448,11 +490,19 @@ class Tenant:
         return await self._records.secret()
 
     async def now(self) -> datetime:
-        """Return the time of the store, timezone-aware."""
+        """Return the time of the store, timezone-aware; claims are made and judged by it.
+
+        It is the same for all who share the store, whatever their own clocks show. A store in the
+        process of its callers answers with the clock that it was given.
+        """
         return await self._records.off(self._records.store.now)
 
     async def scrub(self) -> Scrubbed:
-        """Remove deleted content from the store's bytes and from the backups that it made."""
+        """Remove deleted content from the store's bytes and from the backups that it made.
+
+        If that is impossible now, because another process has the store open, the result says so;
+        nothing is raised.
+        """
         store = self._records.store
         if left := str(getattr(store, "unscrubbed", "")):  # it is too much for each erasure
             return Scrubbed(done=False, reason=left)
@@ -493,7 +543,15 @@ class Tenant:
         return count
 
     async def dump(self, session_id: str) -> AsyncIterator[list[StoredRow]]:
-        """Return everything kept of the session, page by page, of one state."""
+        """Return everything kept of the session, page by page: what deleting it would remove.
+
+        With the id "", which no session has, it is everything that belongs to no session: the
+        views, records, runs and attempts of other names. All pages show the state when the first
+        one was read, whatever is written meanwhile. The rows are those of
+        ``hiermem.records.dump_format``:
+        JSON values that any store can restore, with all versions, revisions, trees, numbers and the
+        store's secret, and without claims. Raises NotFoundError.
+        """
         from hiermem.records import dump
         from hiermem.records.dump_format import pages
 
@@ -509,7 +567,17 @@ class Tenant:
     async def restore(
         self, rows: AsyncIterable[Sequence[StoredRow]], *, replaces: int | None = None
     ) -> None:
-        """Write what ``dump`` returned, of this store or another, as it was: all or nothing."""
+        """Write what ``dump`` returned, of this store or another, as it was: all of it or nothing.
+
+        A session of version ``replaces`` is replaced in the same moment. For rows that belong to no
+        session, any ``replaces`` but None replaces all such rows, except the records of kind
+        "store-copy", which every store has for itself.
+
+        A store that holds nothing yet takes the secret of the rows over; handles that read the
+        secret before must not be used further. Raises ConflictError where the session exists
+        in another version or the store holds data under another secret, and UsageError where
+        the rows are incomplete, of another tenant, or contradict what is stored.
+        """
         from hiermem.records import dump
         from hiermem.records.dump_format import check_secret
         from hiermem.records.dump_format import read as read_dump
@@ -538,7 +606,11 @@ class Tenant:
     # -- trees and what is due
 
     def tree(self, session_id: str, number: int | None = None) -> Tree:
-        """Return the handle of one of the session's trees, or of the serving tree for None."""
+        """Return the handle bound to one of the session's trees; does no I/O.
+
+        If ``number`` is None, it is the tree in use, looked up at each call of the handle. Neither
+        the session nor the tree has to exist.
+        """
         return Tree(self, (session_id, number))
 
     take_due = _writing(due.take_due)
@@ -581,7 +653,11 @@ def _tree_method(
 
 
 class Tree:
-    """One tree of a session; a tree that does not exist reads as empty."""
+    """One tree of summaries of one session, as ``Tenant.tree`` returns it.
+
+    Its methods keep the rules of Tenant. A tree without nodes, and every tree of a session
+    that does not exist, reads as empty.
+    """
 
     def __init__(self, tenant: Tenant, of: tuple[str, int | None]) -> None:
         self.tenant = tenant

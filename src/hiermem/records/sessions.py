@@ -116,7 +116,7 @@ async def place_of(t: Transaction, session_id: str) -> Place | None:
 
 
 async def session(t: Transaction, session_id: str) -> SessionRecord | None:
-    """Return a session's record, or None."""
+    """Return the session's record, or None."""
     found = await find(t, session_id)
     return None if found is None else found.record
 
@@ -198,7 +198,15 @@ async def sessions(
     metadata: Mapping[str, str] | None = None,
     order_by: tx.SessionOrder = "created",
 ) -> list[SessionRecord]:
-    """Return up to ``limit`` sessions that have all of ``metadata``, in the order asked for."""
+    """Return up to ``limit`` sessions: in the order of their creation, or the latest first.
+
+    With ``metadata``, these are the sessions whose ``labels`` hold all of these pairs. With
+    ``order_by="last_activity"`` the latest activity comes first, and of two at the same time
+    the session created later. The list begins after the session ``after``, wherever that stands
+    now, or with the first session if ``after`` is None or gone. So a session that is created
+    meanwhile moves no page in the order of creation. The cost is proportional to the result; a
+    list by last activity that is filtered may cost in proportion to the sessions that match.
+    """
     if limit <= 0:
         return []
     begin = await find(t, after) if after is not None else None
@@ -232,13 +240,19 @@ async def labelled(
 
 
 async def count_sessions(t: Transaction, *, metadata: Mapping[str, str] | None = None) -> int:
-    """Return the number of sessions that have all of ``metadata``."""
+    """Return the number of sessions, or of those whose ``labels`` hold all of ``metadata``.
+
+    No record is read for it.
+    """
     counted = [set(await labelled(t, pair)) for pair in (metadata or dict([_ANY])).items()]
     return len(set.intersection(*counted))
 
 
 async def forks(t: Transaction, session_id: str) -> list[SessionRecord]:
-    """Return the sessions that were forked from this one, in the order of their creation."""
+    """Return the sessions that were forked from this one, in the order of their creation.
+
+    The cost is proportional to the result, not to the tenant's data.
+    """
     guard = Key("counters", (t.tenant, "forks", session_id)) if t.decides else None
     found = await t.scan(Scan("sessions", (t.tenant, session_id), index="forked"), guard)
     return [one.record for one in await find_all(t, [row[1] for row in found])]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hiermem.summaries.reports import UpdateReport
 
 #: Due now.
-AT_ONCE: Final = Due()
+AT_ONCE: Final[Due] = timedelta()
 #: Caps of a session and of the tenant.
 _CAPS: Final = ("session_calls", "session_tokens", "tenant_calls", "tenant_tokens")
 _INSTANT: Final = timedelta(microseconds=1)
@@ -63,7 +63,7 @@ def due_by_nodes(nodes: Iterable[Node]) -> Due | None:
         if node.status in ("pending", "failed")
         or (node.status == "active" and (node.degraded or waits(node)))
     ]
-    return Due(delay=min(delays)) if delays else None
+    return timedelta(seconds=min(delays)) if delays else None
 
 
 def next_due(record: SessionRecord, *, ready: Iterable[Node], now: datetime) -> datetime | None:
@@ -73,8 +73,8 @@ def next_due(record: SessionRecord, *, ready: Iterable[Node], now: datetime) -> 
     """
     times = [now + timedelta(seconds=_delay(node)) for node in ready]
     by_time = _by_time(record)
-    if by_time is not None and by_time.at is not None and by_time.at > now:
-        times.append(by_time.at)
+    if by_time is not None and by_time > now:
+        times.append(by_time)
     return min(times, default=None)
 
 
@@ -94,13 +94,13 @@ def _delay(node: Node) -> float:
     return 0.0
 
 
-def _by_time(record: SessionRecord) -> Due | None:
+def _by_time(record: SessionRecord) -> datetime | None:
     """Return when an open window times out; None without a limit or an open window."""
     limits = _limits(record.config)
     if record.closed or not limits or not has_open_window(record.state):
         return None
     try:
-        return Due(at=record.last_activity + min(limits) + _INSTANT)
+        return record.last_activity + min(limits) + _INSTANT
     except OverflowError:
         return None
 

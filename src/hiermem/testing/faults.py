@@ -16,10 +16,8 @@ from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeAlias, cast
 
 from hiermem.errors import StoreError
-from hiermem.protocols import TenantStore, TreeStore
-from hiermem.records.run import records_of
+from hiermem.records.run import RecordStore, Tenant, Tree, records_of
 from hiermem.records.store import StoreLike
-from hiermem.types.transaction import DueSession
 
 __all__ = ["OPERATIONS", "SITES", "DiedError", "Fault", "FaultPlan", "FaultyStore"]
 
@@ -28,9 +26,9 @@ Fault: TypeAlias = Literal["fail", "busy", "die", "kill"]
 #: The operations of a tenant's handle and of a tree's.
 OPERATIONS: tuple[str, ...] = tuple(
     name
-    for protocol in (TenantStore, TreeStore)
-    for name, member in vars(protocol).items()
-    if iscoroutinefunction(member)
+    for handle in (Tenant, Tree)
+    for name, member in vars(handle).items()
+    if iscoroutinefunction(member) and name != "operate"
 )
 #: The fault sites: before each operation (nothing took effect), after it (all of it did).
 SITES: tuple[str, ...] = tuple(
@@ -87,39 +85,22 @@ class FaultPlan:
         raise StoreError(f"a planned fault at {site}", committed=None if after else False)
 
 
-class FaultyStore:
+class FaultyStore(RecordStore):
     """Wraps ``store`` so that its handles meet the faults of ``plan``."""
 
     def __init__(self, store: StoreLike, plan: FaultPlan) -> None:
-        self._store = records_of(store)
+        super().__init__(records_of(store).store)
         self.plan = plan
 
-    @property
-    def capabilities(self) -> frozenset[str]:
-        """Return those of the wrapped store."""
-        return self._store.capabilities
-
-    def tenant(self, name: str) -> TenantStore:
+    def tenant(self, name: str) -> Tenant:
         """Return the wrapped handle bound to tenant ``name``."""
-        return cast("TenantStore", _FaultyHandle(self._store.tenant(name), self.plan))
-
-    async def tenants(self, *, after: str | None = None, limit: int = 100) -> list[str]:
-        """Return those of the wrapped store; there is no fault site here."""
-        return await self._store.tenants(after=after, limit=limit)
-
-    async def claim_due(self, limit: int, **how: Any) -> list[DueSession]:
-        """Claim sessions of the wrapped store; there is no fault site here."""
-        return await self._store.claim_due(limit, **how)
-
-    async def close(self) -> None:
-        """Close the wrapped store; there is no fault site here."""
-        await self._store.close()
+        return cast("Tenant", _FaultyHandle(super().tenant(name), self.plan))
 
 
 class _FaultyHandle:
     """Forwards every operation, between its two fault sites; a tree's handle gets them too."""
 
-    def __init__(self, inner: TenantStore | TreeStore, plan: FaultPlan) -> None:
+    def __init__(self, inner: Tenant | Tree, plan: FaultPlan) -> None:
         self._inner = inner
         self._plan = plan
 

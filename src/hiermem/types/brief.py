@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from html import escape
-from typing import Any, ClassVar, Final, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, Final, NoReturn, Self, TypeAlias, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -56,13 +56,8 @@ _FEW: Final = 6
 _COLOURS: Final = ("#6b7280", "#2f9e44", "#1098ad", "#4c6ef5", "#9c36b5")
 
 
-class Bar(NamedTuple):
-    """A part of a row: the messages from ``start`` up to ``stop``, at a level."""
-
-    start: int
-    stop: int
-    level: int
-    label: str = ""
+#: A part of a row: the first of its messages, the one behind its last, its level and its label.
+Bar: TypeAlias = tuple[int, int, int, str]
 
 
 class Brief:
@@ -151,11 +146,11 @@ def _drawn(total: int, rows: Mapping[str, Sequence[Bar]]) -> str:
     lines = []
     for name, bars in rows.items():
         drawn = "".join(
-            f"<span title='{escape(bar.label, quote=True)}' style='position:absolute;height:100%;"
-            f"left:{100 * bar.start / total:.2f}%;"
-            f"width:{max(0.15, 100 * (bar.stop - bar.start) / total - 0.1):.2f}%;"
-            f"background:{_COLOURS[min(bar.level, len(_COLOURS) - 1)]}'></span>"
-            for bar in bars
+            f"<span title='{escape(label, quote=True)}' style='position:absolute;height:100%;"
+            f"left:{100 * start / total:.2f}%;"
+            f"width:{max(0.15, 100 * (stop - start) / total - 0.1):.2f}%;"
+            f"background:{_COLOURS[min(level, len(_COLOURS) - 1)]}'></span>"
+            for start, stop, level, label in bars
         )
         lines.append(
             f"<div style='display:flex;align-items:center'><code style='width:6em'>{escape(name)}"

@@ -24,13 +24,7 @@ Ranges: TypeAlias = Annotated[tuple[Range, ...], AfterValidator(_apart)]
 
 def ranges_of(numbers: Iterable[int]) -> Ranges:
     """Return numbers as increasing half-open ranges, each number once."""
-    rows: list[tuple[int, int]] = []
-    for number in sorted(set(numbers)):
-        if rows and rows[-1][1] == number:
-            rows[-1] = (rows[-1][0], number + 1)
-        else:
-            rows.append((number, number + 1))
-    return tuple(rows)
+    return joined((number, number + 1) for number in numbers)
 
 
 def clipped(ranges: Iterable[tuple[int, int]], start: int, stop: int) -> Ranges:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar
 
 from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
@@ -380,12 +380,8 @@ class Scrubbed(Brief):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
-    """When a session has something to make: at the time ``at``, or ``delay`` seconds from now."""
-
-    at: datetime | None = None
-    delay: float = 0.0
+#: When a session has something to make: at that time, or so long from now.
+Due: TypeAlias = datetime | timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,17 +398,7 @@ class DueSession(Brief):
     claimed: bool = True
 
 
-# What a decision or ``TenantStore.read`` reads. ``tree`` None is the one that the record names.
-
-
-@dataclass(frozen=True, slots=True)
-class NeedSession:
-    """The session's record, or None."""
-
-
-@dataclass(frozen=True, slots=True)
-class NeedForks:
-    """The records of the sessions that were forked from it, in the order of their creation."""
+# What a decision or ``Tenant.read`` reads. ``tree`` None is the one that the record names.
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,19 +422,6 @@ class NeedFlagged:
     flag: str
     limit: int
     space: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NeedEchoes:
-    """The indices of the messages that have ``echoes``, now or in an earlier version, in order.
-
-    The cost depends on the result, not on the size of the session.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class NeedEvents:
-    """The log's events that are not messages, in the order they were written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,18 +481,19 @@ class NeedRecords:
     everywhere: bool = False
 
 
+#: "session" is the session's record, or None; "forks" are the records of the sessions that were
+#: forked from it, in the order of their creation; "events" the log's events that are not messages,
+#: in the order they were written; "echoes" the indices of the messages that have ``echoes``, now or
+#: in an earlier version, in order, at a cost that depends on the result alone.
 Need: TypeAlias = (
-    NeedCovering
-    | NeedEchoes
-    | NeedEvents
+    Literal["session", "forks", "events", "echoes"]
+    | NeedCovering
     | NeedFlagged
-    | NeedForks
     | NeedLevel
     | NeedMessages
     | NeedNodes
     | NeedRecords
     | NeedRevisions
-    | NeedSession
     | NeedViews
 )
 #: A need, with the id of the session that it is about.

@@ -37,7 +37,6 @@ from hiermem.text.fence import tenant_key
 from hiermem.types.transaction import (
     NO_SESSION,
     NeedRecords,
-    NeedSession,
     RecordWrite,
     RunRecord,
     SessionNeed,
@@ -283,7 +282,7 @@ class _TenantCopy:
 async def _head(store: TenantStore, session_id: str) -> Head | None:
     """Return the session's head, None where it does not exist."""
     needs: list[SessionNeed] = [
-        (session_id, NeedSession()),
+        (session_id, "session"),
         (session_id, NeedRecords(FEEDBACK)),
         (session_id, NeedRecords(SOURCE)),
     ]

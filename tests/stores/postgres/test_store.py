@@ -37,7 +37,7 @@ from hiermem.stores.postgres import PostgresStore, statements
 from hiermem.stores.postgres import schema as schemas
 from hiermem.stores.postgres.connections import refused_connection, shown, translate
 from hiermem.testing import ScriptedLLM
-from hiermem.types.transaction import Batch, NeedMessages, NeedSession, RecordWrite, Snapshot
+from hiermem.types.transaction import Batch, NeedMessages, RecordWrite, Snapshot
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ async def test_a_decision_that_waited_for_a_lock_reads_what_was_committed_meanwh
 
             def deciding(round_=round_):
                 nonlocal waiting
-                yield "s", NeedSession()
+                yield "s", "session"
                 # From here the session is locked; the other write waits, however long this takes.
                 waiting = asyncio.ensure_future(
                     write(second, "s", [Message.user("late", key=f"l{round_}")], keys=["k0"])
@@ -80,7 +80,7 @@ async def test_a_decision_that_waited_for_a_lock_reads_what_was_committed_meanwh
                 for _ in range(20):
                     yield "s", NeedMessages(0, 1)
                 changes = writing("s", [Message.user("early")])
-                record = yield "s", NeedSession()
+                record = yield "s", "session"
                 made = changes(Snapshot(record, {}))
                 return Batch(None, (("s", replace(made, result=None)),))
 
@@ -120,7 +120,7 @@ async def test_two_decisions_that_need_each_others_sessions_both_end(schema):
                 counts = []
                 for name in (first, second):
                     for _ in range(5):
-                        record = yield name, NeedSession()
+                        record = yield name, "session"
                     counts.append(record.messages)
                 return Batch(counts)
 
@@ -405,10 +405,10 @@ async def test_a_store_is_closed_for_another_loop_and_after_a_fork(schema):
 
         with pytest.raises(UsageError, match="another event loop"):
             await asyncio.to_thread(asyncio.run, elsewhere())
-        store.store._connections._home._number = -1
+        store.store._connections._home = -1
         with pytest.raises(ForkedProcessError):
             await store.tenants()
-        store.store._connections._home._number = os.getpid()
+        store.store._connections._home = os.getpid()
     with pytest.raises(ClosedError):
         await store.tenants()
 
@@ -472,7 +472,7 @@ async def test_a_store_that_is_only_read_writes_nothing(schema):
                 await work
 
         def deciding():
-            record = yield "s", NeedSession()
+            record = yield "s", "session"
             return Batch(record.messages)
 
         assert await tenant.transact(deciding) == 1

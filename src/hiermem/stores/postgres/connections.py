@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import socket
 import time
@@ -33,7 +34,7 @@ from psycopg.errors import Diagnostic
 
 from hiermem import errors
 from hiermem.errors import ClosedError, ConfigError, StoreError, UsageError
-from hiermem.process import HomeProcess
+from hiermem.process import check_home
 from hiermem.types.transaction import Scrubbed
 
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
@@ -254,8 +255,8 @@ class Connections:
         #: Seconds in which what is sent together must be answered.
         self._longest = statement_timeout + idle_timeout
         self._dsn, self._prepare = dsn, prepare
-        self._is_away = False
-        self._home = HomeProcess()
+        self._is_away = self._closed = False
+        self._home = os.getpid()
         self._free = asyncio.Semaphore(most)
         self._loop: asyncio.AbstractEventLoop | None = None
         #: The connections that nobody uses, with the time since when, the last used one at the end.
@@ -263,11 +264,10 @@ class Connections:
         self._using = 0
         self._unused = asyncio.Event()
         self._unused.set()
-        self._closed = False
 
     async def close(self) -> None:
         """Wait until no connection is in use, then close all of them."""
-        self._home.check()
+        check_home(self._home)
         self._closed = True
         await self._unused.wait()
         await self._drop(0)
@@ -279,7 +279,7 @@ class Connections:
 
     def check(self) -> None:
         """Raise what keeps a call from being made here and now."""
-        self._home.check()
+        check_home(self._home)
         if self._closed:
             raise ClosedError("the store is closed; open it again")
         loop = asyncio.get_running_loop()

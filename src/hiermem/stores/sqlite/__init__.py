@@ -24,7 +24,7 @@ from typing import Final, TypeVar
 
 from hiermem.atfork import finish_before_fork, let_fork
 from hiermem.errors import ClosedError, ReadOnlyError, UsageError
-from hiermem.process import HomeProcess, utc_now
+from hiermem.process import check_home, utc_now
 from hiermem.records.tables import Commit, Found, Key, Scan
 from hiermem.stores.sqlite import files, transactions
 from hiermem.stores.sqlite.connections import FAILURES, LOOKS, translate
@@ -60,7 +60,7 @@ class SQLiteStore:
         self._readers = readers
         self._busy_timeout = busy_timeout
         self._clock = clock
-        self._home = HomeProcess()
+        self._home = os.getpid()
         self._closed = False
         # The thread that holds ``_turn`` is the one that writes; in memory also the one that reads.
         self._turn = threading.Lock()
@@ -200,7 +200,7 @@ class SQLiteStore:
 
         Raises ForkedProcessError in a process that was forked since.
         """
-        self._home.check()
+        check_home(self._home)
         self._close()
 
     # -- of a file
@@ -222,7 +222,7 @@ class SQLiteStore:
     def _check(self) -> None:
         """Raise ForkedProcessError in a forked process, and ClosedError after ``close``."""
         let_fork()
-        self._home.check()
+        check_home(self._home)
         if self._closed:
             raise ClosedError("the store is closed; open it again")
 
