@@ -244,7 +244,7 @@ def _family(
         here = records[one]
         above = here.forked_from if upwards else None
         asked: list[transaction.SessionNeed] = [(one, "forks")]
-        asked += [(above, "session")] if above is not None else []
+        asked.extend((source, "session") for source in [above] if source is not None)
         forks, *sources = yield tuple(asked)
         kin: list[tuple[SessionRecord, int]] = [(fork, fork.forked_at) for fork in forks]
         kin += [(source, here.forked_at) for source in sources if source is not None]
