@@ -170,7 +170,7 @@ async def test_an_answer_is_held_to_a_schema_where_the_server_can(kind, provider
     """The schema goes as such, without the bounds that strict servers refuse."""
     async with chat(kind, provider) as model:
         answer = await model.complete(extraction())
-    assert parse(answer.text).answer.entities
+    assert parse(answer.text)[0].entities
     (served,) = provider.served
     if kind.startswith("openai"):
         told = served.body["response_format"]["json_schema"]
@@ -192,7 +192,7 @@ async def test_a_server_without_schemas_is_asked_in_words_from_then_on(kind):
     with Provider(structured=False) as plain:
         async with chat(kind, plain) as model:
             for _ in range(2):
-                assert parse((await model.complete(extraction())).text).answer.entities
+                assert parse((await model.complete(extraction())).text)[0].entities
             assert len(plain.served) == 3
             prompt = str(plain.served[-1].body)
             assert "It must fit this JSON schema" in prompt
@@ -209,7 +209,7 @@ async def test_schemas_can_be_insisted_on_or_left_out(kind):
             ):
                 await model.complete(extraction())
         async with chat(kind, plain, structured="off") as model:
-            assert parse((await model.complete(extraction())).text).answer.entities
+            assert parse((await model.complete(extraction())).text)[0].entities
         assert len(plain.served) == 2
 
 
@@ -236,7 +236,7 @@ async def test_all_that_a_server_refuses_is_learnt_one_by_one_and_by_all_calls(k
     with Provider(temperature=False, structured=False, modern=True, latency=0.01) as strict:
         async with chat(kind, strict) as model:
             answers = await asyncio.gather(*(model.complete(extraction()) for _ in range(4)))
-            assert all(parse(each.text).answer.entities for each in answers)
+            assert all(parse(each.text)[0].entities for each in answers)
             before = len(strict.served)
             await model.complete(extraction())
             assert len(strict.served) == before + 1

@@ -44,7 +44,7 @@ async def _echoing(tenant: TenantStore, session: str) -> list[int]:
     """Return the indices with echoes, as a decision about the session sees them."""
 
     def decide() -> tx.Deciding[list[int]]:
-        found: list[int] = yield session, tx.NeedEchoes()
+        found: list[int] = yield session, "echoes"
         return tx.Batch(found)
 
     return await tenant.transact(decide)
