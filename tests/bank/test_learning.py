@@ -288,6 +288,8 @@ def test_a_change_says_since_when_and_what_was():
         ("The meeting is on 5 June.", "We moved it to the 12th.", "Meeting on 12 June"),
         ("The meeting is on 5 June.", "Moved it to 12 June.", "2026-06-12: meeting"),
         ("Ich wohne in Kassel.", "Bin bei Siemens in Fulda.", "Wohnt in Kassel, ist bei Siemens"),
+        ("I was born in Canada.", "Mel and I met at the fair.", "Canadian; met Melanie at the fair"),
+        ("Mieszkam w Krakowie.", "Mam psa.", "Krakow, ma psa"),
     ],
 )
 def test_an_update_in_other_words_is_supported_among_other_notes(first, then, line, others):
@@ -663,14 +665,15 @@ def test_a_file_that_loses_unrelated_facts_is_refused():
         assert files(ada) == facts
 
 
-def test_a_page_that_is_too_long_keeps_who_the_person_is():
+@pytest.mark.parametrize(("many", "since"), [(6, ""), (11, "2026-03-03: ")])
+def test_a_page_that_is_too_long_keeps_who_the_person_is(many, since):
     """Broken, what is true since the first day goes before what was asked on some later one."""
-    who = [f"My friend Dawn{n} is {n} and lives in Leeds." for n in range(40, 46)]
+    who = [f"My friend Dawn{n} is {n} and lives in Leeds." for n in range(40, 40 + many)]
     days = [f"I planted {n} trees and {n} roses beside the house with the gardener." for n in DAYS]
     now = "".join(f"- 2026-03-{4 + at:02d}: {day}\n" for at, day in enumerate(days))
-    person = "# Person\n\n" + "".join(f"- {text}\n" for text in who)
+    person = "# Person\n\n" + "".join(f"- {since}{text}\n" for text in who)
     memory, ada, _ = opened(
-        {"person.md": (person, [*range(1, 7)])},
+        {"person.md": (person, [*range(1, 1 + many)])},
         *[{"now.md": (f"# Now\n\n{now}", [*range(1, 1 + len(DAYS))])}] * 2,
         bank_policy=BankPolicy(file_tokens=300, page_tokens=400),
     )

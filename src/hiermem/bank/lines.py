@@ -19,14 +19,14 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from hiermem.bank.records import BankState
-from hiermem.bank.rules import OTHERS, PAST
+from hiermem.bank.rules import DAYS, OTHERS, PAST
 from hiermem.bank.said import OTHERS as BY_OTHERS
 from hiermem.bank.said import is_said
 from hiermem.bank.sections import folded
 from hiermem.data import word_lists
 from hiermem.text import facts
 from hiermem.text.measure import day
-from hiermem.text.terms import STOP_WORDS, terms, words
+from hiermem.text.terms import STOP_WORDS, fold, terms, words
 from hiermem.types.bank import KnownLine, LineOrigin, Note, Origins, Source
 
 #: The notes that are looked at for a fact which those with a line's words lack, and its facts.
@@ -48,6 +48,10 @@ _TELLS: Final = 4
 _TIMES: Final = word_lists("lexicon_words")["time"]
 _TOKEN: Final = re.compile(r"\d{4}-\d\d-\d\d|\w+(?:[.,:']\d+)*|[.!?:\n]")
 _SINCE: Final = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)|\(since [^;)]*")
+#: The letters that a short form of a name has, and those that its forms share before their endings.
+_SHORT_FORM: Final = 3
+_STEM: Final = 5
+_NAME: Final = re.compile(r"\b(?=[^\W\d_])(?![a-z])\w{3,}")
 _DAY: Final = re.compile(r"\W*\d{4}-\d\d-\d\d\b")
 _DATE: Final = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)")
 _NUMBER: Final = re.compile(r"[1-9]\d*")
@@ -340,7 +344,27 @@ def _unsupported(line: str, evidence: Sequence[_Evidence]) -> tuple[str, ...]:
     near = {str(int(day[:4]) + more) for day in days for more in (-1, 0, 1)}
     seen = near.union(_YEAR.findall("\n".join(texts)))
     years = [year for year in _YEAR.findall(line) if year not in seen]
-    return (*facts.Source(texts, limit=_FACTS, beside=days).fidelity(line).unsupported, *years)
+    unsupported = facts.Source(texts, limit=_FACTS, beside=days).fidelity(line).unsupported
+    names = {fold(name) for name in _NAME.findall("\n".join(texts))} if unsupported else ()
+    return (*(fact for fact in unsupported if not _is_form(fold(fact), names)), *years)
+
+
+def _is_form(word: str, names: Iterable[str]) -> bool:
+    """Return whether a folded name is another form of one of these.
+
+    A short form, an adjective or a case: "mel" of "melanie", "canadian" of "canada".
+
+    >>> [_is_form(*pair) for pair in [("mel", ["melanie"]), ("canadian", ["canada"]),
+    ...                               ("maria", ["mario"]), ("globex", ["global"])]]
+    [True, True, False, False]
+    """
+    for name in names:
+        short, long = sorted((word, name), key=len)
+        same = next((at for at, letter in enumerate(short) if letter != long[at]), len(short))
+        is_ending = same == len(short) - 1 >= _STEM and len(short) < len(long)
+        if word.isalpha() and (is_ending or same == len(short) >= _SHORT_FORM):
+            return True
+    return False
 
 
 def by_hand(texts: Mapping[str, str], origins: Origins) -> str:
@@ -366,9 +390,9 @@ def bounded(
 ) -> dict[str, str]:
     """Return the texts of a page that fits: ``file`` tokens each, ``page`` in all.
 
-    Lines move to the file of the past, and from there the oldest go: first lines of days, then
-    those of the longest file, the oldest first. A file that is little too long stays if the page
-    fits. Lines that were written by hand stay where they are.
+    Lines move to the file of the past, and from there the oldest go: first lines of days in the
+    files that tell of days and of others, then those of the longest file, the oldest first. A file
+    that is little too long stays if the page fits. Lines that were written by hand stay.
     """
     after = dict(texts)
     past = after.pop(PAST, "# Past\n")
@@ -385,8 +409,9 @@ def bounded(
         return [name for name in over if queues[name]]
 
     while names := full():
-        # Who somebody is and what they wish is said early on, in short files, and still holds.
-        name = max(names, key=lambda name: (bool(_DAY.match(queues[name][0])), sizes[name]))
+        # Who somebody is and what they wish is said early on, dated or not, and still holds.
+        passing = {OTHERS, *([DAYS] if DAYS in names and _DAY.match(queues[DAYS][0]) else [])}
+        name = max(names, key=lambda name: (name in passing, sizes[name]))
         moved.append(line := queues[name].pop(0))
         after[name] = _cut(after[name], line)
         sizes[name] -= count(f"{line}\n")

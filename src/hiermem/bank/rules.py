@@ -33,9 +33,10 @@ _MOST_HEADINGS: Final = 24
 #: The longest name in UTF-8. File systems take 255; an export writes beside it under a longer one.
 MOST_BYTES: Final = 200
 SUFFIX: Final = ".md"
-#: In a space that learns, the file of what held before, and the one of what others say.
+#: In a space that learns, the files of what held before, of what others say, and of days and plans.
 PAST: Final = "past.md"
 OTHERS: Final = "others.md"
+DAYS: Final = "now.md"
 _SIZE: Final = f"it must have 1 to {MOST_BYTES} bytes"
 _PUNCTUATION: Final = frozenset(" -_.()+,&")
 _KINDS: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd"})
