@@ -379,6 +379,20 @@ def _transient(request):
     raise ModelError("busy", charged=False, kind="transient")
 
 
+async def test_a_node_that_failed_is_left_to_the_next_re_pack():
+    """Broken, the rest that was made meanwhile is a reason to ask for it again at once."""
+    fixture, asked = await begun(), []
+
+    def fail_once_known(request):
+        asked.append(request.messages)
+        if request.messages == asked[0]:
+            _transient(request)
+
+    report = await full(fixture, SIXES, ScriptedLLM(script=fail_once_known))
+    assert (report.swapped, report.failed) == (False, 1)
+    assert asked.count(asked[0]) == 1 + UpdatePolicy().retries
+
+
 async def test_the_deadline_ends_a_re_pack_between_two_pages():
     fixture = await begun(made=False)
     report = await full(fixture, SIXES, limits=Limits(deadline=0))
