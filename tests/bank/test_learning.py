@@ -1,6 +1,7 @@
 """A space learns from its conversations: once, from people's own words, with sources."""
 
 import json
+import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +17,7 @@ from hiermem.fleet import update_one
 from hiermem.models.function import FunctionLLM
 from hiermem.records.run import Tenant
 from hiermem.stores.memory import MemoryStore
-from hiermem.tokens import TiktokenCounter
+from hiermem.tokens import TiktokenCounter, default_counter
 from hiermem.types.transaction import NeedMessages
 from hiermem.work import turns
 
@@ -288,7 +289,11 @@ def test_a_change_says_since_when_and_what_was():
         ("The meeting is on 5 June.", "We moved it to the 12th.", "Meeting on 12 June"),
         ("The meeting is on 5 June.", "Moved it to 12 June.", "2026-06-12: meeting"),
         ("Ich wohne in Kassel.", "Bin bei Siemens in Fulda.", "Wohnt in Kassel, ist bei Siemens"),
-        ("I was born in Canada.", "Mel and I met at the fair.", "Canadian; met Melanie at the fair"),
+        (
+            "I was born in Canada.",
+            "Mel and I met at the fair.",
+            "Canadian; met Melanie at the fair",
+        ),
         ("Mieszkam w Krakowie.", "Mam psa.", "Krakow, ma psa"),
     ],
 )
@@ -687,6 +692,24 @@ def test_a_page_that_is_too_long_keeps_who_the_person_is(many, since):
         assert days[-1] in ada.read("now.md")
         assert days[0] not in ada.read("now.md")
         assert "\n\n-" not in ada.read("now.md").partition("\n-")[2], "no holes are left"
+
+
+def test_a_model_is_told_how_many_letters_its_own_files_have():
+    """Broken, it writes more than fits, and what it kept is moved to the past without a word."""
+    facts = [f"On {n} June I paid {n * 7}.{n} EUR for 3x{n} cm of A4-{n}." for n in range(1, 29)]
+    page = "# Person\n\n" + "".join(f"- {text}\n" for text in facts)
+    memory, ada, model = opened({"person.md": (page, [*range(1, 29)])})
+    with memory:
+        chat = memory.session("june", space="ada")
+        chat.append([said(text) for text in facts])
+        ada.consolidate()
+        chat.append(said("I told my neighbours everything about the lovely garden.", day=1))
+        ada.consolidate()
+        text = "".join(ada.read(name) for name in ada.files())
+        told = re.search(r"(\d+) tokens \(some (\d+) letters", str(model.asked[1].messages))
+        tokens, letters = map(int, told.groups())
+        count = default_counter().count
+        assert 0.9 < letters / tokens / (len(text) / count(text)) < 1.05
 
 
 DAYS = range(100, 116)

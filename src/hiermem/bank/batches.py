@@ -36,9 +36,11 @@ _LOCAL_SHARE: Final = 0.5
 _GROWTH: Final = 1.25
 #: With less room than this, in tokens, no note is worth a request.
 _LEAST_ROOM: Final = 64
-#: The notes that tell how many letters a token has; a line of facts has fewer by this factor.
+#: How many letters a token has: as in the files, if they have so many tokens; else as in so many
+#: notes, of which a line of facts has fewer by this factor.
+_TELLING: Final = 200
 _SAMPLED: Final = 8
-_DENSER: Final = 0.85
+_DENSER: Final = 0.75
 _FINISHED: Final = {
     "length": "the answer was cut off at its token limit; write less",
     "refusal": "the model declined",
@@ -190,15 +192,17 @@ def _learning(state: BankState, notes: Sequence[Note], settings: BatchSettings) 
     by_hand = lines.by_hand(state.texts, state.origins)
     hand = f"These lines were written by hand and stay:\n{marked('hand', by_hand)}"
     count, policy = settings.counter.count, settings.policy
-    # A model cannot count tokens.
-    sample = " ".join(note.text for note in notes[:_SAMPLED])
-    letters = _DENSER * len(sample) / max(1, count(sample))
+    # A model cannot count tokens, and what it writes too much is cut.
+    sample, denser = "\n".join(state.texts.values()), 1.0
+    if count(sample) < _TELLING:
+        sample, denser = " ".join(note.text for note in notes[:_SAMPLED]), _DENSER
+    letters = denser * len(sample) / max(1, count(sample))
     return learning_rules().format(
         person=state.rules.person or "the user",
         file=policy.file_tokens,
-        letters=round(int(letters * policy.file_tokens), -2),
+        letters=int(letters * policy.file_tokens) // 100 * 100,
         past=round((1 - lines.NOW) * policy.page_tokens),
         page=policy.page_tokens,
-        page_letters=round(int(letters * policy.page_tokens), -2),
+        page_letters=int(letters * policy.page_tokens) // 100 * 100,
         used=sum(map(count, state.texts.values())),
     ) + (hand if by_hand else "")
